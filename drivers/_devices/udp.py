@@ -103,7 +103,7 @@ class Batch:
         found[~six, 10:12] = 0xFF
         found[~six, 12:] = raw[~six, 4:8]
         ports = raw[:, 2:4].astype(np.uint16)
-        return found, ports[:, 0] << 8 | ports[:, 1]
+        return found, np.asarray(ports[:, 0] << 8 | ports[:, 1], np.uint16)
 
 
 _MAPPED: Final = bytes(10) + b"\xff\xff"

@@ -366,3 +366,7 @@ def _bind_address(destination: str, here: str) -> str:
     if is_multicast(destination):
         return destination
     return "::" if ":" in destination else ""
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

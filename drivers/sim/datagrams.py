@@ -1,8 +1,8 @@
 """A simulated sensor that sends datagrams: a counter, the time, the vehicle's position, and filler.
 
 A datagram begins with `HEAD` (network byte order): its number u8, its time u8 in ns since the start
-of the source, and the position f8[3] of the rig in the simulated world, in m.  Filler follows, whose
-bytes depend on the number; the lengths of datagrams differ.
+of the source, and the position f8[3] of the rig in the simulated world, in m.  Filler follows; its
+bytes and its length depend on the number.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SIM_DATAGRAM_OPTIONS: Final[OptionTable] = {
 }
 
 DEFAULT_RATE_HZ: Final = 1000.0
+SIM_PORT: Final = 2368
+"""Source and destination port of the simulated datagrams: a Velodyne's."""
 
 _FILLER: Final = bytes(k * 167 & 0xFF for k in range(256)) * 257
 

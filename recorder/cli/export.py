@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recorder.processing.export import Exported
 
 _MOST_LINES = 20  # of problems
-_FORMATS = ("csv", "npz", "png", "jpg", "pcd")
+_FORMATS = ("csv", "npz", "png", "jpg", "pcd", "pcap")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help="csv: stamps and channels of few values; npz: arrays; jpg: pictures of a camera; png: "
         "pictures of a camera, ranges of a lidar, range and speed of a radar; pcd: points of a "
-        "lidar, detections of a radar",
+        "lidar, detections of a radar; pcap: datagrams of a udp sensor as a network capture",
     )
     parser.add_argument(
         "--from",

@@ -312,5 +312,8 @@ class _ChannelPart(ChannelReader):
         """As `ChannelReader.entry`; the first sample where the keyframe is before the part."""
         return max(0, self._channel.entry(self._start + self._index(index)) - self._start)
 
+    def encoded_range(self, start: int, stop: int) -> list[bytes]:
+        return self._channel.encoded_range(self._start + start, self._start + stop)
+
     def close(self) -> None:
         """Do nothing: the file is the whole channel's."""

@@ -114,8 +114,15 @@ def played_at_ns(item: Chunk | Hole) -> int:
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
 
 
+def is_small(stream: Stream) -> bool:
+    """Whether samples of a stream go together: they are small, though some may be large."""
+    if stream.spec is not None and any(c.format == "bytes" for c in stream.spec.channels):
+        return stream.spec.encoded_bytes <= SMALL_BYTES
+    return stream.sample_bytes <= SMALL_BYTES
+
+
 def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
-    small = stream.sample_bytes <= SMALL_BYTES
+    small = is_small(stream)
     holes = (gap for gap in gaps(stream) if gap.index >= first)
     gap: Gap | None = next(holes, None)
     has_seq = "seq" in stream.meta

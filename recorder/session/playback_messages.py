@@ -10,7 +10,7 @@ import numpy as np
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
-from recorder.session.playback import SMALL_BYTES, Chunk, play, read_chunk, recorded_spec
+from recorder.session.playback import Chunk, play, read_chunk, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.replay import message_of
 from recorder.session.stream import Stream
@@ -32,11 +32,6 @@ def playable_spec(stream: Stream) -> StreamSpec:
         for channel in spec.channels
     )
     return replace(spec, channels=tuple(channels))
-
-
-def is_small(stream: Stream) -> bool:
-    """Whether `messages` puts several samples of a stream into one message."""
-    return stream.sample_bytes <= SMALL_BYTES
 
 
 def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Message]:

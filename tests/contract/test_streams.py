@@ -25,6 +25,8 @@ def channels(draw: st.DrawFn, name: str) -> ChannelSpec:
     dtype = draw(st.sampled_from(DTYPES))
     if format_ in ("mjpg", "h264"):
         shape, dtype = (draw(size), draw(size), 3), "u1"
+    if format_ == "bytes":
+        shape, dtype = (draw(size),), "u1"
     text = st.text(max_size=10)
     flags = (draw(st.booleans()), draw(st.booleans()))
     return ChannelSpec(name, format_, dtype, shape, draw(text), draw(text), *flags)

@@ -247,6 +247,10 @@ class _Sent:
                 ends = np.cumsum(sizes)
                 rows = np.stack([ends - sizes, sizes, np.ones(len(sizes))], axis=-1)  # all are keys
                 files[channel.name + "_i"] = rows.astype("<u8").tobytes()
+            elif channel.format == "bytes":
+                files[channel.name] = data
+                rows = np.stack([np.cumsum(sizes) - sizes, sizes], axis=-1)
+                files[channel.name + "_i"] = rows.astype("<u8").tobytes()
             else:
                 files[channel.name] = data
                 ends = np.concatenate([[0], np.cumsum(sizes)]).astype("<u8")

@@ -42,6 +42,11 @@ SUPER_ENTRIES = 40
 
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (8, 16, 3)),), 30.0)
 VIDEO = StreamSpec("video", (ChannelSpec("video.h264", "h264", "u1", (16, 16, 3)),), 30.0)
+DATAGRAMS = StreamSpec(
+    "datagrams",
+    (ChannelSpec("payload", "bytes", "u1", (64,)), ChannelSpec("port", "raw", "u2")),
+    900.0,
+)
 LIDAR = StreamSpec(
     "lidar",
     (
@@ -73,7 +78,7 @@ IMU = StreamSpec(
 )
 SINGLE = StreamSpec("single", (ChannelSpec("value", "raw", "f8"),))
 LATE = StreamSpec("late", (ChannelSpec("count", "raw", "u4", (5,)),), 50.0)
-SPECS = {spec.name: spec for spec in (CAMERA, VIDEO, LIDAR, RADAR, IMU, SINGLE, LATE)}
+SPECS = {spec.name: spec for spec in (CAMERA, VIDEO, DATAGRAMS, LIDAR, RADAR, IMU, SINGLE, LATE)}
 
 History = dict[str, list[Message]]
 """By stream, the messages that the writer took, in order."""
@@ -380,7 +385,9 @@ class _Source:
 
     def _data(self, name: str) -> Message:
         spec = SPECS[name]
-        batch = {"imu": 12, "radar": 4, "late": 3, "camera": 2, "video": 2}.get(name, 1)
+        batch = {"imu": 12, "radar": 4, "late": 3, "camera": 2, "video": 2, "datagrams": 9}.get(
+            name, 1
+        )
         count = self._random.randrange(1, batch + 1)
         start = max(self._clock.monotonic_ns(), self._times.get(name, 0) + 1_000_000)
         times = start + np.arange(count, dtype=np.int64) * 1_000_000
@@ -405,6 +412,8 @@ class _Source:
         if channel.format == "mjpg":
             text = b"%d" % self._made + b"." * self._random.randrange(3)
             return jpeg()[:2] + b"\xff\xfe" + (2 + len(text)).to_bytes(2, "big") + text + jpeg()[2:]
+        if channel.format == "bytes":
+            return b"%d" % self._made + b"." * self._random.choice((0, 1, 40))
         if channel.format == "h264":
             text = b"%d" % self._made + b"." * self._random.randrange(3)
             message = b"\6\5" + bytes((16 + len(text),)) + b"written by tests" + text + b"\x80"

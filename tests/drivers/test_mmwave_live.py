@@ -169,7 +169,7 @@ class Canned:
         if self._batches:
             return self._batches.pop(0)
         none = np.zeros(0, np.int64)
-        return Batch(np.zeros((0, 1466), np.uint8), none, none, np.zeros((0, 28), np.uint8))
+        return Batch(np.zeros((0, 1466), np.uint8), none, none, np.zeros((0, 28), np.uint8), none)
 
     def notices(self) -> list[str]:
         return []
@@ -189,7 +189,11 @@ def test_frames_that_the_radar_left_out_are_counted(monkeypatch: pytest.MonkeyPa
         made += 1
         sizes = np.full(len(packets), packets.shape[1], np.int64)
         t_ns = np.full(len(packets), period * 10_000_000, np.int64)
-        batches.append(Batch(packets, sizes, t_ns, np.zeros((len(packets), 28), np.uint8)))
+        addresses, dropped = (
+            np.zeros((len(packets), 28), np.uint8),
+            np.zeros(len(packets), np.int64),
+        )
+        batches.append(Batch(packets, sizes, t_ns, addresses, dropped))
     monkeypatch.setattr("drivers.mmwave.RadarCapture", lambda *_: Canned(batches))
     checked = check_options(MmwaveDriver.options, {"radar": QUICK})
     radar = MmwaveDriver(SensorConfig("radar", "dca1000", "", checked))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from drivers._devices.ouster import OusterHttp
-from drivers._devices.udp import UdpReceiver
+from drivers._devices.udp import UdpReceiver, address_and_port
 from drivers._kit.driver import State
-from drivers._ouster.live import _address_and_port, _bind_address
+from drivers._ouster.live import _bind_address
 from drivers.ouster import OusterDriver
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.ouster import OusterEmulator
@@ -229,4 +229,4 @@ def test_where_packets_are_received(destination: str, here: str, address: str) -
 
 
 def test_an_address_of_a_link_in_a_source() -> None:
-    assert _address_and_port("[fe80::1%eth0]:7502") == ("fe80::1%eth0", 7502)
+    assert address_and_port("[fe80::1%eth0]:7502", "") == ("fe80::1%eth0", 7502)

@@ -19,6 +19,7 @@ DRIVERS = {
     "gnss": "GnssDriver",
     "mmwave": "MmwaveDriver",
     "ouster": "OusterDriver",
+    "udp": "UdpDriver",
     "xsens": "XsensDriver",
 }
 

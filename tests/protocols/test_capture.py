@@ -15,6 +15,7 @@ from drivers._protocols.capture import Datagram, read_datagrams
 from recorder.contract.errors import FormatError
 
 HOST = b"\x0a\x00\x00\x05"
+HERE = b"\x0a\x00\x00\x01"
 STAMP = 1_700_000_000_123_456_000
 
 
@@ -26,7 +27,7 @@ def ipv4(body: bytes, ident: int = 1, at: int = 0, more: bool = False, options: 
     flags = at // 8 | (0x2000 if more else 0)
     length = 20 + options + len(body)
     head = struct.pack(">BBHHHBBH", 0x45 + options // 4, 0, length, ident, flags, 64, 17, 0)
-    return head + HOST + b"\x0a\x00\x00\x01" + bytes(options) + body
+    return head + HOST + HERE + bytes(options) + body
 
 
 def ipv6(body: bytes, following: int = 17) -> bytes:
@@ -99,7 +100,7 @@ PLAIN = ethernet(ipv4(udp(PAYLOAD)))
     ],
 )
 def test_one_datagram_in_every_wrapping(data: bytes) -> None:
-    assert read(data) == [Datagram(STAMP, HOST, 7502, PAYLOAD)]
+    assert read(data) == [Datagram(STAMP, HOST, 7502, PAYLOAD, 40000, HERE)]
 
 
 def test_ipv6_with_and_without_extension_headers() -> None:
@@ -112,6 +113,7 @@ def test_ipv6_with_and_without_extension_headers() -> None:
     got = read(pcap(frames))
     assert [d.payload for d in got] == [PAYLOAD] * 3
     assert {d.source for d in got} == {bytes(12) + HOST}
+    assert {(d.source_port, d.destination) for d in got} == {(40000, bytes(16))}
 
 
 @pytest.mark.parametrize("kind", [0, 43, 60])
@@ -170,7 +172,9 @@ def test_an_identification_that_comes_again_is_another_datagram(
 
 def test_a_jumbogram_has_no_length_of_its_own() -> None:
     head = struct.pack(">HHHH", 40000, 7502, 0, 0)
-    assert read(pcap([ethernet(ipv4(head + PAYLOAD))])) == [Datagram(STAMP, HOST, 7502, PAYLOAD)]
+    assert read(pcap([ethernet(ipv4(head + PAYLOAD))])) == [
+        Datagram(STAMP, HOST, 7502, PAYLOAD, 40000, HERE)
+    ]
 
 
 def test_each_interface_of_a_pcapng_has_its_link_layer_and_ticks() -> None:

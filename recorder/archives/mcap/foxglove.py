@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from recorder.archives.base import Job
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
+from recorder.archives.mcap.packets import packet_topic
 from recorder.archives.mcap.samples import sample_entries, sample_feed
 from recorder.archives.mcap.scene import (
     Poses,
@@ -26,6 +27,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer
 from recorder.formats.mcap.schema import Schema
+from recorder.processing.datagrams import CHANNELS, holds_datagrams
 from recorder.processing.earth import declared_position
 from recorder.processing.foxglove import scene
 from recorder.processing.foxglove.channels import EncodeSamples, SampleChannel
@@ -128,6 +130,9 @@ def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
         topics += made
         taken |= {"iq"}
         group = RADAR_GROUP
+    if holds_datagrams(spec):
+        topics = [packet_topic(f"/{stream.name}/packets", stream.name, spec)]
+        taken = {*CHANNELS} - {"port"}
     if (position := declared_position(spec)) is not None:
         topics.append(_topic(position_channel(spec, position)))
     left_out = [channel.name for channel in spec.channels if channel.name not in taken]

@@ -34,7 +34,7 @@ from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.tuning import tune_for_packing
 from recorder.session.commit_times import CommitTimes
-from recorder.session.playback_messages import is_small
+from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 
 LIDAR = ("points", "points_and_ranges", "ranges", "none")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.base import Job
+from recorder.archives.mcap.packets import packet_topic
 from recorder.archives.mcap.ros2_cameras import camera_feed
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
 from recorder.archives.mcap.ros2_names import Names, ros_topic
@@ -28,6 +29,7 @@ from recorder.archives.mcap.ros2_scene import (
     static_feed,
     world_of,
 )
+from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
 from recorder.contract.errors import FormatError
@@ -36,6 +38,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.messages import encode_string
+from recorder.processing.datagrams import holds_datagrams
 from recorder.processing.earth import position_channel
 from recorder.processing.frames import image_channel, kind_of
 from recorder.session.playback_messages import playable_spec
@@ -108,6 +111,11 @@ def _stream_feeds(job: Job, stream: Stream, names: Names) -> list[Feed | None]:
     except FormatError as error:
         job.notes.add(f"left out: {error}", stream.name)
         return []
+    if holds_datagrams(spec):
+        job.notes.add("no message has the channels port", stream.name)
+        name = names.topic(stream.name, "packets")
+        packets = packet_topic(name, names.frame(stream.name), spec)
+        return [sample_feed(job, stream, spec, [packets])]
     feed: Feed | None = None
     covered: set[str] = set()
     kind = kind_of(stream)

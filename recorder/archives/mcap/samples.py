@@ -12,7 +12,8 @@ from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.processing.read_ahead import ReadAhead
-from recorder.session.playback_messages import is_small, messages, sample_message
+from recorder.session.playback import is_small
+from recorder.session.playback_messages import messages, sample_message
 from recorder.session.stream import Stream
 
 Payload = Buffer | Sequence[Buffer]

@@ -40,7 +40,7 @@ from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
 from recorder.session.layout import VRS
 from recorder.session.part import SessionPart
-from recorder.session.playback import SMALL_BYTES
+from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
 from recorder.session.vrs.metadata_records import as_text, drivers_of
@@ -72,7 +72,7 @@ PACKER = VrsPacker()
 
 
 def _ticks(stream: Stream) -> float:
-    return _SMALL_TICKS if stream.sample_bytes <= SMALL_BYTES else 1.0
+    return _SMALL_TICKS if is_small(stream) else 1.0
 
 
 class _SessionPacker:

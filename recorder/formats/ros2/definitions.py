@@ -170,6 +170,11 @@ string mesh_resource
 MeshFile mesh_file
 bool mesh_use_embedded_materials""",
     "visualization_msgs/MarkerArray": "Marker[] markers",
+    "udp_msgs/UdpPacket": """\
+std_msgs/Header header
+string address
+uint16 src_port
+uint8[] data""",
     "ouster_sensor_msgs/PacketMsg": "uint8[] buf",
     "ouster_ros/PacketMsg": "uint8[] buf",
 }

@@ -112,8 +112,8 @@ class ChannelReader(Closing, ABC):
     def encoded(self, index: int) -> bytes:
         """One sample's bytes as they are stored; negative indices count from the end.
 
-        ``lzmaf``: its xz stream; ``mjpg`` and ``jpg``: the JPEG; ``npz``: the file; ``bytes``: the
-        bytes; ``raw``: the values; ``lzma``, which compresses samples together: the values, uncompressed.
+        ``lzmaf``: its xz stream; ``mjpg`` and ``jpg``: the JPEG; ``npz``: the file; ``bytes`` and
+        ``raw``: as they are; ``lzma``, which compresses samples together: the values, uncompressed.
         """
 
     def encoded_range(self, start: int, stop: int) -> list[bytes]:

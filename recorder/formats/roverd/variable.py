@@ -1,7 +1,7 @@
 """``bytes``: samples of any length one after another, and an index file.
 
-``payload`` holds the samples as they came, ``payload_i`` a row of two u8 for each sample: its offset
-and its bytes.  A sample may be empty.  roverd does not know samples of variable length, so
+``payload`` holds the samples as they came, ``payload_i`` a row of two u8 for each sample: its
+offset and its bytes.  A sample may be empty.  roverd does not know samples of variable length, so
 ``meta.json`` declares the index alone, as ``raw``; ``payload.json`` has the entry of the channel.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt

@@ -14,10 +14,11 @@ format    content
 ``jpg``   a camera's pictures; recorded JPEGs are unchanged
 ``png``   a camera's pictures, a lidar's ranges in mm, a radar's power over range and speed
 ``pcd``   a lidar's points, a radar's detections
+``pcap``  datagrams, with their stamps, addresses and ports
 ========  =====================================================================================
 
-The first two formats make one file.  The others make a file for each sample, in a folder if there
-are several.  All files appear under their names when they are complete.  They are not synced to the
+The formats csv, npz and pcap make one file.  The others make a file for each sample, in a folder
+if there are several.  All files appear under their names when they are complete.  They are not synced to the
 disk: an export can be made again.
 """
 

@@ -11,7 +11,9 @@ from typing import Final
 from recorder.contract.errors import FormatError, RecorderError, UsageError
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
+from recorder.processing.datagrams import CHANNELS, holds_datagrams
 from recorder.processing.export.arrays import array_bytes, write_arrays
+from recorder.processing.export.captures import write_capture
 from recorder.processing.export.chosen import (
     Damage,
     chosen_part,
@@ -39,10 +41,11 @@ from recorder.session.stream import Stream
 Progress = Callable[[float, float], None]
 """Called with the number of samples done and of all samples."""
 
-FORMATS: Final = ("csv", "npz", "png", "jpg", "pcd")
+FORMATS: Final = ("csv", "npz", "png", "jpg", "pcd", "pcap")
 MOST_BYTES: Final = 4 * 10**9
 """Largest size of arrays: they are loaded into memory as a whole."""
-_WHOLE: Final = ("csv", "npz")
+_WHOLE: Final = ("csv", "npz", "pcap")
+_ANY: Final = ("csv", "npz")
 _FITTING: Final = {
     "camera": ("png", "jpg"),
     "lidar": ("png", "pcd"),
@@ -124,7 +127,9 @@ def export(
         OSError: a file cannot be written.
     """
     whole = session.stream(wanted.stream)
-    fitting = [*_WHOLE, *_FITTING.get(kind_of(whole), ())]
+    fitting = [*_ANY, *_FITTING.get(kind_of(whole), ())]
+    if holds_datagrams(whole) and whole.has_times:
+        fitting.append("pcap")
     if wanted.format not in fitting:
         fits = ", ".join(each for each in FORMATS if each in fitting)
         raise UsageError(f"{whole.name}: cannot be exported as {wanted.format}; fits: {fits}")
@@ -154,6 +159,8 @@ def _channels(stream: Stream, wanted: Wanted) -> list[str]:
         return table_channels(stream, wanted.channels)
     if wanted.format == "npz":
         return list(wanted.channels or stream.data_channels)
+    if wanted.format == "pcap" and wanted.channels is None:
+        return list(CHANNELS)
     kind = kind_of(stream)
     if wanted.channels is not None and (kind, wanted.format) != ("lidar", "png"):
         raise UsageError(
@@ -197,7 +204,9 @@ class _Task:
             self._check_size()
         path = self._file(out, f"{self._name}.{wanted.format}")
         with new_file(path) as temporary:
-            if wanted.format == "csv":
+            if wanted.format == "pcap":
+                count = write_capture(temporary, stream, indices, damage, self._advance)
+            elif wanted.format == "csv":
                 count = write_table(
                     temporary, stream, indices, self._channels, damage, self._advance
                 )

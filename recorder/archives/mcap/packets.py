@@ -1,0 +1,45 @@
+"""UDP datagrams as messages: ``udp_msgs/msg/UdpPacket`` of ROS 2's drivers, in both profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from recorder.archives.mcap.ros2_names import ros_topic
+from recorder.archives.mcap.samples import Encode
+from recorder.archives.mcap.topics import Topic
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Buffer, Message
+from recorder.formats.ros2.messages import Header
+from recorder.formats.ros2.packets import UdpPacket, encode_udp_packet
+from recorder.processing.datagrams import PAYLOAD, address_text
+
+TYPE = "udp_msgs/msg/UdpPacket"
+
+
+def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, Encode]:
+    """A topic with a message for each datagram.
+
+    Args:
+        name: of the topic.
+        frame: of the headers.
+        spec: declaration of a stream of datagrams.
+    """
+    at = {channel.name: k for k, channel in enumerate(spec.channels)}
+
+    def encode(message: Message, offset_ns: int) -> Iterable[tuple[int, list[Buffer]]]:
+        frames = [memoryview(each).cast("B") for each in message.frames]
+        (sizes,) = message.sizes
+        ends = np.cumsum(sizes, dtype=np.int64).tolist()
+        sources = bytes(frames[at["source"]])
+        ports = np.frombuffer(frames[at["source_port"]], "<u2").tolist()
+        payload, start = frames[at[PAYLOAD]], 0
+        for k, t_ns in enumerate(np.atleast_1d(message.t_mono_ns).tolist()):
+            header = Header(t_ns + offset_ns, frame)
+            address = address_text(sources[16 * k : 16 * k + 16])
+            packet = UdpPacket(header, address, ports[k], payload[start : ends[k]])
+            start = ends[k]
+            yield t_ns + offset_ns, encode_udp_packet(packet)
+
+    return ros_topic(name, TYPE), encode

@@ -1,0 +1,70 @@
+"""What the tests of the driver for datagrams share: drivers, captures, senders."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers.udp import UdpDriver
+from recorder.contract.config.options import check_options
+from tests.protocols.test_capture import ethernet, ipv4, pcap, udp
+
+HERE = bytes(10) + b"\xff\xff\x7f\0\0\1"
+"""127.0.0.1 as it is recorded."""
+
+
+def driver_for(scheme: str, address: str, pace: str = "realtime", **options: Any) -> UdpDriver:
+    checked = check_options(UdpDriver.options, options)
+    return UdpDriver(SensorConfig("lidar", scheme, address, checked, pace=pace))
+
+
+@contextlib.contextmanager
+def opened(driver: UdpDriver) -> Iterator[UdpDriver]:
+    driver.open()
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def read_all(driver: UdpDriver) -> list[Item]:
+    items: list[Item] = []
+    with contextlib.suppress(EndOfSource):
+        while True:
+            item = driver.read()
+            if item is not None:
+                items.append(item)
+    return items
+
+
+def payloads(items: list[Item]) -> list[bytes]:
+    return [bytes(p) for i in items if isinstance(i, Sample) for p in i.data["payload"]]
+
+
+def read_payloads(driver: UdpDriver, count: int, seconds: float = 60.0) -> list[Item]:
+    """Items up to and with the sample that has datagram number `count`."""
+    items: list[Item] = []
+    until = time.monotonic() + seconds
+    while len(payloads(items)) < count:
+        assert time.monotonic() < until, f"{len(payloads(items))} of {count} datagrams"
+        item = driver.read()
+        if item is not None:
+            items.append(item)
+    return items
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+def write_capture(path: Path, datagrams: list[tuple[int, bytes]], tail: bytes = b"") -> Path:
+    """A capture of datagrams to ports, all with the same stamp."""
+    path.write_bytes(pcap([ethernet(ipv4(udp(data, port))) for port, data in datagrams]) + tail)
+    return path
