@@ -46,8 +46,9 @@ DEFAULTS: Final = (
 def calibration_text(sensors: Sequence[Placed] | None = None) -> str:
     """Return the text of a ``calibration.yaml``; by default for camera, lidar, radar and imu."""
     header = _DEFAULTS if sensors is None else OF_SESSION
-    lines = [header + _AXES + "sensors:"]
-    for sensor in DEFAULTS if sensors is None else sensors:
+    placed = DEFAULTS if sensors is None else sensors
+    lines = [header + _AXES + ("sensors:" if placed else "sensors: {}")]
+    for sensor in placed:
         values = sensor.mount.to_mapping()
         lines += [
             f"  {sensor.name}:",

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
 from recorder.archives.mcap.ros2_names import ros_topic
-from recorder.archives.mcap.samples import Encode
 from recorder.archives.mcap.topics import Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.formats.ros2.messages import Header
 from recorder.formats.ros2.packets import UdpPacket, encode_udp_packet
 from recorder.processing.datagrams import PAYLOAD, address_text
+from recorder.processing.foxglove.channels import EncodeSamples
 
 TYPE = "udp_msgs/msg/UdpPacket"
 
 
-def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, Encode]:
+def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, EncodeSamples]:
     """A topic with a message for each datagram.
 
     Args:
@@ -28,7 +28,8 @@ def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, Encode
     """
     at = {channel.name: k for k, channel in enumerate(spec.channels)}
 
-    def encode(message: Message, offset_ns: int) -> Iterable[tuple[int, list[Buffer]]]:
+    def encode(message: Message, offset_ns: int) -> list[tuple[int, Sequence[Buffer]]]:
+        made: list[tuple[int, Sequence[Buffer]]] = []
         frames = [memoryview(each).cast("B") for each in message.frames]
         (sizes,) = message.sizes
         ends = np.cumsum(sizes, dtype=np.int64).tolist()
@@ -40,6 +41,7 @@ def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, Encode
             address = address_text(sources[16 * k : 16 * k + 16])
             packet = UdpPacket(header, address, ports[k], payload[start : ends[k]])
             start = ends[k]
-            yield t_ns + offset_ns, encode_udp_packet(packet)
+            made.append((t_ns + offset_ns, encode_udp_packet(packet)))
+        return made
 
     return ros_topic(name, TYPE), encode

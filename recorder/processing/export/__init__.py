@@ -18,8 +18,8 @@ format    content
 ========  =====================================================================================
 
 The formats csv, npz and pcap make one file.  The others make a file for each sample, in a folder
-if there are several.  All files appear under their names when they are complete.  They are not synced to the
-disk: an export can be made again.
+if there are several.  All files appear under their names when they are complete.  They are not
+synced to the disk: an export can be made again.
 """
 
 from recorder.processing.export.job import FORMATS, Exported, Wanted, export
