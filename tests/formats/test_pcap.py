@@ -78,21 +78,13 @@ def test_a_checksum_of_zero_is_sent_as_ones() -> None:
 
 def test_ouster_sdk_reads_it(tmp_path: Path) -> None:
     """By libpcap and libtins."""
-    pcap = pytest.importorskip("ouster.sdk.pcap")
-    path = tmp_path / "a.pcap"
-    sizes = (1, 1206, 1472)
-    path.write_bytes(
-        written(*((T_NS + k, A, 7, B, 7502, bytes([k]) * n) for k, n in enumerate(sizes)))
-    )
-    info, got = pcap._pcap.packet_info(), []
-    handle = pcap._pcap.replay_initialize(str(path))
-    try:
-        while pcap._pcap.next_packet_info(handle, info):
-            data = bytearray(65536)
-            size = pcap._pcap.read_packet(handle, data)
-            got.append((info.dst_ip, info.dst_port, info.src_ip, info.src_port, bytes(data[:size])))
-    finally:
-        pcap._pcap.replay_uninitialize(handle)
-    assert got == [
-        ("239.255.0.1", 7502, "10.0.0.5", 7, bytes([k]) * n) for k, n in enumerate(sizes)
-    ]
+    sdk = pytest.importorskip("ouster.sdk._bindings.pcap")
+    path, payloads = tmp_path / "a.pcap", [bytes([k]) * n for k, n in enumerate((1, 1206, 1472))]
+    path.write_bytes(written(*((T_NS + k, A, 7, B, 7502, p) for k, p in enumerate(payloads))))
+    handle, info, got = sdk.replay_initialize(str(path)), sdk.PacketInfo(), []
+    buffer = bytearray(65536)
+    while sdk.next_packet_info(handle, info):
+        ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port)
+        got.append((*ends, bytes(buffer[: sdk.read_packet(handle, buffer)])))
+    sdk.replay_uninitialize(handle)
+    assert got == [("10.0.0.5", 7, "239.255.0.1", 7502, payload) for payload in payloads]

@@ -55,7 +55,9 @@ class UdpEmulator(Emulator):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         host = f"[{self._to[0]}]" if family == socket.AF_INET6 else self._to[0]
         rate = self.sensor.options["rate"]
-        options = {} if rate is None or self.sensor.scheme == "sim" else {"rate": rate}
+        if self.sensor.scheme == "sim":
+            rate = SimulatedSender(self.sensor.options).rate_hz
+        options = {} if rate is None else {"rate": rate}
         return EmulatedSource(f"udp:{host}:{self._to[1]}", options)
 
     def step(self, now_ns: int) -> int:
