@@ -34,6 +34,7 @@ from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
+from recorder.processing.datagrams import holds_datagrams
 from recorder.processing.frames import kind_of
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
 from recorder.processing.sample_workers import (
@@ -175,6 +176,14 @@ class Job:
             session.declared.keys() - session.streams.keys() - session.broken.keys()
         ):
             self.notes.add("no sample was recorded", name)
+
+    def note_datagrams(self) -> None:
+        """Note the streams of datagrams, for an archive that cannot hold them."""
+        for stream in self.streams:
+            if holds_datagrams(stream):
+                self.notes.add(
+                    "has datagrams, which this archive cannot hold: left out", stream.name
+                )
 
     def has_samples(self, stream: Stream) -> bool:
         """Whether a stream has samples with times; notes a stream that has none."""
