@@ -181,9 +181,7 @@ class Job:
         """Note the streams of datagrams, for an archive that cannot hold them."""
         for stream in self.streams:
             if holds_datagrams(stream):
-                self.notes.add(
-                    "has datagrams, which this archive cannot hold: left out", stream.name
-                )
+                self.notes.add("has datagrams: left out", stream.name)
 
     def has_samples(self, stream: Stream) -> bool:
         """Whether a stream has samples with times; notes a stream that has none."""

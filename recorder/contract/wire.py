@@ -38,8 +38,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, Struct, UnsetType
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.channel_formats import Buffer as Buffer
-from recorder.contract.channel_formats import Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire_struct import Count, problem_of
@@ -218,8 +218,10 @@ def check_data(message: Message, spec: StreamSpec) -> None:
         framing = channel.framing
         if framing is Framing.EACH:
             size = next(sizes, None)
-            if size is None or sum(size.tolist()) != length or not size.all():
+            if size is None or sum(size.tolist()) != length:
                 raise ProtocolError(f"{where}: sizes of {channel.name} do not add up to {length}")
+            if fault := CHANNEL_FORMATS[channel.format].sizes_fault(size, channel.shape):
+                raise ProtocolError(f"{where}: {channel.name}: {fault}")
         elif framing is Framing.PLAIN and length != message.count * channel.sample_bytes:
             raise ProtocolError(
                 f"{where}: {channel.name} has {length} bytes, not {message.count} x "

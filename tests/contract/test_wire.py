@@ -246,7 +246,7 @@ def test_a_consistent_data_message_passes() -> None:
         (frame(1, 24), "n has 24 bytes, not 2 x 8"),
         (frame(2, 0), "valid is empty"),
         (frame(3, 10), "sizes of v do not add up to 10"),
-        (sizes(0, [30, 0]), "sizes of rng"),
+        (sizes(0, [30, 0]), "rng: a sample has no bytes"),
         (sizes(0, [10, 19]), "sizes of rng"),
         (sizes(1, [2**32 - 1, 12]), "sizes of v"),  # the sum must not wrap around
         (assign(sizes=()), "sizes of rng"),
@@ -271,3 +271,18 @@ def test_device_times_without_a_device_clock() -> None:
         check_data(message, spec)
     message.t_dev_ns = None
     check_data(message, spec)
+
+
+def test_bytes_of_any_length_may_be_none_but_not_too_many() -> None:
+    spec = StreamSpec("front", (ChannelSpec("payload", "bytes", "u1", (8,)),))
+
+    def message(lengths: list[int]) -> Message:
+        return Message(
+            Kind.DATA, "front", count=len(lengths), t_mono_ns=np.arange(len(lengths)),
+            sizes=(np.array(lengths, np.uint32),), frames=[bytes(sum(lengths))],
+        )  # fmt: skip
+
+    for lengths in ([0], [0, 0, 0], [8, 0, 1]):
+        check_data(message(lengths), spec)
+    with pytest.raises(ProtocolError, match="payload: 9 bytes where at most 8 are declared"):
+        check_data(message([1, 9]), spec)

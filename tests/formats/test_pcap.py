@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,15 +79,37 @@ def test_a_checksum_of_zero_is_sent_as_ones() -> None:
     assert data[80:82] == b"\xff\xff"
 
 
-def test_ouster_sdk_reads_it(tmp_path: Path) -> None:
-    """By libpcap and libtins."""
+def test_ouster_sdk_finds_the_streams(tmp_path: Path) -> None:
+    """By libpcap and libtins: addresses, ports and lengths."""
     sdk = pytest.importorskip("ouster.sdk._bindings.pcap")
-    path, payloads = tmp_path / "a.pcap", [bytes([k]) * n for k, n in enumerate((1, 1206, 1472))]
-    path.write_bytes(written(*((T_NS + k, A, 7, B, 7502, p) for k, p in enumerate(payloads))))
-    handle, info, got = sdk.replay_initialize(str(path)), sdk.PacketInfo(), []
-    buffer = bytearray(65536)
-    while sdk.next_packet_info(handle, info):
-        ends = (info.src_ip, info.src_port, info.dst_ip, info.dst_port)
-        got.append((*ends, bytes(buffer[: sdk.read_packet(handle, buffer)])))
-    sdk.replay_uninitialize(handle)
-    assert got == [("10.0.0.5", 7, "239.255.0.1", 7502, payload) for payload in payloads]
+    path, sizes = tmp_path / "a.pcap", (1, 1206, 1472)
+    rows = [(T_NS + 1000 * k, A, 7, B, 7502, bytes(n)) for k, n in enumerate(sizes)]
+    path.write_bytes(written(*rows, (T_NS, B, 8, A, 9, b"other")))
+    info = sdk.get_stream_info(str(path))
+    assert info.total_packets == 4
+    found = {
+        (key.src_ip, key.src_port, key.dst_ip, key.dst_port): dict(data.payload_size_counts)
+        for key, data in info.udp_streams.items()
+    }
+    assert found == {
+        ("10.0.0.5", 7, "239.255.0.1", 7502): dict.fromkeys(sizes, 1),
+        ("239.255.0.1", 8, "10.0.0.5", 9): {5: 1},
+    }
+
+
+def test_tcpdump_reads_it(tmp_path: Path) -> None:
+    """Its checksums, stamps and lengths; tcpdump is not on every machine."""
+    program = shutil.which("tcpdump")
+    if program is None:
+        pytest.skip("needs tcpdump, which is not installed")
+    path, sizes = tmp_path / "a.pcap", (0, 1, 1206, 9000)
+    ends = ((A, B), (SIX, SIX))
+    rows = [(T_NS, a, 7, b, 7502, bytes([255]) * n) for a, b in ends for n in sizes]
+    path.write_bytes(written(*rows))
+    # -s 0: whole packets; -vv: checksums.  tcpdump drops its rights, and may not read our folder.
+    with path.open("rb") as file:
+        command = [program, "-nn", "-vv", "-tt", "-s", "0", "--nano", "-r", "-"]
+        done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=True)
+    assert done.stdout.count("[udp sum ok]") == len(rows) and "bad" not in done.stdout
+    assert re.findall(r"UDP, length (\d+)", done.stdout) == [str(n) for n in sizes] * 2
+    assert done.stdout.count("1700000000.123456789 IP") == len(rows)

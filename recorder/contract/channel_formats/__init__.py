@@ -181,6 +181,14 @@ class ChannelFormat(ABC):
         """Why an encoded sample is not of that shape, where its header says so; else None."""
         return None
 
+    def sizes_fault(
+        self,
+        sizes: npt.NDArray[np.uint32],
+        shape: tuple[int, ...],  # noqa: ARG002
+    ) -> str | None:
+        """Why encoded samples of that shape cannot have those sizes in bytes; else None."""
+        return None if sizes.all() else "a sample has no bytes"
+
     def hidden_fault(self, frame: bytes) -> str | None:  # noqa: ARG002
         """What is wrong with an encoded sample that decodes all the same; else None."""
         return None
@@ -293,6 +301,12 @@ class Bytes(ChannelFormat):
         if len(frame) <= shape[0]:
             return None
         return f"{len(frame)} bytes where at most {shape[0]} are declared"
+
+    def sizes_fault(self, sizes: npt.NDArray[np.uint32], shape: tuple[int, ...]) -> str | None:
+        longest = int(sizes.max(initial=0))
+        if longest <= shape[0]:
+            return None
+        return f"{longest} bytes where at most {shape[0]} are declared"
 
 
 class Npz(ChannelFormat):
