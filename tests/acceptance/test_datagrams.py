@@ -203,7 +203,7 @@ def test_rosbags_reads_them(drive: Drive, tmp_path: Path) -> None:
     (bag,) = {path.parent for path in tmp_path.rglob("metadata.yaml")}
     with Reader(bag) as reader:
         topic = [c for c in reader.connections if c.topic == "/front/packets"]
-        got = [
+        got: list[Any] = [
             STORE.deserialize_cdr(data, connection.msgtype)
             for connection, _, data in reader.messages(topic)
         ]

@@ -12,6 +12,7 @@ from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
 from drivers.ouster import OusterDriver
+from drivers.udp import UdpDriver
 from drivers.xsens import XsensDriver
 from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.loading import Config, load_config
@@ -22,6 +23,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "camera": CameraDriver,
     "ouster": OusterDriver,
     "mmwave": MmwaveDriver,
+    "udp": UdpDriver,
     "xsens": XsensDriver,
 }
 _OPTION = re.compile(r"^( *)# ( *[a-z_]+:( .*)?)$", re.MULTILINE)
@@ -55,6 +57,7 @@ def test_all_that_is_commented_out_exists(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     config = loaded(path)
     assert config.sensor("rear").scheme == "http"
+    assert config.sensor("front").address == "192.168.1.100:2368"
     assert config.metrics.port == 9464
     assert config.live is not None and config.live.bind == "127.0.0.1"
     assert config.sensor("camera").options["controls"]["gain"] == 20

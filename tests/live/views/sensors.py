@@ -14,6 +14,7 @@ from drivers._kit.encode import Encoder
 from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
 from drivers.ouster import OusterDriver
+from drivers.udp import UdpDriver
 from drivers.xsens import XsensDriver
 from recorder.contract import wire
 from recorder.contract.config.options import check_options
@@ -27,6 +28,7 @@ DRIVERS: dict[str, tuple[type[Driver], dict[str, Any]]] = {
     "camera": (CameraDriver, {"width": 320}),
     "lidar": (OusterDriver, {"beams": 32, "mode": "512x10"}),
     "radar": (MmwaveDriver, {}),
+    "front": (UdpDriver, {"rate": 100.0}),
     "imu": (XsensDriver, {"batch_ms": 50.0, "model": "MTi-7"}),
 }
 
