@@ -36,6 +36,7 @@ class Datagram:
 
 
 _RECORD_LIMIT = 1 << 22  # libpcap's own limit is 256 KiB; a larger length is damage
+_LATEST_NS = 1 << 63  # stamps are int64
 _FRAGMENT_LIMIT = 64  # stored incomplete datagrams; a fragment of older ones is lost
 
 
@@ -150,6 +151,11 @@ def _pcapng_records(reader: _Reader) -> Iterator[_Record]:
                 number, high, low, length = struct.unpack_from(order + "IIII", body)
                 link, ticks = interfaces[number]
                 stamp = ((high << 32) | low) * 1_000_000_000 // ticks
+                if stamp >= _LATEST_NS:
+                    raise FormatError(
+                        f"the block at byte {reader.record_offset} is damaged: its stamp is after "
+                        "the year 2262"
+                    )
                 yield stamp, link, body[20 : 20 + length]
             elif kind == 3:
                 yield 0, interfaces[0][0], body[4:]

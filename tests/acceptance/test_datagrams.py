@@ -15,7 +15,10 @@ from rosbags.rosbag2 import Reader
 from rosbags.typesys import get_types_from_msg
 
 from drivers._protocols.capture import Datagram, read_datagrams
+from recorder.contract.errors import FormatError
+from recorder.formats.roverd.variable import BytesReader
 from recorder.formats.vrs import RecordType, VrsReader
+from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session
 from tests.acceptance.command import assert_nothing_lost, assert_sound, here, write_config
 from tests.formats.ros2.kit import STORE
@@ -138,6 +141,31 @@ def test_damaged_datagrams_are_left_out_of_a_capture(drive: Drive, tmp_path: Pat
     assert ran.code == 3
     assert [d.payload for d in exported(path)] == drive.sent[:-1]
     assert here("validate", session).code == 1
+
+
+def test_datagrams_that_cannot_be_read_are_left_out_one_by_one(
+    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = BytesReader.encoded_range
+
+    def damaged(reader: BytesReader, start: int, stop: int) -> list[bytes]:
+        if start <= 7 < stop:
+            raise FormatError("sample 7: is damaged")
+        return whole(reader, start, stop)
+
+    monkeypatch.setattr(BytesReader, "encoded_range", damaged)
+    path = tmp_path / "a.pcap"
+    ran = here("export", drive.session, "front", "--to", "pcap", "--out", path)
+    assert ran.code == 3
+    assert [d.payload for d in exported(path)] == drive.sent[:7] + drive.sent[8:]
+    assert "sample 7: is damaged" in ran.err[0] and len(ran.err) == 1
+
+
+def test_they_are_played_many_at_a_time(drive: Drive) -> None:
+    with Session(drive.session) as session:
+        chunks = [item for item in play(session, ["front"]) if isinstance(item, Chunk)]
+    assert {len(chunk.t_ns) for chunk in chunks} == {4}  # of 8 ms
+    assert [p for chunk in chunks for p in chunk.data["payload"]] == drive.sent
 
 
 def test_a_session_is_played_again(drive: Drive, tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ def test_a_checksum_of_zero_is_sent_as_ones() -> None:
     assert data[80:82] == b"\xff\xff"
 
 
+@pytest.mark.parametrize("size", [2, 6, 65535, 131071])
+def test_checksums_of_large_sums_are_folded_twice(size: int) -> None:
+    """RFC 1071: all words and the checksum add up to a multiple of 0xFFFF."""
+    for data in (b"\xff" * size, b"\xff\xff\xff\xff\0\1".ljust(size, b"\0"), bytes(size)):
+        words = struct.unpack(f">{(size + 1) // 2}H", data[:size].ljust(size + size % 2, b"\0"))
+        checksum = _checksum(data[:size])
+        assert 0 <= checksum <= 0xFFFF and (sum(words) + checksum) % 0xFFFF == 0
+
+
 def test_ouster_sdk_finds_the_streams(tmp_path: Path) -> None:
     """By libpcap and libtins: addresses, ports and lengths."""
     sdk = pytest.importorskip("ouster.sdk._bindings.pcap")

@@ -300,3 +300,13 @@ def test_a_hundred_thousand_damaged_records() -> None:
         assert count <= len(data) // 8
         came += count
     assert came > 10_000 and refused > 1000
+
+
+def test_a_stamp_that_is_out_of_range_is_damage() -> None:
+    data = bytearray(pcapng([PLAIN, PLAIN]))
+    at = data.rindex(struct.pack("<I", 6)) + 12  # high half of the second block's stamp
+    data[at : at + 4] = b"\xff" * 4
+    found: list[Datagram] = []
+    with pytest.raises(FormatError, match=r"block at byte \d+ is damaged: its stamp"):
+        found.extend(read_datagrams(io.BytesIO(bytes(data))))
+    assert read(pcapng([PLAIN])) == [Datagram(STAMP, HOST, 7502, PAYLOAD, 40000, HERE)]

@@ -24,6 +24,7 @@ from tests.session.build import camera_spec, imu_spec, lidar_spec, radar_spec
         ("radar", "radar", ("range_doppler", "range_azimuth")),
         ("imu", "imu", ("series",)),
         ("imu", "imu_gnss", ("series",)),
+        ("front", "front", ()),
     ],
 )
 def test_what_the_simulated_sensors_offer(sensor: str, stream: str, views: tuple[str, ...]) -> None:
