@@ -13,7 +13,7 @@ import pytest
 
 from drivers._protocols.capture import Datagram, read_datagrams
 from recorder.contract.errors import FormatError
-from recorder.formats.pcap import MAPPED, PcapWriter
+from recorder.formats.pcap import MAPPED, PcapWriter, _checksum
 
 T_NS = 1_700_000_000_123_456_789
 A, B = MAPPED + b"\x0a\0\0\5", MAPPED + b"\xef\xff\0\1"

@@ -16,7 +16,7 @@ from recorder.live.views import Fingerprint
 from tests.live.views.sensors import first, message_of, play
 
 
-@pytest.mark.parametrize("sensor", ["camera", "lidar", "radar", "imu", "front"])
+@pytest.mark.parametrize("sensor", ["camera", "lidar", "radar", "imu"])
 def test_samples_of_a_sensor_differ_from_each_other(sensor: str) -> None:
     seen = [
         Fingerprint(spec).of(message)
