@@ -1,4 +1,5 @@
-"""The source ``mcap:PATH[#TOPIC]``: plays a camera's or an IMU's topic of any MCAP or ROS 2 bag.
+"""The source ``mcap:PATH[#TOPIC]``: plays a camera's, an IMU's or a receiver's topic of any MCAP
+file or ROS 2 bag.
 
 The kit replaces a driver by `McapSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's values become f4, as
@@ -14,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig
 from drivers._kit.mcap_inertial import inertial_channels, inertial_values
 from drivers._kit.mcap_pictures import is_encoded_here, picture_of
+from drivers._kit.mcap_positions import column, position_channels, position_values
 from drivers._kit.recorded_source import (
     SHORT_BATCH_NS,
     VIDEO,
@@ -37,12 +37,13 @@ from recorder.formats.bags.contents import (
     origin_ns,
     stamp_of,
 )
-from recorder.formats.bags.messages import Floats, Inertial, Kind, Loss, decode_loss
+from recorder.formats.bags.messages import Inertial, Kind, Loss, decode_loss
+from recorder.formats.bags.positions import Position
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
 
-KINDS: Final = {"camera": Kind.PICTURES, "imu": Kind.IMU}
+KINDS: Final = {"camera": Kind.PICTURES, "imu": Kind.IMU, "position": Kind.POSITIONS}
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
 _LOOKED_AT: Final = 20  # messages that the rate and the channels are taken from
@@ -124,7 +125,8 @@ class McapSource(RecordedSource):
             settings["passed_through"] = not is_encoded_here(decoded)
         else:
             values = [decoded for _, decoded in first]
-            self._channels = inertial_channels(values)
+            is_imu = self._kind is Kind.IMU
+            self._channels = (inertial_channels if is_imu else position_channels)(values)
             of_device = decoded.t_dev_ns is not None
             other = not self._stamping.of_header and stamp_of(decoded) > 0
             self._has_device_time = of_device or other
@@ -205,14 +207,17 @@ class McapSource(RecordedSource):
         data = {VIDEO: [picture] if isinstance(picture, bytes) else picture[None]}
         return self._sample([t_ns], [t_dev_ns], data)
 
-    def _batch(self, message: McapMessage, decoded: Inertial) -> Sample:
-        rows: list[dict[str, Floats]] = []
+    def _batch(self, message: McapMessage, decoded: Inertial | Position) -> Sample:
+        values_of: Callable[[Any], dict[str, Any]] = (
+            inertial_values if self._kind is Kind.IMU else position_values
+        )
+        rows: list[dict[str, Any]] = []
         times: list[int] = []
         device: list[int] = []
         until_ns = message.log_ns + _BATCH_NS[self.sensor.pace]
         while True:
             t_ns, t_dev_ns = self._times(message, decoded, decoded.t_dev_ns)
-            rows.append(inertial_values(decoded))
+            rows.append(values_of(decoded))
             times.append(t_ns)
             device.append(t_dev_ns)
             try:
@@ -230,12 +235,7 @@ class McapSource(RecordedSource):
             except FormatError:
                 self._held = following
                 break
-        data = {}
-        with np.errstate(over="ignore"):  # beyond f4 a value becomes infinite
-            for channel in self._channels:
-                absent = np.full(channel.shape, np.nan)
-                values = np.array([row.get(channel.name, absent) for row in rows], np.float64)
-                data[channel.name] = values.astype(np.float32)
+        data = {channel.name: column(channel, rows) for channel in self._channels}
         return self._sample(times, device, data)
 
     def _times(self, message: McapMessage, decoded: Any, t_dev_ns: int | None) -> tuple[int, int]:

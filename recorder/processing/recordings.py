@@ -14,20 +14,26 @@ from typing import Final
 
 from recorder.contract.errors import UsageError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import UnknownTopicError, content_of
+from recorder.formats.bags.contents import UnknownTopicError, content_of, is_copy
 from recorder.formats.bags.messages import Kind
 
 DRIVERS: Final[Mapping[Kind, str]] = {
     Kind.PICTURES: "camera",
     Kind.IMU: "xsens",
     Kind.PACKETS: "ouster",
+    Kind.POSITIONS: "gnss",
 }
 """The driver of each kind of topic that is played."""
 
 CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL})
 """Kinds that a calibration is made from."""
 
-_DEFAULT_NAMES: Final = {Kind.PICTURES: "camera", Kind.IMU: "imu", Kind.PACKETS: "lidar"}
+_DEFAULT_NAMES: Final = {
+    Kind.PICTURES: "camera",
+    Kind.IMU: "imu",
+    Kind.PACKETS: "lidar",
+    Kind.POSITIONS: "gnss",
+}
 _ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
     Kind.PICTURES: frozenset(
         {"image", "image_raw", "image_color", "image_rect", "image_rect_color", "compressed"}
@@ -35,6 +41,7 @@ _ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
     ),
     Kind.IMU: frozenset({"data", "data_raw", "raw"}),
     Kind.PACKETS: frozenset({"lidar_packets"}),
+    Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
 }
 _SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's further stream
 _BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")
@@ -116,6 +123,8 @@ def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Find
             found.left_out[topic] = "has no message"
         elif wanted is None and f"{topic}/compressed" in kinds:
             found.left_out[topic] = f"its pictures are those of {topic}/compressed"
+        elif wanted is None and kind is Kind.POSITIONS and is_copy(topic, kinds):
+            found.left_out[topic] = f"its positions are those of {topic.removesuffix('/fix')}"
         else:
             played[topic] = None
     if wanted is not None:

@@ -9,20 +9,21 @@ beginning: sensors that play from one recording all count from it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.contract.errors import FormatError
+from recorder.formats.bags import messages
 from recorder.formats.bags.bag import LATEST_NS, Bag
 from recorder.formats.bags.messages import (
-    DECODERS,
     Decode,
     Inertial,
     Kind,
     decode_json_imu,
     decode_ros2_loss,
 )
+from recorder.formats.bags.positions import POSITION_DECODERS, Position, decode_json_position
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapTopic
@@ -33,7 +34,8 @@ APART_NS: Final = 10_000_000_000
 LOSSES: Final = "/recorder/losses"
 """The topic of this recorder's archives with the losses that it counted."""
 
-_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU})
+_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS})
+_DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS}
 
 
 class UnknownTopicError(FormatError):
@@ -62,11 +64,15 @@ def content_of(topic: McapTopic) -> Content:
     encoding, schema = topic.message_encoding, topic.schema_name
     if (topic.topic, encoding, schema) == (LOSSES, "cdr", "std_msgs/msg/String"):
         return Content(Kind.LOSSES, decode_ros2_loss)
-    if (found := DECODERS.get((encoding, schema))) is not None:
+    if (found := _DECODERS.get((encoding, schema))) is not None:
         return Content(*found)
-    if encoding == "json" and topic.schema_encoding == "jsonschema" and _is_imu(topic.schema_data):
-        return Content(Kind.IMU, decode_json_imu)
-    encodings = sorted({known for known, name in DECODERS if name == schema})
+    if encoding == "json" and topic.schema_encoding == "jsonschema":
+        channels = _properties(topic.schema_data)
+        if {"timestamp", "acc", "avel"} <= channels:
+            return Content(Kind.IMU, decode_json_imu)
+        if {"timestamp", "pos", "fix"} <= channels:
+            return Content(Kind.POSITIONS, decode_json_position)
+    encodings = sorted({known for known, name in _DECODERS if name == schema})
     if encodings:
         text = f"{schema} is read in {' or '.join(encodings)} only, not in {encoding!r:.40}"
     elif encoding == "ros1":
@@ -76,15 +82,14 @@ def content_of(topic: McapTopic) -> Content:
     raise UnknownTopicError(text)
 
 
-def _is_imu(schema: bytes) -> bool:
-    """Whether a JSON schema is of an IMU's stream, as the recorder writes it."""
+def _properties(schema: bytes) -> set[str]:
+    """The properties of a JSON schema: the channels of a stream, as the recorder writes it."""
     import json
 
     try:
-        properties = json.loads(schema)["properties"]
-        return {"timestamp", "acc", "avel"} <= set(properties)
+        return set(json.loads(schema)["properties"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        return False
+        return set()
 
 
 @dataclass(slots=True)
@@ -106,7 +111,7 @@ class Stamping:
 
 def stamp_of(message: Any) -> int:
     """The stamp in a decoded message, epoch ns; 0: it has none, or a stamp that is no int64."""
-    if isinstance(message, Inertial):
+    if isinstance(message, Inertial | Position):
         stamp_ns = message.stamp_ns
     else:
         header = getattr(message, "header", None)
@@ -175,6 +180,14 @@ def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
     return found
 
 
+def is_copy(topic: str, others: Collection[str]) -> bool:
+    """Whether the positions of a topic are also in another one, with more about them.
+
+    The recorder's archives have ``/NAME/fix`` (LocationFix) beside ``/NAME`` (all channels).
+    """
+    return topic.endswith("/fix") and topic.removesuffix("/fix") in others
+
+
 def choose_topic(
     bag: Bag, kind: Kind, wanted: str, sensor: str, chosen: Callable[[str], bool] = lambda _: True
 ) -> tuple[str, Content]:
@@ -208,6 +221,8 @@ def choose_topic(
         raise FormatError(f"topic {name!r:.200}: {reason}; {known}")
     if not fitting:
         raise FormatError(f"has no topic with {kind}")
+    for name in [name for name in fitting if is_copy(name, fitting)]:
+        del fitting[name]
     found = list(fitting)
     if len(found) > 1:
         found = [name for name in found if name.strip("/").partition("/")[0] == sensor]

@@ -34,6 +34,7 @@ class Kind(StrEnum):
 
     PICTURES = "pictures"
     IMU = "imu"
+    POSITIONS = "positions"
     PACKETS = "packets"
     TEXT = "text"
     TRANSFORMS = "transforms"
@@ -83,7 +84,7 @@ class Loss:
     estimate: int | None
 
 
-def _stamp(message: ProtobufReader) -> int:
+def timestamp(message: ProtobufReader) -> int:
     """A google.protobuf.Timestamp as ns."""
     return message.integer(1) * _SECOND + message.integer(2)
 
@@ -91,14 +92,14 @@ def _stamp(message: ProtobufReader) -> int:
 def decode_foxglove_compressed_image(data: Buffer) -> CompressedImage:
     """A ``foxglove.CompressedImage``."""
     image = ProtobufReader(data, "foxglove.CompressedImage")
-    header = Header(_stamp(image.message(1)), image.text(4))
+    header = Header(timestamp(image.message(1)), image.text(4))
     return CompressedImage(header, image.text(3), image.blob(2))
 
 
 def decode_foxglove_raw_image(data: Buffer) -> Image:
     """A ``foxglove.RawImage``."""
     image = ProtobufReader(data, "foxglove.RawImage")
-    header = Header(_stamp(image.message(1)), image.text(7))
+    header = Header(timestamp(image.message(1)), image.text(7))
     size = image.fixed32(3), image.fixed32(2)
     return Image(header, *size, image.text(4), 0, image.fixed32(5), image.blob(6))
 
@@ -106,7 +107,7 @@ def decode_foxglove_raw_image(data: Buffer) -> Image:
 def decode_foxglove_calibration(data: Buffer) -> CameraInfo:
     """A ``foxglove.CameraCalibration``."""
     info = ProtobufReader(data, "foxglove.CameraCalibration")
-    header = Header(_stamp(info.message(1)), info.text(9))
+    header = Header(timestamp(info.message(1)), info.text(9))
     k, r, p = (info.doubles(number) for number in (6, 7, 8))
     if len(k) != 9:
         raise FormatError(f"foxglove.CameraCalibration: K has {len(k)} numbers, not 9")
@@ -128,7 +129,7 @@ def decode_foxglove_transform(data: Buffer) -> tuple[ros2.TransformStamped, ...]
 def _transform(each: ProtobufReader) -> ros2.TransformStamped:
     place, turn = each.message(4), each.message(5)
     return ros2.TransformStamped(
-        Header(_stamp(each.message(1)), each.text(2)),
+        Header(timestamp(each.message(1)), each.text(2)),
         each.text(3),
         tuple(place.double(n) for n in (1, 2, 3)),
         tuple(turn.double(n) for n in (1, 2, 3, 4)),
@@ -159,10 +160,10 @@ def decode_json_imu(data: Buffer) -> Inertial:
     try:
         values = json.loads(bytes(data))
         stamp = values["timestamp"]
-        stamp_ns = _whole(stamp["sec"]) * _SECOND + _whole(stamp["nsec"])
-        found = {name: _row(values, name, 3) for name in _AXES if name in values}
-        quat = _row(values, "quat", 4) if "quat" in values else None
-        t_dev_ns = _whole(values["t_dev"]) if "t_dev" in values else None
+        stamp_ns = whole(stamp["sec"]) * _SECOND + whole(stamp["nsec"])
+        found = {name: number_row(values, name, 3) for name in _AXES if name in values}
+        quat = number_row(values, "quat", 4) if "quat" in values else None
+        t_dev_ns = whole(values["t_dev"]) if "t_dev" in values else None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise FormatError(f"{what}: {type(error).__name__}: {str(error)[:80]}") from None
     if missing := {"acc", "avel"} - found.keys():
@@ -174,7 +175,7 @@ def decode_loss(data: Buffer) -> Loss:
     """A loss in JSON, of the topic ``/recorder/losses``."""
     try:
         values = json.loads(bytes(data))
-        counts = [None if values.get(n) is None else _whole(values[n]) for n in _COUNTS]
+        counts = [None if values.get(n) is None else whole(values[n]) for n in _COUNTS]
         if any(count is not None and count < 0 for count in counts):
             raise ValueError("a negative number of samples")
         return Loss(str(values["stream"] or ""), str(values["cause"] or "unknown"), *counts)
@@ -187,13 +188,15 @@ def decode_ros2_loss(data: Buffer) -> Loss:
     return decode_loss(ros2.decode_string(data).encode())
 
 
-def _whole(value: Any) -> int:
+def whole(value: Any) -> int:
+    """A JSON value that is an int64; ValueError for any other."""
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is not a whole number of 64 bits")
     return value
 
 
-def _row(values: Mapping[str, Any], name: str, length: int) -> Floats:
+def number_row(values: Mapping[str, Any], name: str, length: int) -> Floats:
+    """A JSON list of numbers; null is NaN; ValueError for any other value."""
     row = values[name]
     if not isinstance(row, list) or len(row) != length:
         raise ValueError(f"{name} is not a list of {length} numbers")

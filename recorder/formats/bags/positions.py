@@ -1,0 +1,128 @@
+"""Messages with positions on Earth in recordings of others: NavSatFix, LocationFix, our own JSON.
+
+Positions are those of a position stream: latitude and longitude in degrees and height above the
+WGS 84 ellipsoid in m.  The messages' covariances are of east, north, up (sensor_msgs/NavSatFix,
+foxglove.LocationFix); a `Position` has north, east, down.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from recorder.contract.errors import FormatError
+from recorder.contract.wire import Buffer
+from recorder.formats.bags.messages import (
+    Decode,
+    Floats,
+    Kind,
+    number_row,
+    timestamp,
+    whole,
+)
+from recorder.formats.bags.protobuf import ProtobufReader
+from recorder.formats.ros2 import messages as ros2
+
+_SECOND: Final = 1_000_000_000
+_NAN3: Final = (math.nan,) * 3
+_ROWS: Final = {"pos": 3, "vel": 3, "cov": 9}
+_BYTES: Final = frozenset({"fix", "sats", "quality"})
+_NO_FIX, _FIX_2D, _FIX_3D = 0, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position.
+
+    Attributes:
+        stamp_ns: epoch ns.
+        frame_id: of the antenna; "": not known.
+        pos: latitude, longitude in deg, height in m [3]; NaN: none.
+        fix: 0 none, 2 without a height, 3 with a height; the recorder's own may have others.
+        vel: north, east, down in m/s [3]; None: not known.
+        cov: of north, east, down in m^2 [9], row by row; None: not known.
+        more: further channels of the recorder's own streams: ``sats``, ``quality``, ``utc``.
+        t_dev_ns: the device's own time; None: not known.
+    """
+
+    stamp_ns: int
+    frame_id: str
+    pos: Floats
+    fix: int
+    vel: Floats | None = None
+    cov: Floats | None = None
+    more: Mapping[str, int] = field(default_factory=dict)
+    t_dev_ns: int | None = None
+
+
+def decode_ros2_position(data: Buffer) -> Position:
+    """A ``sensor_msgs/msg/NavSatFix``; a status below 0 is no fix."""
+    fix = ros2.decode_nav_sat_fix(data)
+    known = fix.position_covariance_type != 0
+    pos = (fix.latitude, fix.longitude, fix.altitude) if fix.status >= 0 else _NAN3
+    cov = _north_east_down(fix.position_covariance) if known else None
+    return Position(fix.header.stamp_ns, fix.header.frame_id, pos, _fix_of(pos), cov=cov)
+
+
+def decode_foxglove_position(data: Buffer) -> Position:
+    """A ``foxglove.LocationFix``; its velocity is east, north, up."""
+    what = "foxglove.LocationFix"
+    fix = ProtobufReader(data, what)
+    pos = fix.double(1), fix.double(2), fix.double(3)
+    covariance = fix.doubles(4)
+    if fix.integer(5) and len(covariance) != 9:
+        raise FormatError(f"{what}: position_covariance has {len(covariance)} numbers, not 9")
+    cov = _north_east_down(covariance) if fix.integer(5) else None
+    vel = None
+    if fix.messages(11):
+        east, north, up = (fix.message(11).double(number) for number in (1, 2, 3))
+        vel = north, east, -up
+    return Position(timestamp(fix.message(6)), fix.text(7), pos, _fix_of(pos), vel, cov)
+
+
+def decode_json_position(data: Buffer) -> Position:
+    """A sample of a position stream, as the recorder's archives and live views write it in JSON.
+
+    ``{"timestamp": {"sec", "nsec"}, "pos": [3], "fix"}``, and where they are recorded ``vel``,
+    ``cov``, ``sats``, ``quality``, ``utc``, ``t_dev``; null is a value that is not finite.
+    """
+    what = "JSON of a position"
+    try:
+        values = json.loads(bytes(data))
+        stamp = values["timestamp"]
+        stamp_ns = whole(stamp["sec"]) * _SECOND + whole(stamp["nsec"])
+        rows = {n: number_row(values, n, size) for n, size in _ROWS.items() if n in values}
+        numbers = {name: whole(values[name]) for name in (*_BYTES, "utc") if name in values}
+        for name in _BYTES & numbers.keys():
+            if not 0 <= numbers[name] <= 255:
+                raise ValueError(f"{name} is not a number from 0 to 255")
+        pos, fix = rows.pop("pos"), numbers.pop("fix")
+        t_dev_ns = whole(values["t_dev"]) if "t_dev" in values else None
+    except KeyError as error:
+        raise FormatError(f"{what}: has no {error.args[0]}") from None
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise FormatError(f"{what}: {type(error).__name__}: {str(error)[:80]}") from None
+    vel, cov = rows.get("vel"), rows.get("cov")
+    return Position(stamp_ns, "", pos, fix, vel, cov, numbers, t_dev_ns)
+
+
+def _fix_of(pos: Floats) -> int:
+    if not (math.isfinite(pos[0]) and math.isfinite(pos[1])):
+        return _NO_FIX
+    return _FIX_3D if math.isfinite(pos[2]) else _FIX_2D
+
+
+def _north_east_down(enu: Sequence[float]) -> Floats:
+    """A covariance [9] of east, north, up, as one of north, east, down."""
+    ee, en, eu, ne, nn, nu, ue, un, uu = enu
+    return nn, ne, -nu, en, ee, -eu, -un, -ue, uu
+
+
+POSITION_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
+    ("cdr", "sensor_msgs/msg/NavSatFix"): (Kind.POSITIONS, decode_ros2_position),
+    ("protobuf", "foxglove.LocationFix"): (Kind.POSITIONS, decode_foxglove_position),
+}
+"""As `recorder.formats.bags.messages.DECODERS`."""
