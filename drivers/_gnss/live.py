@@ -27,6 +27,9 @@ _WATCH = b'?WATCH={"enable":true,"json":true};\n'
 _STEP_NS = 1_000_000_000
 """A receiver's time that differs by more from the expected one was set."""
 
+_Arrived = tuple[Row, int]
+"""An epoch, and when its first byte was on the line."""
+
 
 class DeviceSource:
     """A receiver that sends.
@@ -46,11 +49,11 @@ class DeviceSource:
     def __init__(self, sensor: SensorConfig, baudrate: int | None = None) -> None:
         self._sensor, self._options = sensor, sensor.options
         self._where = f"{sensor.name}: {sensor.scheme}:{sensor.address}"
-        self._rows: deque[Row] = deque()
-        self._arrivals: dict[int, int] = {}
+        self._rows: deque[_Arrived] = deque()
         self._items: deque[Item] = deque()
         self._host = MinDelayClock()
-        self._last_gps_ns: int | None = None
+        self._last: tuple[int, int] | None = None  # GPS time and arrival of the latest epoch
+        self._repeated = 0
         self._damage = 0
         self._untimed = 0
         self._timeout_ns = round(self._options["timeout_s"] * 1e9)
@@ -94,7 +97,7 @@ class DeviceSource:
 
     def _listen(self, until_s: float, deadline_s: float) -> bool:
         """Wait for the first epochs; whether the receiver sends any."""
-        rows: deque[Row] = deque()
+        rows: deque[_Arrived] = deque()
         soon_s = time.monotonic() + _SOON_S
         while time.monotonic() < (deadline_s if rows or self._reception.heard else until_s):
             rows += self._receive()
@@ -103,18 +106,18 @@ class DeviceSource:
         rows += self._more(self._reception.choose())
         if not rows:
             return False
-        rate_hz = self._options["rate"] or rate_of(rows) or 1.0
+        rate_hz = self._options["rate"] or rate_of([row for row, _ in rows]) or 1.0
         self._period_ns = 1e9 / rate_hz
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
         self.spec = gnss_spec(self._sensor.name, rate_hz, False, about)
-        for row in rows:  # the least delayed one gives all of them their times
-            self._host.observe(row.gps_ns, self._arrivals[row.gps_ns])
+        for row, arrival_ns in rows:  # the least delayed one gives all of them their times
+            self._host.observe(row.gps_ns, arrival_ns)
         self._rows = rows
         state = State(self._sensor.name, time.monotonic_ns(), about, lasting=True)
         self._items.append(state)
         return True
 
-    def _receive(self) -> list[Row]:
+    def _receive(self) -> list[_Arrived]:
         data, arrival_ns = self._line.receive(_WAIT_S)
         if data:
             self._last_ns = arrival_ns
@@ -123,12 +126,8 @@ class DeviceSource:
         self._arrival_ns = arrival_ns
         return self._more(self._reception.feed(data))
 
-    def _more(self, rows: Iterable[Row]) -> list[Row]:
-        found = []
-        for row in rows:
-            self._arrivals[row.gps_ns] = self._arrival_of(row)
-            found.append(row)
-        return found
+    def _more(self, rows: Iterable[Row]) -> list[_Arrived]:
+        return [(row, self._arrival_of(row)) for row in rows]
 
     def _arrival_of(self, row: Row) -> int:
         if row.first is None or not isinstance(self._reception, Reception):
@@ -141,7 +140,7 @@ class DeviceSource:
         if not self._rows:
             self._rows += self._receive()
         if self._rows:
-            self._place(self._rows.popleft())
+            self._place(*self._rows.popleft())
             return self._items.popleft() if self._items else None
         if time.monotonic_ns() - self._last_ns > self._timeout_ns:
             raise DeviceError(f"{self._where}: sends nothing for {self._timeout_ns / 1e9:g} s")
@@ -150,26 +149,34 @@ class DeviceSource:
             return State(self._sensor.name, time.monotonic_ns(), {"pps": pulse})
         return None
 
-    def _place(self, row: Row) -> None:
+    def _place(self, row: Row, arrival_ns: int) -> None:
         """A row's times, and what is missing before it."""
-        arrival_ns = self._arrivals.pop(row.gps_ns)
-        last = self._last_gps_ns
-        if last is not None:
-            if row.gps_ns <= last or row.gps_ns - last > self._timeout_ns + _STEP_NS:
+        name = self._sensor.name
+        if self._last is not None:
+            last_ns, last_arrival_ns = self._last
+            advance_ns = row.gps_ns - last_ns
+            if -_STEP_NS < advance_ns <= 0:
+                self._repeated += 1
+                values = {"epochs_repeated_or_late": self._repeated}
+                self._items.append(State(name, arrival_ns, values))
+                return
+            # Messages that are held up on the way come late, but never early.
+            early_ns = advance_ns - (arrival_ns - last_arrival_ns)
+            if advance_ns < 0 or early_ns > _STEP_NS + self._period_ns:
                 self._host.restart()
-            elif (missing := self._missing(row.gps_ns - last)) > 0:
+                self._items.append(State(name, arrival_ns, {"device_clock_step_ns": early_ns}))
+            elif (missing := self._missing(advance_ns)) > 0:
                 damage = row.damage - self._damage
                 cause = "corrupt" if damage else "device"
                 detail = {"skipped_bytes": damage}
-                name = self._sensor.name
                 self._items.append(Lost(name, arrival_ns, cause, missing, detail=detail))
             self._damage = row.damage
-        self._last_gps_ns = row.gps_ns
+        self._last = row.gps_ns, arrival_ns
         t_ns = None if self._pps is None else self._pps.host_ns(row.gps_ns)
         estimated_ns = self._host.host_ns(row.gps_ns, arrival_ns) - self._latency_ns
         stamps = np.array([estimated_ns if t_ns is None else t_ns], np.int64)
         device = np.array([row.gps_ns], np.int64)
-        self._items.append(Sample(self._sensor.name, stamps, row.data, device))
+        self._items.append(Sample(name, stamps, row.data, device))
 
     def _missing(self, step_ns: int) -> int:
         """Epochs between two; a step that is shorter than all before is the period."""

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_fixes import Row, gnss_spec
 from drivers._protocols.gnss_reception import Reception, rate_of
 from drivers.sim.gnss import simulated_receiver
@@ -29,6 +29,7 @@ class LogSource:
         self._where = f"{sensor.name}: {sensor.scheme}:{sensor.path}"
         self._items: deque[Item] = deque()
         self._last_ns: int | None = None
+        self._unordered = 0
         self._damage = 0
         self._is_over = False
         try:
@@ -77,7 +78,9 @@ class LogSource:
         last = self._last_ns
         if last is not None:
             if row.gps_ns <= last:
+                self._unordered += 1
                 return
+            self._report(row.gps_ns)
             missing = round((row.gps_ns - last) / self._period_ns) - 1
             if missing > 0:
                 damage = row.damage - self._damage
@@ -93,12 +96,22 @@ class LogSource:
         stamps = np.array([row.gps_ns], np.int64)
         self._items.append(Sample(self._sensor.name, stamps, row.data, stamps))
 
+    def _report(self, t_ns: int) -> None:
+        """Say how many positions before this time were left out."""
+        if self._unordered:
+            values = {"epochs_repeated_or_late": self._unordered}
+            self._items.append(State(self._sensor.name, t_ns, values))
+            self._unordered = 0
+
     def read(self) -> Item:
         while not self._items:
             if self._is_over:
-                raise EndOfSource
+                self._report(self._last_ns or 0)
+                break
             for row in self._read_chunk():
                 self._place(row)
+        if not self._items:
+            raise EndOfSource
         return self._items.popleft()
 
     def close(self) -> None:

@@ -55,6 +55,7 @@ CHANNELS: Final = (
 )  # fmt: skip
 _NAN3: Final = (math.nan,) * 3
 _KNOT: Final = 1852 / 3600
+_LATEST_NS: Final = 1 << 62  # in 2126; epoch ns of it are an int64
 _SBF_NONE: Final = -1e10
 """SBF has -2e10 for what it does not know."""
 
@@ -328,6 +329,7 @@ def gpsd_part(line: bytes) -> Part | None:
         if not isinstance(m, dict) or m.get("class") != "TPV" or "time" not in m:
             return None
         stamp = datetime.fromisoformat(str(m["time"]))
+        stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
         whole = round(stamp.replace(microsecond=0).timestamp())
         utc_ns = whole * SECOND_NS + stamp.microsecond * 1000
         mode = int(m.get("mode", 0))
@@ -341,7 +343,10 @@ def gpsd_part(line: bytes) -> Part | None:
     leaps = m.get("leapseconds")
     leaps = leaps if isinstance(leaps, int) and 0 <= leaps < 100 else None
     height = number.get("altHAE", nan) if mode == FIX_3D else nan
+    if "velN" in number and "velE" in number:
+        north, east, number["climb"] = number["velN"], number["velE"], -number.get("velD", nan)
     status = {2: DIFFERENTIAL, 3: RTK_FIXED, 4: RTK_FLOAT, 5: ESTIMATED}
+    known = m["status"] if isinstance(m.get("status"), int) else 1
     fixed = mode in (FIX_2D, FIX_3D)
     return Part(
         "TPV",
@@ -352,14 +357,18 @@ def gpsd_part(line: bytes) -> Part | None:
             "pos": (number.get("lat", nan), number.get("lon", nan), height) if fixed else _NAN3,
             "vel": (north, east, -number.get("climb", nan)) if fixed else _NAN3,
             "fix": mode if fixed else NONE,
-            "cov": np.diag(np.square(deviations)),
+            "cov": np.diag([deviation * deviation for deviation in deviations]),
             "utc": utc_ns,
-            "quality": status.get(m.get("status", 1), AUTONOMOUS) if fixed else 0,
+            "quality": status.get(known if isinstance(known, int) else 1, AUTONOMOUS)
+            if fixed
+            else 0,
         },
     )
 
 
-_TPV: Final = frozenset(("lat", "lon", "altHAE", "speed", "track", "climb", "epx", "epy", "epv"))
+_TPV: Final = frozenset(
+    ("lat", "lon", "altHAE", "speed", "track", "climb", "velN", "velE", "velD", "epx", "epy", "epv")
+)
 
 
 # --- epochs ---------------------------------------------------------------------------------------
@@ -433,7 +442,7 @@ class Epochs:
             return None
         if gps_ns is None:
             gps_ns = self._dated(parts)
-        if gps_ns is None:
+        if gps_ns is None or not 0 < gps_ns < _LATEST_NS:
             self.untimed += 1
             return None
         self._date_ns = gps_ns
@@ -462,6 +471,8 @@ def _arrays(
     values: Mapping[str, Any], gps_ns: int, leaps: int | None
 ) -> dict[str, npt.NDArray[Any]]:
     pos = values.get("pos", values.get("pos_of_rmc", _NAN3))
+    if not (abs(pos[0]) <= 90 and abs(pos[1]) <= 180):  # nowhere on Earth, or NaN
+        pos = _NAN3
     unknown = np.full((3, 3), math.nan)
     fix = values.get("fix", values.get("fix_of_gga", FIX_2D if "pos_of_rmc" in values else NONE))
     if values.get("fix_of_gga") in (NONE, DEAD_RECKONING):

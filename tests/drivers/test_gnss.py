@@ -9,12 +9,15 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from drivers._devices.gnss import Line
 from drivers._devices.pps import PulsePerSecond
+from drivers._gnss import live as live_module
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gps_time import SECOND_NS, gps_of_utc, utc_of_gps
 from drivers.gnss import GnssDriver
@@ -24,7 +27,7 @@ from drivers.sim.gnss import LEVEL_M, START_UTC_NS
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.processing.earth import earth_points, local_to_earth
-from tests.drivers.gnss_messages import cov, gga, pvt, rmc
+from tests.drivers.gnss_messages import cov, eoe, gga, pvt, rmc
 from tests.protocols.test_gnss import UTC_NS
 
 
@@ -292,3 +295,112 @@ def test_pulses_give_times(tmp_path: Path) -> None:
     assert fresh.host_ns(gps_ns) is None
     (tmp_path / "pps0/assert").write_text("garbage")
     assert fresh.latest() is None
+
+
+START_NS = 1_000_000_000_000
+
+
+class Scripted:
+    """A line that has received what a test says, when it says so."""
+
+    byte_ns = 0.0
+
+    def __init__(self, script: list[tuple[bytes, int]]) -> None:
+        self._script = script
+
+    def receive(self, timeout_s: float) -> tuple[bytes, int]:
+        return self._script.pop(0) if self._script else (b"", START_NS)
+
+    def close(self) -> None:
+        pass
+
+
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[float, float]], **given: Any
+) -> list[Item]:
+    """What is recorded of epochs of 10 Hz, and then of `steps`: (GPS time, arrival) in s."""
+    usual = [(k / 10, k / 10) for k in range(10)]
+    script = [
+        (pvt(UTC_NS + round(gps_s * 10) * SECOND_NS // 10), START_NS + round(at_s * 1e9))
+        for gps_s, at_s in usual + steps
+    ]
+    script.append((eoe(UTC_NS + round(steps[-1][0] * 10) * SECOND_NS // 10), script[-1][1]))
+    line: Line = Scripted(script)
+    monkeypatch.setattr(live_module, "TcpLine", lambda *_: line)
+    clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: START_NS)
+    monkeypatch.setattr(live_module, "time", clock)
+    recorded = driver("tcp", "host:1", **given)
+    recorded.open()
+    items: list[Item] = []
+    while script:
+        if (item := recorded.read()) is not None:
+            items.append(item)
+    while (item := recorded.read()) is not None:
+        items.append(item)
+    recorded.close()
+    return items
+
+
+def states(items: list[Item]) -> list[dict[str, Any]]:
+    return [item.values for item in items if isinstance(item, State) and not item.lasting]
+
+
+def in_order(items: list[Item]) -> bool:
+    return bool((np.diff(np.concatenate([row.t_ns for row in samples(items)])) > 0).all())
+
+
+def test_an_epoch_that_comes_again_is_not_recorded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = [(0.8, 1.0), (0.9, 1.01), (1.0, 1.02), (1.1, 1.1)]
+    items = scripted(monkeypatch, again)
+    devices = [int(np.asarray(row.t_dev_ns)[0]) for row in samples(items)]
+    assert devices == [gps_of_utc(UTC_NS) + k * SECOND_NS // 10 for k in range(12)]
+    assert states(items)[-1] == {"epochs_repeated_or_late": 2}
+    assert not [item for item in items if isinstance(item, Lost)]
+    assert in_order(items)
+
+
+def test_a_receiver_that_sends_no_position_for_long_loses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The line is not silent: the gap is longer than any timeout, and is counted."""
+    items = scripted(monkeypatch, [(30.9, 30.9), (31.0, 31.0)], timeout_s=1.0)
+    (lost,) = [item for item in items if isinstance(item, Lost)]
+    assert (lost.count, lost.cause) == (299, "device")
+    assert not states(items) and in_order(items)
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, -2.0, 5.0, 86_400.0])
+def test_a_receiver_whose_clock_is_set_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    items = scripted(monkeypatch, [(1 + k / 10 + step_s, 1 + k / 10) for k in range(5)])
+    (state,) = states(items)
+    assert state["device_clock_step_ns"] == pytest.approx(step_s * 1e9, abs=1e6)
+    assert not [item for item in items if isinstance(item, Lost)]
+    assert in_order(items)
+    times = [int(row.t_ns[0]) for row in samples(items)]
+    assert abs(times[11] - START_NS - 1_100_000_000) < 2_000_000
+
+
+def test_messages_that_are_held_up_on_the_way_are_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [(1 + k / 10, 4.0) for k in range(30)] + [(4 + k / 10, 4 + k / 10) for k in range(5)]
+    items = scripted(monkeypatch, held)
+    assert not states(items) and not [item for item in items if isinstance(item, Lost)]
+    times = np.concatenate([row.t_ns for row in samples(items)])
+    wanted = START_NS + np.arange(len(times)) * 100_000_000
+    assert np.abs(times - wanted).max() < 5_000_000
+
+
+def test_what_is_out_of_order_in_a_log_is_counted(tmp_path: Path) -> None:
+    order = [*range(30), 10, 11, *range(30, 40), 5]
+    log = b"".join(pvt(UTC_NS + k * SECOND_NS // 10) for k in order)
+    (tmp_path / "log.ubx").write_bytes(log)
+    played = driver("file", str(tmp_path / "log.ubx"))
+    played.open()
+    items: list[Item] = []
+    with pytest.raises(EndOfSource):
+        while True:
+            items.append(played.read())  # type: ignore[arg-type]
+    played.close()
+    assert len(samples(items)) == 40
+    assert states(items) == [{"epochs_repeated_or_late": 2}, {"epochs_repeated_or_late": 1}]

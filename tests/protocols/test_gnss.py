@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,3 +177,43 @@ def test_a_thousand_damaged_streams(seed: int) -> None:
         frames = [*parser.feed(data), *parser.finish()]
         assert sum(frame.size for frame in frames) + parser.skipped == len(data)
         assert b"".join(frame.data for frame in frames) in data or parser.skipped
+
+
+def tpv(**more: Any) -> bytes:
+    report = {"class": "TPV", "mode": 3, "time": "2024-06-01T12:00:00Z", "lat": 48.0, "lon": 11.0}
+    return json.dumps(report | more).encode() + b"\r\n"
+
+
+@pytest.mark.parametrize("year", [1, 1970, 1979, 9999])
+def test_a_time_before_gps_or_far_away_is_no_time(year: int) -> None:
+    """A receiver that has lost its clock starts at an early date; ``t_dev`` is unsigned."""
+    reception = GpsdReception()
+    assert not list(reception.feed(tpv(time=f"{year:04d}-01-01T00:00:00Z")))
+    assert reception.epochs.untimed == 1
+    if year > 1900:
+        assert not rows(pvt(UTC_NS, year=year) + eoe(UTC_NS), protocol="ubx")
+
+
+@pytest.mark.parametrize(("latitude", "longitude"), [(90.5, 11.0), (-91.0, 11.0), (48.0, 180.5)])
+def test_a_place_that_is_not_on_earth_is_no_position(latitude: float, longitude: float) -> None:
+    (row,) = rows(pvt(UTC_NS, lat=latitude, lon=longitude) + eoe(UTC_NS))
+    assert np.isnan(value(row, "pos")).all()
+    (row,) = GpsdReception().feed(tpv(lat=latitude, lon=longitude))
+    assert np.isnan(value(row, "pos")).all()
+
+
+def test_gpsd_without_a_zone_is_utc_and_its_velocity_is_used() -> None:
+    more = {"time": "2024-06-01T12:00:00", "velN": 1.5, "velE": -2.5, "velD": 0.25, "speed": 9.0}
+    (row,) = GpsdReception().feed(tpv(**more))
+    assert row.data["utc"].tolist() == [1_717_243_200 * SECOND_NS]
+    assert value(row, "vel") == [1.5, -2.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"status": [1]}, {"status": {}}, {"mode": None}, {"lat": "x"}, {"epx": 1e300}]
+)
+def test_whatever_gpsd_sends_is_taken_or_left_out(wrong: dict[str, Any]) -> None:
+    assert len(list(GpsdReception().feed(tpv(**wrong) + tpv(time="2024-06-01T12:00:01Z")))) in (
+        1,
+        2,
+    )
