@@ -64,9 +64,12 @@ def _steps(material: Material, steps: Sequence[Event]) -> Content:
 
 
 def _host(material: Material, states: Sequence[Event]) -> Iterator[Html]:
-    """Plots of what the kernel, the time daemon and PTP clocks reported."""
+    """Plots of what the kernel, the time daemon, PTP clocks and pulses reported."""
     first = next((ns for e in states if (ns := _number(e, "realtime_minus_monotonic_ns"))), 0.0)
-    ptp = {k for e in states for k in range(len(e.get("ptp") or ()))} if states else set()
+    ptp, pps = (
+        sorted({k for e in states for k in range(len(e.get(kind) or ()))})[:4]
+        for kind in ("ptp", "pps")
+    )
     series: list[tuple[str, Callable[[Event], float]]] = [
         ("offset that the kernel still slews", lambda e: _number(e, "kernel", "offset_ns")),
         ("greatest error, by the kernel", lambda e: _number(e, "kernel", "max_error_ns")),
@@ -74,7 +77,9 @@ def _host(material: Material, states: Sequence[Event]) -> Iterator[Html]:
         ("change of realtime against monotonic",
          lambda e: _number(e, "realtime_minus_monotonic_ns") - first),
         *((f"PTP clock {k} against realtime", lambda e, k=k: _number(e, "ptp", k, "offset_ns"))
-          for k in sorted(ptp)[:4]),
+          for k in ptp),
+        *((f"realtime against pulse {k}", lambda e, k=k: _number(e, "pps", k, "offset_ns"))
+          for k in pps),
     ]  # fmt: skip
     across = np.array([(e["t_ns"] - material.span_ns[0]) / 1e9 for e in states])
     for name, of in series:

@@ -71,6 +71,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.add(GNSS, count=12, data={"pos": pos, "fix": np.ones(12, np.uint8)}, sensor="imu")
     for k in range(4):
         about: dict[str, Any] = {"detail": f"state {k}", "kernel": {"offset_ns": 1000 * k}}
+        about["pps"] = [{"device": "pps0", "offset_ns": 100 * k}]
         builder.events.append(make_event("clock", START_NS + k * S, cause="state", **about))
     return builder.close()
 
@@ -197,6 +198,7 @@ def test_the_clocks(page: Page) -> None:
     text = page.sections["clocks"]
     assert "at the start: state 0; at the end: state 3." in text and "No clock stepped." in text
     assert "offset that the kernel still slews" in text and "imu: device clock" in text
+    assert "host clock: realtime against pulse 0" in text
 
 
 def test_events_are_listed_but_for_states_of_clocks(tmp_path: Path) -> None:

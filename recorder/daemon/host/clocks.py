@@ -5,13 +5,15 @@ has an answer afterwards::
 
     {"kernel": {"synchronized": true, "offset_ns": -1200, "max_error_ns": 3500000, ...},
      "realtime_minus_monotonic_ns": ..., "daemon": {"name": "chrony", "reference": "GPS", ...},
-     "ptp": [{"device": "ptp0", "clock_name": "...", "offset_ns": ...}]}
+     "ptp": [{"device": "ptp0", "clock_name": "...", "offset_ns": ...}],
+     "pps": [{"device": "pps0", "name": "...", "pulse": 42, "offset_ns": ...}]}
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -22,11 +24,15 @@ _STA_UNSYNC = 0x0040  # adjtimex(2)
 _STA_NANO = 0x2000
 _TIME_ERROR = 5
 _PTP_CLASS = Path("/sys/class/ptp")
+_PPS_CLASS = Path("/sys/class/pps")
+_SECOND_NS = 1_000_000_000
+_FRESH_NS = 2 * _SECOND_NS
 _CLOCKFD = 3  # clock_gettime(2) on a descriptor: ((~fd) << 3) | 3
 _CHRONY_FIELDS: Final = 14
 _CHRONY_SECONDS = {"offset_ns": 4, "last_offset_ns": 5, "rms_offset_ns": 6}
 _CHRONY_SECONDS |= {"root_delay_ns": 10, "root_dispersion_ns": 11}
 _ASK_S = 1.0
+_PULSE = re.compile(r"([0-9]{1,10})\.([0-9]{9})#([0-9]{1,10})")
 
 Run = Callable[[Sequence[str]], str | None]
 """Runs a command: what it printed, or None if it cannot be run or fails."""
@@ -104,6 +110,36 @@ def ptp_clocks(folder: Path = _PTP_CLASS) -> list[dict[str, Any]]:
     return clocks
 
 
+def pulses(
+    folder: Path = _PPS_CLASS, realtime_ns: Callable[[], int] = time.time_ns
+) -> list[dict[str, Any]]:
+    """The sources of pulses per second, as of satellite receivers, and CLOCK_REALTIME at a pulse.
+
+    The kernel's file ``assert`` has the time of the latest pulse and its number
+    (Documentation/driver-api/pps.rst).  ``offset_ns`` is CLOCK_REALTIME minus the whole second next
+    to it: with a receiver's pulse, the host's clock minus UTC of GPS, as long as the host's clock
+    is right within half a second.  It is None without a pulse in the last two seconds.
+    """
+    found = []
+    for place in sorted(folder.glob("pps*")):
+        source: dict[str, Any] = {"device": place.name, "name": _line(place / "name")}
+        stamp = _PULSE.fullmatch(_line(place / "assert"))
+        offset_ns = number = None
+        if stamp is not None:
+            t_ns, number = int(stamp[1]) * _SECOND_NS + int(stamp[2]), int(stamp[3])
+            if abs(realtime_ns() - t_ns) <= _FRESH_NS:
+                offset_ns = (t_ns + _SECOND_NS // 2) % _SECOND_NS - _SECOND_NS // 2
+        found.append(source | {"pulse": number, "offset_ns": offset_ns})
+    return found
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def clock_state(run: Run | None = None) -> dict[str, Any]:
     """All of it; see the module.  Takes up to a few seconds where a time daemon hangs."""
     return {
@@ -111,6 +147,7 @@ def clock_state(run: Run | None = None) -> dict[str, Any]:
         "realtime_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
         "daemon": time_daemon(run or _run),
         "ptp": ptp_clocks(),
+        "pps": pulses(),
     }
 
 

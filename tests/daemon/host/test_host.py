@@ -18,6 +18,7 @@ from recorder.daemon.host.clocks import (
     is_synchronized,
     kernel_clock,
     ptp_clocks,
+    pulses,
     summary,
     time_daemon,
 )
@@ -241,7 +242,8 @@ def test_a_clock_state_in_one_line() -> None:
     state = {"kernel": kernel_state, "daemon": {"name": "chrony", "reference": "GPS"}}
     assert summary(state) == "synchronized by chrony (GPS), within 3.5 ms at the most"
     assert summary({"kernel": {"synchronized": False}, "daemon": None}) == "not synchronized"
-    assert set(clock_state(answers())) == {"kernel", "realtime_minus_monotonic_ns", "daemon", "ptp"}
+    known = {"kernel", "realtime_minus_monotonic_ns", "daemon", "ptp", "pps"}
+    assert set(clock_state(answers())) == known
 
 
 def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
@@ -263,3 +265,28 @@ def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
     tick("b", 65)
     tick("b", 66)
     assert len(reported) == 3 and record.last == {"n": 2, **free}
+
+
+@pytest.mark.parametrize(
+    ("text", "offset_ns", "pulse"),
+    [
+        ("1700000000.000012345#42\n", 12_345, 42),
+        ("1699999999.999990000#41\n", -10_000, 41),
+        ("1699999990.000000001#32\n", None, 32),  # ten seconds ago
+        ("0.000000000#0\n", None, 0),  # no pulse yet
+        ("1700000000.5#1\n", None, None),
+        ("x\n", None, None),
+        (None, None, None),
+    ],
+)
+def test_pulses_are_the_hosts_clock_against_gps(
+    tmp_path: Path, text: str | None, offset_ns: int | None, pulse: int | None
+) -> None:
+    (tmp_path / "pps0").mkdir()
+    (tmp_path / "pps0" / "name").write_text("serial0\n")
+    if text is not None:
+        (tmp_path / "pps0" / "assert").write_text(text)
+    found = pulses(tmp_path, lambda: 1_700_000_000_500_000_000)
+    source = {"device": "pps0", "name": "serial0"}
+    assert found == [{**source, "pulse": pulse, "offset_ns": offset_ns}]
+    assert pulses(tmp_path / "none") == []
