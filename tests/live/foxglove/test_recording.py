@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from recorder.session.playback import Chunk
@@ -24,13 +26,15 @@ def test_shown_samples_and_stamps_are_those_of_the_session(served: Served, live:
         offered = (await client.op("advertiseServices"))["services"]
         numbers = {service["name"]: service["id"] for service in offered}
         await client.greeted("/log")
-        await client.send(op="getParameters", parameterNames=["sensors.imu.rate"], id="rate")
+        rate: dict[str, Any] = {"parameters": []}
+        while not rate["parameters"]:  # they are known with the daemon's first status
+            await client.send(op="getParameters", parameterNames=["sensors.imu.rate"], id="rate")
+            rate = await client.op("parameterValues")
+        assert rate["parameters"] == [{"name": "sensors.imu.rate", "value": 100}]
         await client.subscribe("/log", 3)
         await client.call(numbers["/recorder/start"], 1, b'{"name": "tour"}')
         reply = await client.op("serviceCallResponse")
         assert reply["values"] == {"ok": True, "session": "tour", "error": ""}
-        (rate,) = [m for m in client.log if isinstance(m, dict) and m.get("id") == "rate"]
-        assert rate["parameters"] == [{"name": "sensors.imu.rate", "value": 100}]
         await client.call(numbers["/recorder/mark"], 2, b'{"text": "pothole"}')
         text = ""  # other events may come before; after it the session's clock is known
         while "pothole" not in text:
