@@ -23,7 +23,7 @@ from recorder.session.packed_channels import PackedChannel
 _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
     *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
-    *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested"),
+    *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested", "resumes"),
 )
 _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
 _PRIVATE = frozenset(("known", "uncommitted"))
@@ -54,6 +54,7 @@ class JournalState:
         link: digest of the last record, which the next record holds.
         commits: number of commit records.
         boot_id: of the latest `open`.
+        resumes: how often a writer has resumed the session; recovery does not count.
         specs: declared streams by name.
         epochs: by stream, [(epoch, index of its first sample), ...].
         ends: by stream and epoch, (samples sent or None, reason).
@@ -82,6 +83,7 @@ class JournalState:
     link: bytes = FIRST
     commits: int = 0
     boot_id: str = ""
+    resumes: int = 0
     start_mono_ns: int = 0
     start_ns: int = 0
     specs: dict[str, StreamSpec] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class JournalState:
                 self._restore(content)
             case "open":
                 self.boot_id = content["boot_id"]
+                self.resumes = content.get("resumes", 0)
                 self.start_mono_ns = content["start_mono_ns"]
                 self.start_ns = content["start_ns"]
                 known = [list(gap) for gap in content.get("gaps", ())]

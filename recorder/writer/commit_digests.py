@@ -50,6 +50,10 @@ class CommitDigests:
         self._names: dict[Path, str] = {}
         self._leaves_ns = clock.monotonic_ns()  # when they were committed last
 
+    def resume(self, earlier: JournalState, resumes: int) -> None:
+        """Begin as the writer that reopens a session, before any of its files is opened."""
+        self.earlier, self._tail_digests.resumes = earlier, resumes
+
     def move(self, session: Path, files: Iterable[AppendFile]) -> None:
         """Use the session's new path: descriptors stay valid across a rename, names do not."""
         for file in files:
@@ -112,6 +116,7 @@ class CommitDigests:
             "cut": {n: at for n, at in starts.items() if at != leaves.get(n, NO_LEAF).end},
             # The bytes that finishing had appended are gone; readers must not look for them.
             "lengths": {n: f.length for n, f in files.items() if f.length < lengths.get(n, 0)},
+            "resumes": self._tail_digests.resumes,
             "gaps": [(gap.start, gap.end) for gap in self.earlier.damage],
         }
 

@@ -36,11 +36,12 @@ class Proof:
 
     def __init__(self, session: Path, journal: JournalState, read: ReadRange) -> None:
         self._session = session
+        self._resumes = journal.resumes
         self._files: dict[str, _File] = {}
         self.lengths = dict(journal.files)
         if not journal.digested:
             return
-        witness = read_tail_digests(session)
+        witness = read_tail_digests(session, journal.resumes)
         witnessed = {entry.path.relative_to(session).as_posix() for entry in witness}
         for name in journal.files.keys() | witnessed:
             entries = [entry for entry in witness if entry.path == session / name]
@@ -57,7 +58,8 @@ class Proof:
             lengths: new length of each file by path.
         """
         entries = [f.keep(lengths[n]) for n, f in self._files.items() if n in lengths]
-        return encode_entries(self._session, [e for e in entries if e.leaf.end > e.leaf.start])
+        entries = [entry for entry in entries if entry.leaf.end > entry.leaf.start]
+        return encode_entries(self._session, entries, self._resumes)
 
 
 class _File:

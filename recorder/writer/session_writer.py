@@ -191,7 +191,8 @@ class SessionWriter:
         tails = layout.TAILS if written is None else (layout.NEW_TAIL,)
         writer = cls(disk, path, clock, values, lock_fd, tails)
         try:
-            writer._resume(copy.deepcopy(state), written or state)
+            resumes = state.resumes + 1 if written is None else written.resumes
+            writer._resume(copy.deepcopy(state), written or state, resumes)
         except ValueError as error:
             raise SessionError(f"{path}: {error}") from None
         return writer
@@ -488,8 +489,8 @@ class SessionWriter:
                 file.dirty = False
         return files, dirty
 
-    def _resume(self, journal: JournalState, written: JournalState) -> None:
-        self._commit_digests.earlier = written
+    def _resume(self, journal: JournalState, written: JournalState, resumes: int) -> None:
+        self._commit_digests.resume(written, resumes)
         self._session_log = SessionLog.reopen(
             self._disk, self.path, self._values, self._clock, journal, written
         )

@@ -222,7 +222,7 @@ def test_a_stale_entry_leaves_nothing_out_of_committed_digests(tmp_path: Path) -
     assert start < end, "the last commit has no leaf of it"
     stale = Announcement(path, Leaf(start, end + 500, b"?" * 32), ((start + 10, 4),))
     with (drive.path / "_recorder/tail.0").open("wb") as tail:
-        tail.write(encode_entries(drive.path, [stale]))
+        tail.write(encode_entries(drive.path, [stale], 0))
     report = recover(drive.path, PosixDisk(), ManualClock(90_000_000_000))
     kept = {name: (stream.kept, stream.damaged) for name, stream in report.streams.items()}
     assert kept == {name: (count, None) for name, count in drive.committed.items()}

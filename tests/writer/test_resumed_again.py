@@ -14,7 +14,7 @@ from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
 from tests.writer.digested import SPECS, Drive
-from tests.writer.test_digested_session import counts
+from tests.writer.test_digested_session import counts, killed
 
 
 def go_on(drive: Drive) -> None:
@@ -120,3 +120,28 @@ def test_an_epoch_whose_samples_are_gone_outlives_a_killed_recovery(
     assert counts(drive.path) == drive.sent | {"lidar": kept}
     report = validate(drive.path, deep=True)
     assert report.sound, report.problems
+
+
+def test_a_tail_is_of_one_writer(tmp_path: Path) -> None:
+    """A power cut may leave one file as the resumed writer wrote it, and another as it was before.
+
+    The digests of both writers are on the disk: either file is as it was written, by its writer.
+    """
+    drive = killed(tmp_path)
+    before = drive.path / "lidar/ts"
+    stale = before.read_bytes()
+    entries = [(drive.path / "_recorder" / name).read_bytes() for name in layout.TAILS]
+    drive.clock.advance(1.5)
+    go_on(drive)
+    drive.send("lidar", 3)
+    drive.send("camera", 4)
+    drive.flush()
+    drive.die()
+    assert len(before.read_bytes()) == len(stale) and before.read_bytes() != stale
+    before.write_bytes(stale)
+    for name, data in zip(layout.RECOVERY_TAILS, entries, strict=True):
+        (drive.path / "_recorder" / name).write_bytes(data)
+    report = recover(drive.path, PosixDisk(), ManualClock(9_000_000_000), boot="another")
+    assert not wrong(drive.path)
+    assert report.streams["lidar"].kept == drive.committed["lidar"]
+    assert report.streams["camera"].kept == drive.sent["camera"], "its files are of one writer"
