@@ -209,7 +209,7 @@ def test_a_page_of_another_origin_gets_nothing(browser: Browser, guarded: str) -
 
 def test_an_event_is_kept_from_the_page(dashboard: Dashboard) -> None:
     page = dashboard.open()
-    dashboard.start("local")
+    dashboard.start("event")
     page.keyboard.press("Shift+M")
     page.fill("#mark-dialog label input:not([type])", "pothole")
     page.check("#keep-event")
