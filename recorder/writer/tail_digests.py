@@ -100,7 +100,9 @@ def _decode(session: Path, data: bytes) -> Iterator[tuple[Announcement, int]]:
         if end > len(data) or zlib.crc32(memoryview(data)[at + 4 : end]) != crc:
             return
         try:
-            path, start, stop, digest, ranges, *resumes = msgpack.unpackb(data[at + _HEAD.size : end])
+            path, start, stop, digest, ranges, *resumes = msgpack.unpackb(
+                data[at + _HEAD.size : end]
+            )
         except ValueError:  # the checksum of zeros is zero
             return
         ranges = tuple((offset, count) for offset, count in ranges)
