@@ -1,6 +1,7 @@
 """Writes a clip: recorded samples through the code that recording uses, without encoding again.
 
-Only channels whose samples were compressed together (``lzma``) are compressed again.
+Of channels whose samples were compressed together (``lzma``), only the blocks at the edges of the
+clip are compressed again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import heapq
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from recorder.session.loss_accounts import lost_events
 from recorder.session.part import Part, SessionPart
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.replay import message_of
+from recorder.session.stream import Stream
 from recorder.writer.session_writer import SessionWriter
 
 _COMMIT_NS = 1_000_000_000
@@ -267,7 +269,7 @@ class _Cutter:
     ) -> None:
         at = feed.stream.first + chunk.start
         feed.begin(writer, at)
-        message = message_of(chunk, spec)
+        message = message_of(_as_recorded(feed.stream, chunk), spec)
         times = feed.stream.whole.channels["t_mono"].read(at, at + len(chunk.t_ns))
         message.t_mono_ns = times.astype("<i8")
         self._samples[feed.name] = self._samples.get(feed.name, 0) + len(times)
@@ -295,3 +297,11 @@ class _Cutter:
             self._commit_ns = now_ns
             done_ns = now_ns + self._offset_ns - self._start_ns
             self._progress(min(1.0, done_ns / max(1, self._end_ns - self._start_ns)))
+
+
+def _as_recorded(stream: Stream, chunk: Chunk) -> Chunk:
+    """The chunk with the recorded bytes of channels whose samples were compressed together."""
+    span = chunk.start, chunk.start + len(chunk.t_ns)
+    found = {name: stream.channels[name].block(*span) for name in chunk.data}
+    blocks = {name: [block] for name, block in found.items() if block is not None}
+    return replace(chunk, data={**chunk.data, **blocks})

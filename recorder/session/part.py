@@ -312,6 +312,13 @@ class _ChannelPart(ChannelReader):
         """As `ChannelReader.entry`; the first sample where the keyframe is before the part."""
         return max(0, self._channel.entry(self._start + self._index(index)) - self._start)
 
+    def block_ends(self, start: int, stop: int) -> list[int]:
+        ends = self._channel.block_ends(self._start + start, self._start + stop)
+        return [end - self._start for end in ends]
+
+    def block(self, start: int, stop: int) -> bytes | None:
+        return self._channel.block(self._start + start, self._start + stop)
+
     def encoded_range(self, start: int, stop: int) -> list[bytes]:
         return self._channel.encoded_range(self._start + start, self._start + stop)
 

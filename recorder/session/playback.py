@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +131,9 @@ def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
         times = stream.times(at, stop)
         seq = stream.channels["seq"].read(at, stop) if has_seq else np.arange(at, stop)
         window = _window(stream, at, times) if small else None
-        for start, end in _cuts(times, seq.astype(np.int64), small):
+        channels = stream.data_channels if small else ()
+        blocks = {end - at for n in channels for end in stream.channels[n].block_ends(at, stop)}
+        for start, end in _cuts(times, seq.astype(np.int64), small, blocks):
             if gap is not None and gap.index == at + start:
                 yield Hole(stream.name, int(times[start]), gap.count)
                 gap = next(holes, None)
@@ -166,13 +168,14 @@ def _slice(window: Chunk, seq: int, start: int, end: int) -> Chunk:
 
 
 def _cuts(
-    times: npt.NDArray[np.int64], seq: npt.NDArray[np.int64], small: bool
+    times: npt.NDArray[np.int64], seq: npt.NDArray[np.int64], small: bool, blocks: Iterable[int]
 ) -> Iterator[tuple[int, int]]:
     """Ranges [start, end) of a window that make one chunk each."""
     if not small:
         yield from ((i, i + 1) for i in range(len(times)))
         return
-    breaks = [*(np.flatnonzero(np.diff(seq) != 1) + 1).tolist(), len(times)]
+    gaps = (np.flatnonzero(np.diff(seq) != 1) + 1).tolist()
+    breaks = sorted({*gaps, *blocks, len(times)} - {0})
     start = 0
     for stop in breaks:
         while start < stop:

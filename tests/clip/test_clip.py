@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from recorder.cli import main
 from recorder.clip import writing
 from recorder.clip.writing import write_clip
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session import layout
@@ -142,6 +145,28 @@ def test_clips_that_follow_each_other_are_merged_to_the_whole(drive: Path, tmp_p
     for name in cut.samples:
         begin_ns, end_ns = START_NS + 3 * 10**8, START_NS + 15 * 10**8
         assert samples(cut.session, name, None, None) == samples(drive, name, begin_ns, end_ns)
+
+
+def test_blocks_of_samples_are_copied_but_for_those_at_the_edges(tmp_path: Path) -> None:
+    channel = ChannelSpec("count", "lzma", "u4", (2,), "a counter")
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(StreamSpec("fast", (channel,), rate_hz=1000.0), seconds=0.1)
+    values = made.data["count"]
+    session = builder.close()
+    blocks = [
+        lzma.compress(values[at : at + 8].tobytes(), check=lzma.CHECK_CRC32, preset=6)
+        for at in range(0, len(values), 8)
+    ]
+    (session / "fast/count").write_bytes(b"".join(blocks))
+    clip = write_clip([session], part(0.0115, 0.0855), tmp_path)
+    sound(clip.session)
+    stored = (clip.session / "fast/count").read_bytes()
+    inside = np.flatnonzero(
+        (made.t_ns >= START_NS + 11_500_000) & (made.t_ns < START_NS + 85_500_000)
+    )
+    assert len(inside) == 74 and inside[0] % 8 != 0
+    assert lzma.decompress(stored) == values[inside].tobytes()
+    assert b"".join(blocks[inside[0] // 8 + 1 : inside[-1] // 8]) in stored
 
 
 # Numbers, epochs and losses

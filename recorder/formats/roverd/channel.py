@@ -120,6 +120,14 @@ class ChannelReader(Closing, ABC):
         """`encoded` of the samples `start` to `stop` (not included), which exist."""
         return [self.encoded(index) for index in range(start, stop)]
 
+    def block_ends(self, start: int, stop: int) -> list[int]:  # noqa: ARG002
+        """Where samples that were compressed together end, from `start` to `stop`."""
+        return []
+
+    def block(self, start: int, stop: int) -> bytes | None:  # noqa: ARG002
+        """The stored bytes of samples that were compressed together, apart from all others."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Close the files; may be called twice."""

@@ -108,6 +108,18 @@ class LzmaReader(FileReader):
         at = int(np.flatnonzero(whole)[-1])
         return int(self._offsets[at]) // self.sample_bytes, int(self._starts[at])
 
+    def block_ends(self, start: int, stop: int) -> list[int]:
+        ends, torn = np.divmod(self._offsets[1 : self._whole + 1], self.sample_bytes)
+        ends = ends[torn == 0]
+        low, high = np.searchsorted(ends, (start, stop))
+        return [int(end) for end in ends[low:high]]
+
+    def block(self, start: int, stop: int) -> bytes | None:
+        begin, end = self.boundary(start), self.boundary(stop)
+        if (begin[0], end[0]) != (start, stop):
+            return None
+        return self._file.read(begin[1], end[1] - begin[1])
+
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         block = np.empty((stop - start, *self.shape), self.dtype)
         out = block.reshape(-1).view(np.uint8).data
