@@ -12,7 +12,8 @@ from drivers._devices.gnss import Line, SerialLine, TcpLine
 from drivers._devices.pps import PulsePerSecond
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_fixes import Row, gnss_spec
-from drivers._protocols.gnss_reception import GpsdReception, Reception, rate_of
+from drivers._protocols.gnss_reception import Reception, rate_of
+from drivers._protocols.gpsd import GpsdReception
 from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
 

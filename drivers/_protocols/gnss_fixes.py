@@ -6,7 +6,6 @@ pyubx2, pynmeagps and pysbf2 decode the messages.  A receiver sends several mess
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -53,7 +52,8 @@ CHANNELS: Final = (
         "float, 6 estimated",
     ),
 )  # fmt: skip
-_NAN3: Final = (math.nan,) * 3
+NO_VECTOR: Final = (math.nan,) * 3
+"""A position or a velocity that is not known."""
 _KNOT: Final = 1852 / 3600
 _LATEST_NS: Final = 1 << 62  # in 2126; epoch ns of it are an int64
 _SBF_NONE: Final = -1e10
@@ -162,8 +162,8 @@ def _nav_pvt(m: Any) -> Part:
     level, upright = m.hAcc / 1e3, m.vAcc / 1e3
     part = Part("NAV-PVT", week_ns=int(m.iTOW) * 1_000_000)
     part.values = {
-        "pos": (m.lat, m.lon, m.height / 1e3) if valid else _NAN3,
-        "vel": (m.velN / 1e3, m.velE / 1e3, m.velD / 1e3) if valid else _NAN3,
+        "pos": (m.lat, m.lon, m.height / 1e3) if valid else NO_VECTOR,
+        "vel": (m.velN / 1e3, m.velE / 1e3, m.velD / 1e3) if valid else NO_VECTOR,
         "fix": fix,
         "sats": int(m.numSV),
         "quality": quality if valid else 0,
@@ -181,6 +181,13 @@ def _nav_pvt(m: Any) -> Part:
     return part
 
 
+def _nav_hpposllh(m: Any) -> Part:
+    part = Part("NAV-HPPOSLLH", week_ns=int(m.iTOW) * 1_000_000)
+    if not m.invalidLlh:
+        part.values["pos_exact"] = (m.lat, m.lon, m.height / 1e3)
+    return part
+
+
 def _nav_cov(m: Any) -> Part:
     part = Part("NAV-COV", week_ns=int(m.iTOW) * 1_000_000)
     if m.posCovValid:
@@ -194,7 +201,9 @@ def _nav_eoe(m: Any) -> Part:
     return Part("NAV-EOE", week_ns=int(m.iTOW) * 1_000_000, last=True)
 
 
-_UBX_PARTS: Final = {"01 07": _nav_pvt, "01 36": _nav_cov, "01 61": _nav_eoe}
+_UBX_PARTS: Final = {
+    "01 07": _nav_pvt, "01 14": _nav_hpposllh, "01 36": _nav_cov, "01 61": _nav_eoe,
+}  # fmt: skip
 
 
 # --- NMEA -----------------------------------------------------------------------------------------
@@ -207,16 +216,17 @@ def _day_ns(value: Any) -> int | None:
     return seconds * SECOND_NS + value.microsecond * 1000
 
 
-def _number(value: Any) -> float:
+def number_of(value: Any) -> float:
+    """A field's number; NaN of an empty field."""
     return math.nan if value in ("", None) else float(value)
 
 
 def _gga(m: Any) -> Part:
     quality = int(m.quality or 0)
     part = Part("GGA", day_ns=_day_ns(m.time))
-    height = _number(m.alt) + _number(m.sep)
+    height = number_of(m.alt) + number_of(m.sep)
     part.values = {
-        "pos": (_number(m.lat), _number(m.lon), height) if quality else _NAN3,
+        "pos": (number_of(m.lat), number_of(m.lon), height) if quality else NO_VECTOR,
         "sats": int(m.numSV or 0),
         "quality": quality if quality in (1, 2, 4, 5, 6) else min(quality, 1),
         "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
@@ -231,17 +241,17 @@ def _rmc(m: Any) -> Part:
         part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
         part.gps_ns = gps_of_utc(part.values["utc"])
     if m.status == "A":
-        speed, course = _number(m.spd) * _KNOT, math.radians(_number(m.cog))
+        speed, course = number_of(m.spd) * _KNOT, math.radians(number_of(m.cog))
         north, east = speed * math.cos(course), speed * math.sin(course)
         if math.isnan(course) and speed < 0.5:  # standing, a receiver gives no course
             north, east = 0.0, 0.0
         part.values["vel"] = (north, east, math.nan)
-        part.values["pos_of_rmc"] = (_number(m.lat), _number(m.lon), math.nan)
+        part.values["pos_of_rmc"] = (number_of(m.lat), number_of(m.lon), math.nan)
     return part
 
 
 def _gst(m: Any) -> Part:
-    deviations = (_number(m.stdLat), _number(m.stdLong), _number(m.stdAlt))
+    deviations = (number_of(m.stdLat), number_of(m.stdLong), number_of(m.stdAlt))
     return Part("GST", day_ns=_day_ns(m.time), values={"cov": np.diag(np.square(deviations))})
 
 
@@ -290,8 +300,8 @@ def _pvt_geodetic(m: Any) -> Part:
     north, east, up = _known(m.Vn, m.Ve, m.Vu)
     flat = bool(getattr(m, "2D", 0))
     part.values = {
-        "pos": (latitude, longitude, *_known(m.Height)) if mode else _NAN3,
-        "vel": (north, east, -up) if mode else _NAN3,
+        "pos": (latitude, longitude, *_known(m.Height)) if mode else NO_VECTOR,
+        "vel": (north, east, -up) if mode else NO_VECTOR,
         "fix": NONE if not mode else FIX_2D if flat else FIX_3D,
         "sats": 0 if m.NrSV == 255 else int(m.NrSV),
         "quality": _SBF_QUALITY.get(mode, 0),
@@ -317,58 +327,6 @@ def _end_of_pvt(m: Any) -> Part:
 
 
 _SBF_PARTS: Final = {"4007": _pvt_geodetic, "5906": _pos_cov_geodetic, "5921": _end_of_pvt}
-
-
-# --- gpsd -----------------------------------------------------------------------------------------
-
-
-def gpsd_part(line: bytes) -> Part | None:
-    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other lines."""
-    try:
-        m = json.loads(line)
-        if not isinstance(m, dict) or m.get("class") != "TPV" or "time" not in m:
-            return None
-        stamp = datetime.fromisoformat(str(m["time"]))
-        stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
-        whole = round(stamp.replace(microsecond=0).timestamp())
-        utc_ns = whole * SECOND_NS + stamp.microsecond * 1000
-        mode = int(m.get("mode", 0))
-        number = {key: _number(value) for key, value in m.items() if key in _TPV}
-    except (ValueError, TypeError, RecursionError, OverflowError, OSError):
-        return None
-    nan = math.nan
-    speed, course = number.get("speed", nan), math.radians(number.get("track", nan))
-    north, east = speed * math.cos(course), speed * math.sin(course)
-    deviations = [number.get(key, nan) for key in ("epy", "epx", "epv")]
-    leaps = m.get("leapseconds")
-    leaps = leaps if isinstance(leaps, int) and 0 <= leaps < 100 else None
-    height = number.get("altHAE", nan) if mode == FIX_3D else nan
-    if "velN" in number and "velE" in number:
-        north, east, number["climb"] = number["velN"], number["velE"], -number.get("velD", nan)
-    status = {2: DIFFERENTIAL, 3: RTK_FIXED, 4: RTK_FLOAT, 5: ESTIMATED}
-    known = m["status"] if isinstance(m.get("status"), int) else 1
-    fixed = mode in (FIX_2D, FIX_3D)
-    return Part(
-        "TPV",
-        gps_ns=gps_of_utc(utc_ns, leaps),
-        leaps=leaps,
-        last=True,
-        values={
-            "pos": (number.get("lat", nan), number.get("lon", nan), height) if fixed else _NAN3,
-            "vel": (north, east, -number.get("climb", nan)) if fixed else _NAN3,
-            "fix": mode if fixed else NONE,
-            "cov": np.diag([deviation * deviation for deviation in deviations]),
-            "utc": utc_ns,
-            "quality": status.get(known if isinstance(known, int) else 1, AUTONOMOUS)
-            if fixed
-            else 0,
-        },
-    )
-
-
-_TPV: Final = frozenset(
-    ("lat", "lon", "altHAE", "speed", "track", "climb", "velN", "velE", "velD", "epx", "epy", "epv")
-)
 
 
 # --- epochs ---------------------------------------------------------------------------------------
@@ -470,16 +428,18 @@ def _nearest(difference: int, cycle: int) -> int:
 def _arrays(
     values: Mapping[str, Any], gps_ns: int, leaps: int | None
 ) -> dict[str, npt.NDArray[Any]]:
-    pos = values.get("pos", values.get("pos_of_rmc", _NAN3))
+    pos = values.get("pos", values.get("pos_of_rmc", NO_VECTOR))
+    if not math.isnan(pos[0]):
+        pos = values.get("pos_exact", pos)
     if not (abs(pos[0]) <= 90 and abs(pos[1]) <= 180):  # nowhere on Earth, or NaN
-        pos = _NAN3
+        pos = NO_VECTOR
     unknown = np.full((3, 3), math.nan)
     fix = values.get("fix", values.get("fix_of_gga", FIX_2D if "pos_of_rmc" in values else NONE))
     if values.get("fix_of_gga") in (NONE, DEAD_RECKONING):
         fix = values["fix_of_gga"]
     row = {
         "pos": pos,
-        "vel": values.get("vel", _NAN3),
+        "vel": values.get("vel", NO_VECTOR),
         "fix": fix,
         "cov": values.get("cov", values.get("accuracy", unknown)),
         "sats": min(255, values.get("sats", 0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from drivers._protocols.gnss_fixes import Epochs, Part, Row, decoder, gpsd_part
+from drivers._protocols.gnss_fixes import Epochs, Part, Row, decoder
 from drivers._protocols.gnss_frames import NMEA, PROTOCOLS, SBF, UBX, Frame, FrameParser
 
 POSITIONS = {UBX: ("01 07",), SBF: ("4007",), NMEA: ("GGA", "RMC")}
@@ -91,37 +91,6 @@ class Reception:
         part = None if self._decode is None else self._decode(frame)
         if part is not None and (row := self.epochs.add(part, frame)) is not None:
             yield row
-
-
-class GpsdReception:
-    """Makes rows of gpsd's lines; the interface of `Reception`."""
-
-    protocol = "gpsd"
-
-    def __init__(self) -> None:
-        self.epochs = Epochs()
-        self.parser = FrameParser()
-        self._rest = b""
-        self._lines = 0
-
-    def feed(self, data: bytes) -> Iterator[Row]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[-65536:]
-        for line in lines:
-            self._lines += 1
-            if (part := gpsd_part(line)) is not None and (row := self.epochs.add(part)) is not None:
-                yield row
-
-    def choose(self) -> Iterator[Row]:
-        return iter(())
-
-    @property
-    def heard(self) -> bool:
-        return self._lines > 0
-
-    @property
-    def seen(self) -> str:
-        return f"{self._lines} lines of gpsd"
 
 
 def rate_of(rows: Sequence[Row]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,6 +41,17 @@ def cov(utc_ns: int) -> bytes:
     named = {f"posCov{key}": value for key, value in values.items()}
     message = UBXMessage("NAV", "NAV-COV", GET, iTOW=_week_ms(utc_ns), posCovValid=1, **named)
     return bytes(message.serialize())
+
+
+def hpposllh(utc_ns: int, **more: Any) -> bytes:
+    """A position in 1e-9 degrees and 0.1 mm (u-blox F9 HPG interface description, NAV-HPPOSLLH)."""
+    values = {
+        "version": 0, "reserved": 0, "flags": 0, "iTOW": _week_ms(utc_ns), "lon": -117_654_321,
+        "lat": 481_234_567, "height": 512_345, "hMSL": 466_300, "lonHp": 25, "latHp": -31,
+        "heightHp": 3, "hMSLHp": 0, "hAcc": 141, "vAcc": 202,
+    }  # fmt: skip
+    payload = struct.pack("<BHBIiiiibbbbII", *(values | more).values())
+    return bytes(UBXMessage("NAV", "NAV-HPPOSLLH", GET, payload=payload).serialize())
 
 
 def eoe(utc_ns: int) -> bytes:

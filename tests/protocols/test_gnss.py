@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from drivers._protocols.gnss_fixes import Row
 from drivers._protocols.gnss_frames import FrameParser
-from drivers._protocols.gnss_reception import GpsdReception, Reception
+from drivers._protocols.gnss_reception import Reception
 from drivers._protocols.gps_time import (
     GPS_EPOCH_NS,
     SECOND_NS,
@@ -24,9 +24,23 @@ from drivers._protocols.gps_time import (
     leap_seconds,
     utc_of_gps,
 )
+from drivers._protocols.gpsd import GpsdReception
 from tests.campaigns import seeded
 from tests.drivers.fuzzing import mutated
-from tests.drivers.gnss_messages import cov, eoe, gga, gsa, gst, pvt, rmc, sbf_cov, sbf_pvt
+from tests.drivers.gnss_messages import (
+    LATITUDE,
+    LONGITUDE,
+    cov,
+    eoe,
+    gga,
+    gsa,
+    gst,
+    hpposllh,
+    pvt,
+    rmc,
+    sbf_cov,
+    sbf_pvt,
+)
 
 UTC_NS = round(datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()) * SECOND_NS
 GPS_NS = UTC_NS - GPS_EPOCH_NS + 18 * SECOND_NS
@@ -138,6 +152,38 @@ def test_epochs_before_the_time_is_known_are_counted() -> None:
     assert reception.epochs.untimed == 1
 
 
+def test_a_position_of_high_precision_replaces_the_other() -> None:
+    """NAV-PVT has steps of 11 mm: too coarse for RTK.  The receiver chooses the messages' order."""
+    exact = [48.123456669, -11.765432075, 512.3453]
+    for parts in ([pvt(UTC_NS), hpposllh(UTC_NS)], [hpposllh(UTC_NS), pvt(UTC_NS)]):
+        (row,) = rows(b"".join(parts) + eoe(UTC_NS), "ubx")
+        assert value(row, "pos") == pytest.approx(exact, abs=1e-10)
+    for wrong in (hpposllh(UTC_NS, flags=1), hpposllh(UTC_NS - SECOND_NS)):
+        row = rows(wrong + pvt(UTC_NS) + eoe(UTC_NS), "ubx")[-1]
+        assert value(row, "pos") == pytest.approx([LATITUDE, LONGITUDE, 512.345], abs=1e-10)
+    (row,) = rows(pvt(UTC_NS, gnssFixOk=0) + hpposllh(UTC_NS) + eoe(UTC_NS), "ubx")
+    assert np.isnan(value(row, "pos")).all(), "the receiver says that it has no fix"
+
+
+def test_gpsd_tells_of_satellites_in_reports_of_their_own() -> None:
+    reception = GpsdReception()
+    reports = [
+        {"uSat": 11},
+        {"uSat": 12, "nSat": 20},
+        {"nSat": 21},
+        {"uSat": "many"},
+        {"uSat": True},
+    ]
+    lines = b"".join(
+        json.dumps({"class": "SKY", **report}).encode()
+        + b"\r\n"
+        + tpv(time=f"2024-06-01T12:00:{n:02d}Z")
+        for n, report in enumerate(reports)
+    )
+    found = list(reception.feed(tpv(time="2024-06-01T11:59:59Z") + lines))
+    assert [value(row, "sats") for row in found] == [[0], [11], [12], [12], [12], [12]]
+
+
 def test_gpsd_is_understood() -> None:
     line = (
         b'{"class":"TPV","mode":3,"time":"2026-03-04T05:06:07.250Z","leapseconds":18,"status":3,'
@@ -158,7 +204,18 @@ def test_gpsd_is_understood() -> None:
 def stream(rng: random.Random) -> bytes:
     t = UTC_NS + rng.randrange(10**9) * SECOND_NS // 10
     gps = t - UTC_NS + GPS_NS
-    makers = [pvt(t), cov(t), eoe(t), gga(t), rmc(t), gsa(), gst(t), sbf_pvt(gps), sbf_cov(gps)]
+    makers = [
+        pvt(t),
+        hpposllh(t),
+        cov(t),
+        eoe(t),
+        gga(t),
+        rmc(t),
+        gsa(),
+        gst(t),
+        sbf_pvt(gps),
+        sbf_cov(gps),
+    ]
     return b"".join(rng.choice(makers) for _ in range(rng.randint(1, 4)))
 
 

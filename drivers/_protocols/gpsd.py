@@ -1,0 +1,126 @@
+"""Reports of gpsd, which reads a receiver for all programs of a machine: gpsd_json(5)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from drivers._protocols.gnss_fixes import (
+    AUTONOMOUS,
+    DIFFERENTIAL,
+    ESTIMATED,
+    FIX_2D,
+    FIX_3D,
+    NO_VECTOR,
+    NONE,
+    RTK_FIXED,
+    RTK_FLOAT,
+    Epochs,
+    Part,
+    Row,
+    number_of,
+)
+from drivers._protocols.gnss_frames import FrameParser
+from drivers._protocols.gps_time import SECOND_NS, gps_of_utc
+
+_TPV: Final = frozenset(
+    ("lat", "lon", "altHAE", "speed", "track", "climb", "velN", "velE", "velD", "epx", "epy", "epv")
+)
+
+
+class GpsdReception:
+    """Makes rows of gpsd's lines; the interface of `Reception`."""
+
+    protocol = "gpsd"
+
+    def __init__(self) -> None:
+        self.epochs = Epochs()
+        self.parser = FrameParser()
+        self._rest = b""
+        self._lines = 0
+        self._satellites = 0  # as last reported
+
+    def feed(self, data: bytes) -> Iterator[Row]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-65536:]
+        for line in lines:
+            self._lines += 1
+            if (used := gpsd_satellites(line)) is not None:
+                self._satellites = used
+            if (part := gpsd_part(line)) is None:
+                continue
+            part.values["sats"] = self._satellites
+            if (row := self.epochs.add(part)) is not None:
+                yield row
+
+    def choose(self) -> Iterator[Row]:
+        return iter(())
+
+    @property
+    def heard(self) -> bool:
+        return self._lines > 0
+
+    @property
+    def seen(self) -> str:
+        return f"{self._lines} lines of gpsd"
+
+
+def gpsd_part(line: bytes) -> Part | None:
+    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other lines."""
+    try:
+        m = json.loads(line)
+        if not isinstance(m, dict) or m.get("class") != "TPV" or "time" not in m:
+            return None
+        stamp = datetime.fromisoformat(str(m["time"]))
+        stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
+        whole = round(stamp.replace(microsecond=0).timestamp())
+        utc_ns = whole * SECOND_NS + stamp.microsecond * 1000
+        mode = int(m.get("mode", 0))
+        number = {key: number_of(value) for key, value in m.items() if key in _TPV}
+    except (ValueError, TypeError, RecursionError, OverflowError, OSError):
+        return None
+    nan = math.nan
+    speed, course = number.get("speed", nan), math.radians(number.get("track", nan))
+    north, east = speed * math.cos(course), speed * math.sin(course)
+    deviations = [number.get(key, nan) for key in ("epy", "epx", "epv")]
+    leaps = m.get("leapseconds")
+    leaps = leaps if isinstance(leaps, int) and 0 <= leaps < 100 else None
+    height = number.get("altHAE", nan) if mode == FIX_3D else nan
+    if "velN" in number and "velE" in number:
+        north, east, number["climb"] = number["velN"], number["velE"], -number.get("velD", nan)
+    status = {2: DIFFERENTIAL, 3: RTK_FIXED, 4: RTK_FLOAT, 5: ESTIMATED}
+    known = m["status"] if isinstance(m.get("status"), int) else 1
+    fixed = mode in (FIX_2D, FIX_3D)
+    return Part(
+        "TPV",
+        gps_ns=gps_of_utc(utc_ns, leaps),
+        leaps=leaps,
+        last=True,
+        values={
+            "pos": (number.get("lat", nan), number.get("lon", nan), height) if fixed else NO_VECTOR,
+            "vel": (north, east, -number.get("climb", nan)) if fixed else NO_VECTOR,
+            "fix": mode if fixed else NONE,
+            "cov": np.diag([deviation * deviation for deviation in deviations]),
+            "utc": utc_ns,
+            "quality": status.get(known if isinstance(known, int) else 1, AUTONOMOUS)
+            if fixed
+            else 0,
+        },
+    )
+
+
+def gpsd_satellites(line: bytes) -> int | None:
+    """Satellites in use, of a ``SKY`` report of gpsd; None for other lines."""
+    try:
+        m = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(m, dict) or m.get("class") != "SKY":
+        return None
+    used = m.get("uSat")
+    return used if type(used) is int and used >= 0 else None
