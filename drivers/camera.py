@@ -46,6 +46,7 @@ from drivers.sim.camera_parts import simulated_pictures
 from drivers.sim.deferred_data import DeferredData
 from drivers.sim.raw_camera import raw_format, raw_pictures
 from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
+from drivers.sim.video import SimulatedVideo
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
 from recorder.contract.raw_pixels import Levels, RawPixels
@@ -56,7 +57,7 @@ VIDEO: Final = "video.h264"
 EXPOSURE: Final = ChannelSpec("exposure", "raw", "u4", (), "exposure time, 0: unknown", "us")
 _BYTES_PER_PIXEL = 0.35  # upper bound for a JPEG of a street scene at quality 90
 _BYTES_PER_CODED_PIXEL = 0.02  # 10 Mbit/s of 1080p at 30 Hz
-_COPIED_SCHEMES: Final = ("file", "rtsp", "v4l2")
+_COPIED_SCHEMES: Final = ("file", "rtsp", "sim", "v4l2")
 _TURN_S = 0.2
 
 _LIVE_OPTIONS: Final[OptionTable] = {
@@ -148,6 +149,7 @@ class CameraDriver(Driver):
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self._simulated: SimulatedCamera | None = None
+        self._coded: SimulatedVideo | None = None
         self._index = 0
         self._fps = SIM_FPS
         self._video: VideoFile | H264File | None = None
@@ -185,6 +187,8 @@ class CameraDriver(Driver):
         self._fps = options["fps"] or SIM_FPS
         self._simulated = simulated_camera(self.sensor.name, options, size, self._fps)
         self._index = 0
+        if self._copying:
+            self._coded = SimulatedVideo(self.sensor.name, self._simulated, 0)
         settings = {"scene": options["scene"], "seed": options["seed"], **self._known_times()}
         self._raw = raw_format(self.sensor.name, options["pixel_format"], size[0])
         if self._raw is not None:
@@ -209,7 +213,7 @@ class CameraDriver(Driver):
             raise SourceError(f"{name}: codec: copy records H.264 of the sources {known} only")
         if options["pixel_format"] and not copies_format:
             raise SourceError(f"{name}: pixel_format: codec: copy records H264 only")
-        if self.sensor.scheme != "v4l2" and (options["width"] or options["height"]):
+        if self.sensor.scheme in ("file", "rtsp") and (options["width"] or options["height"]):
             raise SourceError(f"{name}: width, height: codec: copy does not resize pictures")
 
     def _refuse_formats(self) -> None:
@@ -321,12 +325,14 @@ class CameraDriver(Driver):
         if self._live is not None:
             self._live.close()
         self._came.clear()
-        self._video = self._simulated = self._live = None
+        self._video = self._simulated = self._coded = self._live = None
 
     def _draw(self, camera: SimulatedCamera) -> Sample:
         index = self._index
         self._index += 1
         t_ns = np.array([round(index * 1e9 / self._fps)], np.int64)
+        if self._coded is not None:
+            return Sample(self.sensor.name, t_ns, {VIDEO: [self._coded.unit()]})
         make = partial(simulated_pictures, camera, index, self.sensor.options["quality"], CHANNEL)
         if self._raw is not None:
             levels = Levels.of_settings(self._raw.pixels, self.sensor.options)

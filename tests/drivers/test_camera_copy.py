@@ -135,7 +135,6 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("scheme", "options", "fault"),
         [
-            ("sim", {"codec": "copy"}, "codec: copy records H.264 of the sources file:, rtsp:"),
             ("http", {"codec": "copy"}, "codec: copy records H.264 of the sources file:, rtsp:"),
             ("file", {"codec": "copy", "width": 64}, "codec: copy does not resize"),
             ("rtsp", {"codec": "copy", "height": 64}, "codec: copy does not resize"),

@@ -28,10 +28,13 @@ _LATE_NS = 1_000_000_000
 def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Emulator:
     """Make the emulator of a sensor's device: the class in ``drivers.sim.emulators.DRIVER``.
 
+    A camera whose H.264 is recorded as it is, is an RTSP camera.
+
     Raises:
         ConfigError: the driver has no emulator.
     """
-    name = f"{__package__}.{sensor.driver}"
+    copied = sensor.driver == "camera" and sensor.options["codec"] == "copy"
+    name = f"{__package__}.{'rtsp_camera' if copied else sensor.driver}"
     if "." in sensor.driver or importlib.util.find_spec(name) is None:
         raise ConfigError(f"no emulator for the driver {sensor.driver!r}", key=sensor.name)
     module = importlib.import_module(name)
