@@ -74,5 +74,5 @@ def note_poses(
     if cover.longest_gap_ns > _GAP_NS:
         note(f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses")
     if left_out := text.get("poses_left_out"):
-        note(f"{left_out} left out: no rotations, or times that go back", "poses")
+        note(f"{left_out} left out: no position or rotation there, or times that go back", "poses")
     return text, held
