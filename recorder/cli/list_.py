@@ -1,11 +1,12 @@
-"""``recorder list ROOT``: the sessions below a folder, one line each."""
+"""``recorder list ROOT``: the sessions below a folder, or of a catalog, one line each."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recorder.cli.info import state_text
 from recorder.cli.output import (
@@ -18,12 +19,17 @@ from recorder.cli.output import (
     note,
 )
 
+if TYPE_CHECKING:
+    from recorder.session.search import Filter
+
 _AGES = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the root, the filters and the format."""
-    parser.add_argument("root", type=Path, metavar="ROOT", help="a folder of sessions")
+    parser.add_argument(
+        "root", type=Path, metavar="ROOT", help="a folder of sessions, or a catalog (.parquet)"
+    )
     parser.add_argument(
         "--recursive",
         action="store_true",
@@ -47,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a session or folder cannot be read (the others are listed)."""
     from recorder.contract.clock import SystemClock
-    from recorder.session.reader import find_sessions
-    from recorder.session.search import Filter, sessions_below
-    from recorder.session.summary import brief_if
+    from recorder.session.search import Filter
 
     since_ns = None
     if args.since is not None:
@@ -57,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
     wanted = Filter(since_ns, args.lost, args.marked)
     unlisted: list[str] = []
     root: Path = args.root
-    paths = sessions_below(root, unlisted.append) if args.recursive else find_sessions(root)
     sessions: list[dict[str, Any]] = []
     found = 0
-    for found, path in enumerate(paths, start=1):  # noqa: B007  (used after the loop)
-        if (line := brief_if(path, wanted)) is not None:
+    lines = _lines(root, wanted, args.recursive, unlisted)
+    for found, line in enumerate(lines, start=1):  # noqa: B007  (used after the loop)
+        if line is not None:
             sessions.append(line)
     emit(sessions, args, lambda lines: _text(lines, root if args.recursive else None))
     if not found:
@@ -72,6 +76,29 @@ def run(args: argparse.Namespace) -> int:
     for problem in unlisted + broken:
         note(f"recorder list: {problem}")
     return 1 if unlisted or broken else 0
+
+
+def _lines(
+    root: Path, wanted: Filter, recursive: bool, unlisted: list[str]
+) -> Iterator[dict[str, Any] | None]:
+    """What `brief` gives of each session; None of one that is not wanted."""
+    from recorder.catalog.catalog import KnownRows, is_wanted
+    from recorder.catalog.table import CATALOG, read_table
+    from recorder.session.reader import find_sessions
+    from recorder.session.search import sessions_below
+    from recorder.session.summary import brief_if
+
+    if root.is_file():
+        for row in read_table(root):
+            yield row.line() if is_wanted(row, wanted) else None
+        return
+    known = KnownRows.of(root / CATALOG)
+    paths = sessions_below(root, unlisted.append) if recursive else find_sessions(root)
+    for path in paths:
+        if (old := known.get(path)) is None:
+            yield brief_if(path, wanted)
+        else:
+            yield old.line() | {"path": str(path)} if is_wanted(old, wanted) else None
 
 
 def parse_since(text: str, now_ns: int) -> int:
@@ -128,6 +155,6 @@ def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
 
 
 def _name(session: dict[str, Any], root: Path | None) -> str:
-    if root is None or Path(session["path"]) == root:
+    if root is None or root.is_file() or Path(session["path"]) == root:
         return str(session["name"])
     return str(Path(session["path"]).relative_to(root))

@@ -5,7 +5,7 @@
     write_index(Path("/data/sessions"))          # /data/sessions/index.html
 
 A session with a report of its present state is read from the head of the report; of the others the
-index shows what ``recorder list`` reads.  No stream is read.
+index shows what ``recorder list`` reads, or the catalog has.  No stream is read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from recorder.contract.config.settings import ARCHIVES as ARCHIVE_NAMES
+from recorder.catalog.catalog import KnownRows
+from recorder.catalog.rows import archives_of
+from recorder.catalog.table import CATALOG
 from recorder.contract.errors import StorageError
 from recorder.contract.session_names import recording_of
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
 from recorder.report.findings import ODD, odd_text
 from recorder.report.verdict import FAIL, OPEN, PASS
-from recorder.session.layout import ARCHIVES, CLEAN, INDEX, RECOVERED, REPORT
+from recorder.session.layout import CLEAN, INDEX, RECOVERED, REPORT
 from recorder.session.reader import find_sessions, read_header
 from recorder.session.summary import brief, folder_bytes
 
@@ -133,10 +135,10 @@ def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> 
     Raises:
         SessionError: the root cannot be listed.
     """
-    sessions = find_sessions(root)
+    sessions, known = find_sessions(root), KnownRows.of(root / CATALOG)
     for number, path in enumerate(sessions):
         progress(path.name, number / len(sessions))
-        row = _row(path, place)
+        row = _row(path, place, known)
         if path.is_dir():  # else it was deleted meanwhile
             yield row
 
@@ -153,7 +155,7 @@ def group(rows: Sequence[Row]) -> list[Recording]:
     return sorted(recordings, key=lambda recording: recording.start_ns, reverse=True)
 
 
-def _row(path: Path, place: Path) -> Row:
+def _row(path: Path, place: Path, known: KnownRows) -> Row:
     report = path / REPORT
     summary = read_summary(report)
     header: Mapping[str, Any] = {}
@@ -164,11 +166,11 @@ def _row(path: Path, place: Path) -> Row:
         line |= {"name": header["name"], "live": False, "bytes": folder_bytes(path)}
         line["problem"] = None
     else:
-        line = _look(path)
+        line = _look(path, known)
     return Row(
         **line,
         metadata=_metadata(header),
-        archives=_archives(path),
+        archives=archives_of(path),
         report=_url(report, place) if report.is_file() else None,
         summary=summary,
     )
@@ -184,9 +186,10 @@ def _is_of(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
     return all(getattr(summary, key) == header.get(key) for key in ("state", "start_ns", "end_ns"))
 
 
-def _look(path: Path) -> dict[str, Any]:
+def _look(path: Path, known: KnownRows) -> dict[str, Any]:
     try:
-        line = brief(path)
+        row = known.get(path)
+        line = brief(path) if row is None else row.line()
     except ODD as error:  # one strange session must not cost the index of the others
         line = dict.fromkeys(("state", "start_ns", "duration_s", "lost", "lost_intervals"))
         line |= {"name": path.name, "live": False, "bytes": folder_bytes(path), "streams": []}
@@ -200,18 +203,6 @@ def _metadata(header: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(values, dict):
         return {}
     return {str(key): str(value) for key, value in values.items() if value not in (None, "")}
-
-
-def _archives(path: Path) -> list[str]:
-    """Archives that are in place: their files get their names when they are complete."""
-    return [name for name in ARCHIVE_NAMES if _holds_files(path / ARCHIVES / name)]
-
-
-def _holds_files(folder: Path) -> bool:
-    try:
-        return any(not path.name.startswith(".") for path in folder.iterdir())
-    except OSError:
-        return False
 
 
 def _url(path: Path, place: Path) -> str:

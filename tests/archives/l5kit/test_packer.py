@@ -206,7 +206,10 @@ def test_odd_poses_are_said(tmp_path: Path) -> None:
     dataset = pack(path)
     at_s = np.minimum((t_ns - t_ns[0]) / S, 2)
     assert np.allclose(dataset.frames["ego_translation"][:, 0], 2 * at_s, atol=1e-6)
-    assert dataset.noted("poses: 2 left out: no position or rotation there, or times that go back") == 1
+    assert (
+        dataset.noted("poses: 2 left out: no position or rotation there, or times that go back")
+        == 1
+    )
     assert dataset.noted("poses: 2.000 s without one are interpolated") == 1
 
 

@@ -1,0 +1,1 @@
+"""The table of many sessions: one row a session."""

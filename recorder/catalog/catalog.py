@@ -1,0 +1,101 @@
+"""Makes the catalog of a root, and brings it up to date: unchanged sessions are not read again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.catalog.rows import Row, read_row, stamp_of
+from recorder.catalog.table import CATALOG, read_table, write_table
+from recorder.contract.errors import FormatError, UsageError
+from recorder.session.search import Filter, sessions_below
+
+Progress = Callable[[str], None]
+"""Called with the location of each session that is read."""
+
+
+def is_wanted(row: Row, wanted: Filter) -> bool:
+    """Whether a filter wants a session, by its row."""
+    text = (wanted.marked or "").casefold()
+    return row.problem is not None or not (
+        wanted.is_early(row.start_ns)
+        or (wanted.lost and not row.lost and not row.lost_intervals)
+        or (text and not any(text in mark.text.casefold() for mark in row.marks))
+    )
+
+
+@dataclass(frozen=True)
+class Update:
+    """What `update_catalog` did.
+
+    Attributes:
+        path: the file.
+        rows: by location.
+        read, unchanged, gone: number of sessions that were read, that were as in the catalog, and
+            that are no longer there.
+        unlisted: a message for each folder that cannot be listed.
+    """
+
+    path: Path
+    rows: tuple[Row, ...]
+    read: int
+    unchanged: int
+    gone: int
+    unlisted: tuple[str, ...] = ()
+
+
+class KnownRows:
+    """The rows of an earlier catalog, for sessions that are as they were.
+
+    >>> known = KnownRows.of(root)
+    >>> row = known.get(root / "drive")          # None: not known, or changed since
+    """
+
+    def __init__(self, rows: Mapping[str, Row]) -> None:
+        self.rows = rows
+
+    @classmethod
+    def of(cls, path: Path) -> KnownRows:
+        """Of a catalog file; empty where there is none of this version, or no pyarrow."""
+        rows: list[Row] = []
+        if path.is_file():
+            with contextlib.suppress(FormatError, UsageError):
+                rows = read_table(path)
+        return cls({row.location: row for row in rows})
+
+    def get(self, session: Path) -> Row | None:
+        """The row of a session that has not changed since."""
+        row = self.rows.get(str(session.absolute()))
+        return row if row is not None and row.stamp and row.stamp == stamp_of(session) else None
+
+
+def update_catalog(
+    root: Path, out: Path | None = None, progress: Progress = lambda _: None
+) -> Update:
+    """Write the catalog of all sessions in a folder and in its folders.
+
+    Args:
+        root: the folder.
+        out: the file; None: `CATALOG` in the root.
+        progress: see `Progress`.
+
+    Raises:
+        SessionError: the root cannot be listed.
+        UsageError: pyarrow is not installed.
+        StorageError: the file cannot be written.
+    """
+    path = root / CATALOG if out is None else out
+    known, unlisted = KnownRows.of(path), list[str]()
+    rows, read = [], 0
+    for session in sessions_below(root.absolute(), unlisted.append):
+        if (row := known.get(session)) is None:
+            progress(str(session))
+            row, read = read_row(session), read + 1
+        rows.append(row)
+    rows.sort(key=lambda row: row.location)
+    write_table(path, rows)
+    here = {row.location for row in rows}
+    gone = len(known.rows.keys() - here)
+    return Update(path, tuple(rows), read, len(rows) - read, gone, tuple(unlisted))

@@ -1,0 +1,270 @@
+"""What the catalog knows of a session: one row, made of its files, and kept until these change.
+
+::
+
+    row = read_row(Path("/data/sessions/drive"))
+    row.hours, row.streams[0].samples
+    row.stamp == stamp_of(row_folder)             # False once the session has changed
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from recorder.contract.config.settings import ARCHIVES as ARCHIVE_NAMES
+from recorder.contract.errors import FormatError, SessionError
+from recorder.contract.session_names import recording_of
+from recorder.processing.earth import is_position, position_channel
+from recorder.session import layout
+from recorder.session.reader import Session, read_header
+from recorder.session.summary import folder_bytes, summarize
+
+_WINDOW = 100_000  # positions that are read at once
+_STAMPED = (
+    "",
+    layout.PRIVATE,
+    layout.ARCHIVES,
+    f"{layout.PRIVATE}/{layout.SESSION_JSON}",
+    f"{layout.PRIVATE}/{layout.JOURNAL}",
+    f"{layout.PRIVATE}/{layout.EVENTS}",
+    f"{layout.PRIVATE}/{layout.KEEP}",
+)
+_FINISHED = (layout.CLEAN, layout.RECOVERED)
+
+
+class StreamRow(msgspec.Struct, frozen=True):
+    """A stream of a session.
+
+    Attributes:
+        name: its name.
+        samples: stored ones.
+        rate_hz: their mean rate; None below two samples.
+        seconds: from the first sample to the last.
+        bytes: of its files.
+        lost: samples that are counted as lost.
+        lost_intervals: number of losses without a count.
+    """
+
+    name: str
+    samples: int | None
+    rate_hz: float | None
+    seconds: float
+    bytes: int
+    lost: int
+    lost_intervals: int
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A mark: its time in epoch ns, and its text."""
+
+    t_ns: int | None
+    text: str
+
+
+class Event(msgspec.Struct, frozen=True):
+    """An event that is kept: id, time in epoch ns, text, trigger, and its state."""
+
+    id: str
+    t_ns: int
+    text: str
+    trigger: str | None
+    state: str
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a session was recorded: bounds of its positions, in degrees; west > east: over 180."""
+
+    south: float
+    west: float
+    north: float
+    east: float
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A session.
+
+    Attributes:
+        session, location: its name, and its folder or URL.
+        recording, part: the recording that it is a part of, and the number (0: the whole).
+        state: as ``session.json`` has it; None if it cannot be read.
+        live: a writer holds it.
+        start_ns, end_ns, duration_s: epoch ns; None if unknown.
+        vehicle, host: the key ``vehicle`` of its metadata; the computer that recorded it.
+        software: version of the recorder.
+        metadata: the free-form metadata, as texts.
+        bytes: of everything in its folder.
+        streams, marks, events: what it holds.
+        lost, lost_intervals: of all streams.
+        faults: number of faults.
+        ended: why it ended; None if unknown.
+        place: where it was recorded; None without positions.
+        archives: names of the packed archives.
+        problem: what could not be read; None: nothing.
+        stamp: `stamp_of` its folder; empty while it may change.
+    """
+
+    session: str
+    location: str
+    recording: str
+    part: int
+    state: str | None = None
+    live: bool = False
+    start_ns: int | None = None
+    end_ns: int | None = None
+    duration_s: float | None = None
+    vehicle: str | None = None
+    host: str | None = None
+    software: str | None = None
+    metadata: dict[str, str] = {}
+    bytes: int = 0
+    streams: tuple[StreamRow, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    events: tuple[Event, ...] = ()
+    lost: int = 0
+    lost_intervals: int = 0
+    faults: int = 0
+    ended: str | None = None
+    place: Place | None = None
+    archives: tuple[str, ...] = ()
+    problem: str | None = None
+    stamp: str = ""
+
+    def line(self) -> dict[str, Any]:
+        """The row as `recorder.session.summary.brief` gives a session."""
+        return {
+            "name": self.session,
+            "path": self.location,
+            "state": self.state,
+            "live": self.live,
+            "start_ns": self.start_ns,
+            "duration_s": self.duration_s,
+            "bytes": self.bytes,
+            "streams": [stream.name for stream in self.streams],
+            "lost": self.lost,
+            "lost_intervals": self.lost_intervals,
+            "problem": self.problem,
+        }
+
+
+def stamp_of(folder: Path) -> str:
+    """A digest of names, sizes and times of the files that tell of a session's changes.
+
+    Reads no file.  Empty if the session cannot be looked at.
+    """
+    text = []
+    for name in _STAMPED:
+        try:
+            found = (folder / name).stat()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return ""
+        text.append(f"{name} {found.st_ino} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.blake2b("\n".join(text).encode(), digest_size=12).hexdigest()
+
+
+def read_row(folder: Path) -> Row:
+    """The row of a session; of one that cannot be read, its name and the problem."""
+    stamp = stamp_of(folder)
+    recording, part = recording_of(folder.name)
+    empty = Row(session=folder.name, location=str(folder), recording=recording, part=part)
+    try:
+        header = read_header(folder) or {}
+        with Session(folder) as session:
+            summary, place = summarize(session), _place(session)
+    except (SessionError, FormatError, OSError) as error:
+        return msgspec.structs.replace(empty, problem=str(error), bytes=folder_bytes(folder))
+    streams = tuple(_stream(name, entry) for name, entry in summary["streams"].items())
+    ended = summary["ended"] or {}
+    finished = summary["state"] in _FINISHED and not summary["live"]
+    metadata = {str(k): str(v) for k, v in summary["metadata"].items() if v not in (None, "")}
+    return Row(
+        session=summary["name"],
+        location=str(folder),
+        recording=recording,
+        part=part,
+        **{key: summary[key] for key in ("state", "live", "start_ns", "end_ns", "duration_s")},
+        vehicle=metadata.get("vehicle"),
+        host=_text(header.get("hostname")),
+        software=_text(header.get("recorder_version")),
+        metadata=metadata,
+        bytes=summary["bytes"],
+        streams=streams,
+        marks=tuple(Mark(mark["t_ns"], mark["text"]) for mark in summary["marks"]),
+        events=msgspec.convert(summary["events"], tuple[Event, ...]),
+        lost=sum(stream.lost for stream in streams),
+        lost_intervals=sum(stream.lost_intervals for stream in streams),
+        faults=len(summary["faults"]),
+        ended=_text(ended.get("cause")),
+        place=place,
+        archives=archives_of(folder),
+        problem="; ".join(summary["problems"]) or None,
+        stamp=stamp if finished else "",
+    )
+
+
+def archives_of(folder: Path) -> tuple[str, ...]:
+    """Archives that are in place: their files get their names when they are complete."""
+    return tuple(n for n in ARCHIVE_NAMES if _holds_files(folder / layout.ARCHIVES / n))
+
+
+def _holds_files(folder: Path) -> bool:
+    try:
+        return any(not path.name.startswith(".") for path in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
+    first, last = entry["first_ns"], entry["last_ns"]
+    return StreamRow(
+        name=name,
+        samples=entry["samples"],
+        rate_hz=entry["rate_hz"],
+        seconds=0.0 if first is None or last is None else (last - first) / 1e9,
+        bytes=entry["bytes"],
+        lost=sum(entry["lost"].values()),
+        lost_intervals=len(entry["lost_intervals"]),
+    )
+
+
+def _place(session: Session) -> Place | None:
+    """Bounds of the positions of all streams."""
+    latitudes, longitudes = [], []
+    for name, stream in session.streams.items():
+        channel = position_channel(stream)
+        if name.startswith("_") or channel is None:
+            continue
+        for batch in stream.iterate(_WINDOW, [channel]):
+            positions = batch.data[channel].astype(np.float64)
+            positions = positions[is_position(positions)]
+            latitudes += _ends(positions[:, 0])
+            longitudes += _ends(positions[:, 1])
+    if not latitudes:
+        return None
+    west, east = min(longitudes), max(longitudes)
+    if east - west > 180:  # over the date line
+        west = min(value for value in longitudes if value > 0)
+        east = max(value for value in longitudes if value < 0)
+    return Place(min(latitudes), west, max(latitudes), east)
+
+
+def _ends(values: Iterable[float]) -> list[float]:
+    found = np.asarray(values)
+    if not len(found):
+        return []
+    ends = [found.min(), found.max()]
+    for side in (found[found > 0], found[found < 0]):  # the nearest to zero, for the date line
+        if len(side):
+            ends.append(side[np.abs(side).argmin()])
+    return [float(value) for value in ends]
+
+
+def _text(value: object) -> str | None:
+    return None if value in (None, "") else str(value)

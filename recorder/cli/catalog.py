@@ -1,0 +1,66 @@
+"""``recorder catalog ROOT``: one table of all sessions, for DuckDB and the like."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import add_format, emit, human_bytes, note
+
+if TYPE_CHECKING:
+    from recorder.catalog.catalog import Update
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the root, the file and the format."""
+    parser.add_argument(
+        "root", type=Path, metavar="ROOT", help="a folder of sessions, also in folders below it"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write this Parquet file (default: catalog.parquet in ROOT); sessions that are in it, "
+        "and have not changed, are not read again",
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the table; 0, or 1 if a session or a folder cannot be read (the others are in it)."""
+    from recorder.catalog.catalog import update_catalog
+
+    update = update_catalog(args.root, args.out)
+    emit(_values(update), args, _text)
+    if not update.rows:
+        note(f"recorder catalog: {args.root}: no sessions here")
+    problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
+    for problem in [*update.unlisted, *problems]:
+        note(f"recorder catalog: {problem}")
+    return 1 if update.unlisted or problems else 0
+
+
+def _values(update: Update) -> dict[str, Any]:
+    from recorder.catalog.table import total_hours
+
+    return {
+        "path": str(update.path),
+        "sessions": len(update.rows),
+        "read": update.read,
+        "unchanged": update.unchanged,
+        "gone": update.gone,
+        "hours": total_hours(update.rows),
+        "bytes": sum(row.bytes for row in update.rows),
+        "lost": sum(row.lost for row in update.rows),
+        "lost_intervals": sum(row.lost_intervals for row in update.rows),
+    }
+
+
+def _text(values: dict[str, Any]) -> str:
+    count = values["sessions"]
+    return (
+        f"{values['path']}: {count} session{'' if count == 1 else 's'}, {values['hours']:.2f} h, "
+        f"{human_bytes(values['bytes'])}; {values['read']} read, {values['unchanged']} as before, "
+        f"{values['gone']} gone"
+    )
