@@ -167,7 +167,7 @@ def test_a_position_of_high_precision_replaces_the_other() -> None:
 
 def test_gpsd_tells_of_satellites_in_reports_of_their_own() -> None:
     reception = GpsdReception()
-    reports = [
+    reports: list[dict[str, Any]] = [
         {"uSat": 11},
         {"uSat": 12, "nSat": 20},
         {"nSat": 21},
