@@ -79,6 +79,10 @@ _LIVE_OPTIONS: Final[OptionTable] = {
         "sim: a raw format",
         choices=PIXEL_FORMATS,
     ),
+    "transport": Option(
+        "str", "tcp", "rtsp: RTP over tcp, in the camera's connection, or over udp",
+        choices=("tcp", "udp"),
+    ),
     "frame_number_header": Option(
         "str", "X-Frame-Number", "http: header of a part that holds the picture's number",
     ),
@@ -142,7 +146,7 @@ class CameraDriver(Driver):
         "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",
         "http": "//[USER:PASSWORD@]HOST[:PORT]/PATH: MJPEG (multipart/x-mixed-replace)",
         "https": "as http, over TLS",
-        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: H.264, H.265 or JPEG over TCP; extra `rtsp`",
+        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: H.264, H.265 or JPEG; extra `rtsp`",
     }
     live_schemes: ClassVar = frozenset({"v4l2", "http", "https", "rtsp"})
 
@@ -289,6 +293,7 @@ class CameraDriver(Driver):
                 fps=options["fps"],
                 timeout_s=options["timeout_s"],
                 copying=self._copying,
+                over_udp=options["transport"] == "udp",
             )
         return HttpCamera(
             sensor.name,

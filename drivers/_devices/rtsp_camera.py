@@ -1,4 +1,4 @@
-"""Cameras that stream H.264, H.265 or JPEG over RTSP, with RTP over TCP.
+"""Cameras that stream H.264, H.265 or JPEG over RTSP, with RTP over TCP or UDP.
 
 A picture's stamp is the arrival of its first RTP packet on this machine.  The stamp is later than
 the exposure by the delays of the camera's encoder and of the network; decoding does not move it.
@@ -31,6 +31,7 @@ from drivers._devices.pictures import (
     trimmed,
 )
 from drivers._devices.pictures import same_size as check_size
+from drivers._devices.rtp_udp import RtpPorts
 from drivers._devices.rtsp_client import RtspClient
 from drivers._devices.video_decoder import Decoder, make_decoder, require_pyav
 from drivers._protocols.rtp import AccessUnit, Depacketizer, NalAssembler
@@ -41,6 +42,7 @@ from recorder.contract.redaction import mask_value
 
 _OPEN_S = 4.8  # longest wait for a first picture in all
 _UNITS = 32  # pictures before the decoder
+_COPIED_UNITS = 4096  # they cost no decoder: after a stall many come at once
 _BYTES = 32 << 20
 _SHOTS = 4  # pictures after the decoder; a full queue stops the decoder
 _TURN_S = 0.2
@@ -55,6 +57,7 @@ class RtspCamera(LiveCamera):
         fps: nominal rate; None: the stream's declared rate.
         timeout_s: time without a picture after which the camera is lost.
         copying: H.264 is recorded as it is.
+        over_udp: RTP comes over UDP.
         connecting: makes the connection.
         decoding: makes the decoder.
         clock: CLOCK_MONOTONIC in ns.
@@ -68,6 +71,7 @@ class RtspCamera(LiveCamera):
         fps: float | None = None,
         timeout_s: float = 5.0,
         copying: bool = False,
+        over_udp: bool = False,
         connecting: Callable[[Url], Connection] = connect,
         decoding: Callable[[Media], Decoder] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -80,6 +84,8 @@ class RtspCamera(LiveCamera):
         passing = partial(H264Passing, self.where) if copying else make_decoder
         self._decoding = decoding or passing
         self.device_clock = copying
+        ports = partial(RtpPorts, ipv6=":" in self._url.host)
+        self._opening = ports if over_udp else None
         self._clock = clock
         self._player: _Player | None = None
 
@@ -87,7 +93,7 @@ class RtspCamera(LiveCamera):
         require_pyav(self.where)
         self._failure: Exception | None = None
         deadline_ns = self._clock() + round(_OPEN_S * 1e9)
-        client = RtspClient(self.where, self._url, self._connecting, self._clock)
+        client = RtspClient(self.where, self._url, self._connecting, self._clock, self._opening)
         try:
             media = client.start(deadline_ns)
             decoder = self._decoding(media)
@@ -95,7 +101,9 @@ class RtspCamera(LiveCamera):
             client.close()
             raise
         timeout_ns = round(self._timeout_s * 1e9)
-        self._player = player = _Player(self.where, client, media, decoder, self._clock, timeout_ns)
+        backlog = Backlog(_COPIED_UNITS if self.device_clock else _UNITS, _BYTES)
+        parts = client, media, decoder, backlog
+        self._player = player = _Player(self.where, *parts, self._clock, timeout_ns)
         left_ns = deadline_ns - self._clock()
         try:
             opened = player.shots.get(timeout=max(left_ns / 1e9, 0.01))
@@ -153,6 +161,7 @@ class _Player:
         client: RtspClient,
         media: Media,
         decoder: Decoder,
+        backlog: Backlog,
         clock: Callable[[], int],
         timeout_ns: int,
     ) -> None:
@@ -163,7 +172,7 @@ class _Player:
         self._decoder = decoder
         self._clock = clock
         self._timeout_ns = timeout_ns
-        self._backlog = Backlog(_UNITS, _BYTES)
+        self._backlog = backlog
         self._stopping = threading.Event()
         self._last_ns = 0
         self.shots: queue.Queue[Shot | Exception] = queue.Queue(_SHOTS)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from drivers._devices.http_camera import Connection, Url, require_access
+from drivers._devices.rtp_udp import RtpPorts, check_transport
 from drivers._protocols.rtcp import SenderReport, parse_rtcp
 from drivers._protocols.rtsp import (
     Interleaved,
@@ -25,12 +26,13 @@ from recorder.contract.errors import DeviceError, ProtocolError
 _CONNECT_S = 2.0
 _SEND_S = 2.0
 _RECEIVE_BYTES = 256 << 10
+_LOOK_NS = 500_000_000
 _LONGEST_ALIVE_S = 30.0  # between two keep-alive requests
 _MAX_EARLY = 4096  # packets before the answer to PLAY
 
 
 class RtspClient:
-    """Receives a camera's video over TCP, RTP interleaved in the RTSP connection.
+    """Receives a camera's video: RTP interleaved in the RTSP connection, or over UDP.
 
     >>> media = client.start(deadline_ns)
     >>> for t_ns, packet in client.receive(timeout_s=0.2):
@@ -42,6 +44,7 @@ class RtspClient:
         url: its address.
         connecting: makes the connection.
         clock: CLOCK_MONOTONIC in ns.
+        opening: opens ports for RTP over UDP; None: RTP comes over TCP.
 
     Attributes:
         report: the camera's latest sender report; None before the first.
@@ -53,6 +56,7 @@ class RtspClient:
         url: Url,
         connecting: Callable[[Url], Connection],
         clock: Callable[[], int],
+        opening: Callable[[], RtpPorts] | None = None,
     ) -> None:
         host = f"[{url.host}]" if ":" in url.host else url.host
         self._where = where
@@ -60,6 +64,10 @@ class RtspClient:
         self._uri = f"rtsp://{host}{'' if url.port == 554 else f':{url.port}'}{url.target}"
         self._connecting = connecting
         self._clock = clock
+        self._opening = opening
+        self._ports: RtpPorts | None = None
+        self._said_bye = False
+        self._looked_ns = 0  # for messages on the connection, while RTP comes over UDP
         self._connection: Connection | None = None
         self._parser = MessageParser()
         self._requests = Requests(url.user, url.password)
@@ -93,9 +101,16 @@ class RtspClient:
             headers = described.head.headers
             base = headers.get("content-base") or headers.get("content-location") or self._uri
             media = parse_sdp(described.body, base)
-            transport = {"Transport": "RTP/AVP/TCP;unicast;interleaved=0-1"}
-            setup = self._ask("SETUP", media.control, transport, deadline_ns).head.headers
-            self._channels = channels_of(setup.get("transport", ""))
+            transport = "RTP/AVP/TCP;unicast;interleaved=0-1"
+            if self._opening is not None:
+                self._ports = self._opening()
+                transport = self._ports.transport
+            wanted = {"Transport": transport}
+            setup = self._ask("SETUP", media.control, wanted, deadline_ns).head.headers
+            if self._ports is None:
+                self._channels = channels_of(setup.get("transport", ""))
+            else:
+                check_transport(setup.get("transport", ""))
             session, timeout_s = session_of(setup.get("session", ""))
             self._requests.session = session
             self._uri = media.session_control
@@ -113,10 +128,12 @@ class RtspClient:
             DeviceError: the camera is lost, ended the stream, or sent something else than RTSP;
                 after all packets before it.
         """
+        packets: list[tuple[int, bytes]] = []
         try:
-            if not self._messages:
+            if self._ports is not None:
+                packets += self._receive_udp(self._ports, timeout_s)
+            elif not self._messages:
                 self._fill(timeout_s)
-            packets: list[tuple[int, bytes]] = []
             while self._messages:
                 t_ns, message = self._messages.popleft()
                 if isinstance(message, Interleaved):
@@ -125,9 +142,7 @@ class RtspClient:
                         continue
                     if message.channel != self._channels[1]:
                         continue
-                    reports, ends = parse_rtcp(message.data)
-                    self.report = reports[-1] if reports else self.report
-                    if ends:
+                    if self._read_rtcp(message.data):
                         if packets:
                             self._messages.appendleft((t_ns, message))
                             break
@@ -141,9 +156,39 @@ class RtspClient:
             raise DeviceError(f"{self._where}: {error}") from None
         return packets
 
+    def _receive_udp(self, ports: RtpPorts, timeout_s: float) -> list[tuple[int, bytes]]:
+        """Receive from the ports, and now and then from the connection.
+
+        Raises:
+            ProtocolError: the camera ended the stream, or closed the connection.
+        """
+        packets, reports = ports.receive(timeout_s)
+        for data in reports:
+            self._said_bye |= self._read_rtcp(data)
+        if self._said_bye and not packets:
+            raise ProtocolError("the camera ended the stream")
+        if not packets or self._clock() - self._looked_ns > _LOOK_NS:
+            self._looked_ns = self._clock()
+            try:
+                self._fill(0.0)
+            except ProtocolError as error:
+                if not packets:
+                    raise
+                self._fault = error
+        return packets
+
+    def _read_rtcp(self, data: bytes) -> bool:
+        """Keep the sender's latest report; return whether the packet ends the stream."""
+        reports, ends = parse_rtcp(data)
+        self.report = reports[-1] if reports else self.report
+        return ends
+
     def close(self) -> None:
         """Say goodbye, without waiting for the answer, and disconnect."""
         connection, self._connection = self._connection, None
+        ports, self._ports = self._ports, None
+        if ports is not None:
+            ports.close()
         if connection is None:
             return
         try:
@@ -170,7 +215,8 @@ class RtspClient:
                 raise DeviceError(f"{self._where}: refuses this user and password")
         require_access(self._where, head, "rtsp", self._url.host)
         if head.status == 461:
-            raise ProtocolError("offers no RTP over TCP (461)")
+            here, other = ("UDP", "tcp") if self._opening is not None else ("TCP", "udp")
+            raise ProtocolError(f"offers no RTP over {here} (461); set transport: {other}")
         if head.status != 200 and not (method == "OPTIONS" and head.status in (405, 501)):
             raise ProtocolError(f"answers {head.status} {head.reason} to {method}".rstrip())
         return reply

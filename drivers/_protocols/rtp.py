@@ -122,6 +122,7 @@ class Depacketizer:
         self._gap = False
         self._fault = ""
         self._missed = 0
+        self._missed_sets = False  # instead, if the picture is a keyframe
         self._t_ns = 0
 
     def feed(self, data: bytes, t_ns: int) -> list[AccessUnit]:
@@ -169,7 +170,7 @@ class Depacketizer:
         self._timestamp = packet.timestamp
         self._extended += step
         self._open, self._continued, self._t_ns = True, False, t_ns
-        self._fault, self._missed = "", 0
+        self._fault, self._missed, self._missed_sets = "", 0, False
         self._assembler.reset()
         if not gap:
             self._period = step if step > 0 else self._period
@@ -178,8 +179,10 @@ class Depacketizer:
             self._missed = max(0, round(step / self._period) - 1)
         if not self._assembler.begins(packet.payload):
             self._fault = "its first packets are missing"
-        elif not cut:
-            self._missed = max(1, self._missed)
+        elif not cut and not self._missed:
+            # A whole picture; but before a keyframe of the next period: its parameter sets.
+            self._missed = 1
+            self._missed_sets = 0 < step < 1.5 * self._period
 
     def _add(self, packet: RtpPacket) -> None:
         if not self._fault and packet.payload:
@@ -201,6 +204,8 @@ class Depacketizer:
                 data = self._assembler.finish()
             except ProtocolError as error:
                 fault = str(error)
+        if self._missed_sets and self._assembler.key:
+            self._missed = 0
         key = self._assembler.key and not fault
         at_ns = self.clock.time_ns(self._timestamp or 0)
         return [AccessUnit(self._t_ns, self._extended, data, key, fault, self._missed, at_ns)]

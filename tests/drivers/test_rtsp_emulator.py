@@ -98,10 +98,13 @@ def test_the_driver_gets_the_units_of_the_file_with_the_cameras_times(drive: Pat
     assert np.abs(np.array(times) - due).max() < 20_000, "one tick of 90 kHz is 11 us"
 
 
-def test_lost_packets_are_counted_and_pictures_return_with_a_keyframe(drive: Path) -> None:
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_lost_packets_are_counted_and_pictures_return_with_a_keyframe(
+    drive: Path, transport: str
+) -> None:
     """The keyframe of pictures 10 to 14 loses a packet: none of these can be decoded."""
     loss = Fault("loss", at_s=10 / RATE - 0.001, count=1)
-    with emulated(entry("file", str(drive)), loss) as (source, rig):
+    with emulated(entry("file", str(drive), transport=transport), loss) as (source, rig):
         items = watch(source, COUNT)
         injected = rig.injected["front"]
     assert injected == {"loss": 1}
@@ -119,8 +122,20 @@ def test_lost_packets_are_counted_and_pictures_return_with_a_keyframe(drive: Pat
     assert shown == [k % 14 for k in kept]
 
 
-def test_what_a_file_is_lost_of_at_random_is_counted(drive: Path) -> None:
-    with emulated(entry("file", str(drive)), Fault("loss", rate=0.1)) as (source, rig):
+def test_repeated_and_reordered_datagrams_cost_nothing(drive: Path) -> None:
+    faults = Fault("reorder", rate=0.1), Fault("duplicate", rate=0.1)
+    with emulated(entry("file", str(drive), transport="udp"), *faults) as (source, rig):
+        assert source.options["transport"] == "udp"
+        items = watch(source, COUNT)
+        assert min(rig.injected["front"].values()) > 1
+    assert nals(units_of(items)) == nals(demuxed(drive))
+    assert not [item for item in items if isinstance(item, Lost)]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_what_a_file_is_lost_of_at_random_is_counted(drive: Path, transport: str) -> None:
+    sensor = entry("file", str(drive), transport=transport)
+    with emulated(sensor, Fault("loss", rate=0.1)) as (source, rig):
         items = watch(source, COUNT)
         assert rig.injected["front"]["loss"] > 3
     whole = nals(demuxed(drive))
@@ -133,7 +148,7 @@ def test_what_a_file_is_lost_of_at_random_is_counted(drive: Path) -> None:
 
 def test_the_simulated_camera_sends_what_sim_records() -> None:
     with emulated(entry("sim", **SIM)) as (source, _):
-        assert source.options == {"codec": "copy", "fps": 50.0}
+        assert source.options == {"codec": "copy", "fps": 50.0, "transport": "tcp"}
         received = units_of(watch(source, 30))
     played = driver("", "sim", codec="copy", **SIM)
     (spec,) = played.open()
@@ -191,6 +206,8 @@ def test_what_the_camera_refuses(drive: Path, request_: str, status: str) -> Non
 def test_faults_and_sizes_that_cannot_be() -> None:
     with pytest.raises(SourceError, match="front: a network drops damaged packets"):
         EmulatedRig([entry("sim")], {"front": [Fault("corrupt")]})
+    with pytest.raises(SourceError, match="front: TCP does not reorder; set transport: udp"):
+        EmulatedRig([entry("sim")], {"front": [Fault("reorder")]})
     odd = driver("", "sim", codec="copy", width=97, height=64)
     with pytest.raises(SourceError, match=r"97 x 64: H\.264 needs even width and height"):
         odd.open()

@@ -146,6 +146,15 @@ def test_pictures_that_are_missing_entirely_are_counted_by_their_times() -> None
     assert [unit.timestamp for unit in units[:4]] == [0, 3600, 6 * 3600, 7 * 3600]
 
 
+def test_parameter_sets_that_are_missing_are_no_picture() -> None:
+    tested = depacketizer()
+    feed(tested, rtp(1, 0, IDR, marker=True), rtp(2, 3600, P, marker=True))
+    (key,) = feed(tested, rtp(4, 7200, IDR, marker=True))
+    assert (key.missed, key.key, key.fault) == (0, True, "")
+    (later,) = feed(tested, rtp(6, 14400, IDR, marker=True))
+    assert (later.missed, later.key) == (1, True), "there is room for a picture"
+
+
 def test_a_new_source_is_a_gap_and_a_repetition_is_none() -> None:
     tested = depacketizer()
     assert [u.missed for u in feed(tested, rtp(1, 0, IDR, marker=True))] == [0]

@@ -80,6 +80,9 @@ class RtspCameraEmulator(Emulator):
         super().__init__(sensor, faults, seed)
         if any(fault.kind == "corrupt" for fault in faults):
             raise SourceError(f"{sensor.name}: a network drops damaged packets; use loss")
+        over_tcp = sensor.options["transport"] == "tcp"
+        if over_tcp and any(fault.kind == "reorder" for fault in faults):
+            raise SourceError(f"{sensor.name}: TCP does not reorder; set transport: udp")
         self._packets = PacketFaults(faults, seed)
         self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
         self._begun: set[int] = set()
@@ -107,10 +110,8 @@ class RtspCameraEmulator(Emulator):
         self._port = int(self._listener.getsockname()[1])
         self._udp = self._port_pair()
         source = f"rtsp://{_HOST}:{self._port}{PATH}"
-        options = {"codec": "copy", "fps": self._fps}
-        if self.sensor.options.get("transport"):
-            options["transport"] = self.sensor.options["transport"]
-        return EmulatedSource(source, options)
+        transport = self.sensor.options["transport"]
+        return EmulatedSource(source, {"codec": "copy", "fps": self._fps, "transport": transport})
 
     def _feed(self) -> bytes:
         """Open what feeds the camera; the first keyframe."""
