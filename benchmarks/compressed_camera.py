@@ -1,10 +1,8 @@
-"""A camera's H.264 recorded as it is: CPU of the whole recorder, from RTSP.
+"""A camera's H.264 recorded as it is, from RTSP: CPU of the driver and of the writer.
 
 A process of its own serves 1080p at 30 Hz and 8 Mbit/s (x264, constant bit rate, a keyframe a
 second) over RTSP, paced by the clock, for as long as somebody plays.  ``recorder run`` records it
-with ``codec: copy``, and in turns decodes and encodes it as JPEG.  CPU is the difference of a long
-and a short run, divided by the difference of their durations, so that starting and closing do not
-count.
+with ``codec: copy``, and in turns decodes and encodes it as JPEG.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.harness import Figure, Option, Run, info, recorder, run_measured, succeed
-from benchmarks.recording import write_config
+from benchmarks.harness import Figure, Option, Run
+from benchmarks.recording import Recording, record_measured
 
 OPTIONS = {
     "seconds": Option("float", 20.0, "length of a long run", minimum=4.0),
@@ -30,7 +28,6 @@ OPTIONS = {
     "mbit": Option("float", 8.0, "bit rate of the camera, Mbit/s", minimum=0.1),
 }
 QUICK = {"seconds": 6.0, "rounds": 1}
-_SHORT_S: Final = 3.0
 _SIZE: Final = (1920, 1080)
 _FPS: Final = 30
 _LOOP: Final = 3 * _FPS  # pictures of the video, which is played again and again
@@ -51,41 +48,33 @@ def measure(run: Run) -> Iterator[Figure]:
     try:
         port, mbit = here.recv()
         run.data["camera"] = f"1080p at {_FPS} Hz, {mbit:.2f} Mbit/s of H.264"
-        shares: dict[str, list[float]] = {"copy": [], "jpeg": []}
-        missing = []
-        _record(run, port, "copy", 1.0)  # fills caches
+        shares: dict[str, list[float]] = {"driver": [], "writer": [], "decoding driver": []}
+        missing, seconds = [], run.options["seconds"]
+        _record(run, port, "copy", 2.0)  # fills caches
         for _ in run.rounds():
-            for codec, found in shares.items():
-                share, lost = _share(run, port, codec)
-                found.append(share)
-                missing.append(lost)
-        yield Figure("CPU, codec: copy", shares["copy"], "s/s")
-        yield Figure("CPU, codec: jpeg", shares["jpeg"], "s/s")
+            copied, lost = _record(run, port, "copy", seconds)
+            encoded, more = _record(run, port, "jpeg", seconds)
+            shares["driver"].append(copied.cpu["camera"] / seconds)
+            shares["writer"].append(copied.cpu["writer"] / seconds)
+            shares["decoding driver"].append(encoded.cpu["camera"] / seconds)
+            missing.append(lost + more)
+        for name, found in shares.items():
+            yield Figure(name, found, "s/s")
         yield Figure("pictures lost", missing, "")
     finally:
         serving.terminate()
         serving.join()
 
 
-def _share(run: Run, port: int, codec: str) -> tuple[float, float]:
-    """CPU seconds per recorded second, and lost pictures."""
-    short, long = (_record(run, port, codec, s) for s in (_SHORT_S, run.options["seconds"]))
-    return (long[0] - short[0]) / (run.options["seconds"] - _SHORT_S), short[1] + long[1]
-
-
-def _record(run: Run, port: int, codec: str, seconds: float) -> tuple[float, float]:
-    """CPU seconds of a recording, and lost pictures."""
+def _record(run: Run, port: int, codec: str, seconds: float) -> tuple[Recording, float]:
+    """A recording, and the number of lost pictures."""
     with run.scratch() as folder:
-        source = f"rtsp://127.0.0.1:{port}/live"
-        entry: dict[str, Any] = {"driver": "camera", "source": source, "codec": codec}
-        config = write_config(folder / "config.yaml", {"camera": entry})
-        words = ("--root", folder, "--duration", seconds, "--no-finalize", "--name", "s")
-        command = recorder("run", config, *words)
-        done = succeed(run_measured(command, timeout_s=seconds + 60), (0, 3))
-        camera = info(folder / "s")["streams"]["camera"]
-        if camera["samples"] < 0.9 * _FPS * (seconds - 1):
-            run.note(f"{codec}: {camera['samples']} pictures in {seconds:g} s")
-        return done.cpu_s, float(sum(camera["lost"].values()))
+        entry = {"driver": "camera", "source": f"rtsp://127.0.0.1:{port}/live", "codec": codec}
+        made = record_measured(folder, {"camera": entry}, seconds, ("--no-finalize",))
+    camera = made.streams["camera"]
+    if camera["samples"] < 0.9 * _FPS * (seconds - 1):
+        run.note(f"{codec}: {camera['samples']} pictures in {seconds:g} s")
+    return made, float(sum(camera["lost"].values()))
 
 
 def serve(mbit: float, ready: Connection) -> None:

@@ -21,6 +21,8 @@ _LABELS = {
     "benchmarks.rig_drivers.lidar": "lidar",
     "benchmarks.rig_drivers.radar": "radar",
     "benchmarks.rig_drivers.imu": "imu",
+    "drivers.camera": "camera",
+    "drivers.can": "can",
 }
 
 

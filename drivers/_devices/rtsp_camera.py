@@ -42,9 +42,9 @@ from recorder.contract.redaction import mask_value
 
 _OPEN_S = 4.8  # longest wait for a first picture in all
 _UNITS = 32  # pictures before the decoder
-_COPIED_UNITS = 4096  # they cost no decoder: after a stall many come at once
 _BYTES = 32 << 20
 _SHOTS = 4  # pictures after the decoder; a full queue stops the decoder
+_COPIED_SHOTS = 256  # without a decoder; after a stall many come at once
 _TURN_S = 0.2
 
 
@@ -101,9 +101,10 @@ class RtspCamera(LiveCamera):
             client.close()
             raise
         timeout_ns = round(self._timeout_s * 1e9)
-        backlog = Backlog(_COPIED_UNITS if self.device_clock else _UNITS, _BYTES)
-        parts = client, media, decoder, backlog
-        self._player = player = _Player(self.where, *parts, self._clock, timeout_ns)
+        player = _Player(
+            self.where, client, media, decoder, self._clock, timeout_ns, alone=self.device_clock
+        )
+        self._player = player
         left_ns = deadline_ns - self._clock()
         try:
             opened = player.shots.get(timeout=max(left_ns / 1e9, 0.01))
@@ -148,7 +149,10 @@ class RtspCamera(LiveCamera):
 
 
 class _Player:
-    """The threads of one connection.
+    """The threads of one connection: one receives, one decodes.
+
+    Args:
+        alone: one thread does both; decoding costs nothing.
 
     Attributes:
         shots: pictures and losses from the first picture on; at the end, the reason of the end.
@@ -161,9 +165,9 @@ class _Player:
         client: RtspClient,
         media: Media,
         decoder: Decoder,
-        backlog: Backlog,
         clock: Callable[[], int],
         timeout_ns: int,
+        alone: bool,
     ) -> None:
         self._where = where
         self._client = client
@@ -172,14 +176,16 @@ class _Player:
         self._decoder = decoder
         self._clock = clock
         self._timeout_ns = timeout_ns
-        self._backlog = backlog
+        self._backlog = Backlog(_UNITS, _BYTES)
+        self._alone = alone
         self._stopping = threading.Event()
         self._last_ns = 0
-        self.shots: queue.Queue[Shot | Exception] = queue.Queue(_SHOTS)
+        self.shots: queue.Queue[Shot | Exception] = queue.Queue(_COPIED_SHOTS if alone else _SHOTS)
         self.size = (0, 0)
         self._threads = [
             threading.Thread(target=work, name=name, daemon=True)
             for work, name in ((self._receive, "rtsp"), (self._decode, "rtsp decoder"))
+            if work != self._decode or not alone
         ]
         for thread in self._threads:
             thread.start()
@@ -201,10 +207,14 @@ class _Player:
                     for unit in self._depacketizer.feed(packet, t_ns):
                         alive_ns = t_ns
                         self._backlog.offer(unit)
+                        while self._alone and self._work_off(0.0):
+                            pass
                 if self._clock() - alive_ns > self._timeout_ns:
                     raise DeviceError(f"{self._where}: no picture for {self._timeout_ns / 1e9:g} s")
         except Exception as error:  # noqa: BLE001  the reading thread raises it again
             self._backlog.end(self._ended(error))
+            if self._alone:
+                self._decode()
         finally:
             self._client.close()
 
@@ -212,19 +222,24 @@ class _Player:
         """Decode what was received, until the end of the stream."""
         try:
             while not self._stopping.is_set():
-                item = self._backlog.take(_TURN_S)
-                if isinstance(item, AccessUnit):
-                    self._pass(self._decoder.decode(item))
-                    self._backlog.done()
-                elif item is not None:
-                    self._pass(self._decoder.drain())
-                    if isinstance(item, Exception):
-                        raise item
-                    self._pass(_losses(item))
+                self._work_off(_TURN_S)
         except Exception as error:  # noqa: BLE001  the reading thread raises it again
             self._put(self._ended(error))
         finally:
             self._stopping.set()
+
+    def _work_off(self, timeout_s: float) -> bool:
+        """Decode the next unit, or report the next losses; return False if there is none."""
+        item = self._backlog.take(timeout_s)
+        if isinstance(item, AccessUnit):
+            self._pass(self._decoder.decode(item))
+            self._backlog.done()
+        elif item is not None:
+            self._pass(self._decoder.drain())
+            if isinstance(item, Exception):
+                raise item
+            self._pass(_losses(item))
+        return item is not None
 
     def _ended(self, error: Exception) -> Exception:
         if isinstance(error, RecorderError) and not isinstance(error, ProtocolError):

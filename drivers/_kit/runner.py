@@ -326,7 +326,7 @@ class Runner:
             # Measurements and losses before a session's start do not belong to the session.
             if _last_ns(item) < session.start_ns:
                 session = None
-            elif isinstance(item, Sample):
+            elif isinstance(item, Sample) and item.count > 1:
                 _keep(item, item.t_ns >= session.start_ns)
         until_ns = session.until_ns if session is not None else None
         if session is None or until_ns is None or _last_ns(item) < until_ns:
@@ -467,7 +467,9 @@ class Runner:
 
 
 def _last_ns(item: Item) -> int:
-    return int(item.t_ns.max()) if isinstance(item, Sample) else item.t_ns
+    if not isinstance(item, Sample):
+        return item.t_ns
+    return int(item.t_ns[0] if len(item.t_ns) == 1 else item.t_ns.max())
 
 
 def _keep(sample: Sample, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:

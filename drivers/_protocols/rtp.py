@@ -18,7 +18,7 @@ MAX_UNIT_BYTES = 16 << 20
 _LONGEST_GAP_S = 60.0  # a larger step of the timestamps does not count pictures
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RtpPacket:
     """One packet (RFC 3550, section 5.1)."""
 

@@ -47,7 +47,7 @@ class Request:
     cseq: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Interleaved:
     """A packet of RTP or RTCP on the connection (section 10.12)."""
 
@@ -76,7 +76,16 @@ class MessageParser:
             ProtocolError: the bytes are not RTSP, or a message exceeds a limit; after the
                 messages before it.
         """
-        self._buffer += data
+        at = 0
+        try:  # packets that came whole, as nearly all do, are copied once
+            while not self._buffer and len(data) >= at + 4 and data[at] == _INTERLEAVED:
+                stop = at + 4 + int.from_bytes(data[at + 2 : at + 4], "big")
+                if stop > len(data):
+                    break
+                packet, at = Interleaved(data[at + 1], data[at + 4 : stop]), stop
+                yield packet
+        finally:
+            self._buffer += data[at:] if at else data
         at = 0
         try:
             while (end := self._end(at)) is not None:

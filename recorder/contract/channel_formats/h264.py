@@ -27,10 +27,13 @@ def nal_units(unit: Buffer) -> Iterator[bytes]:
     """The NAL units of an access unit, without start codes and zeros around them (B.1)."""
     data = bytes(unit)
     for at in _starts(data):
-        after = data.find(START_CODE[1:], at)
-        nal = data[at : after if after >= 0 else len(data)].rstrip(b"\0")
-        if nal:
+        if nal := _nal_from(data, at):
             yield nal
+
+
+def _nal_from(data: bytes, at: int) -> bytes:
+    after = data.find(START_CODE[1:], at)
+    return data[at : after if after >= 0 else len(data)].rstrip(b"\0")
 
 
 def kind_of_nal(nal: bytes) -> int:
@@ -69,11 +72,12 @@ def is_key(unit: Buffer) -> bool:
 def parameter_sets(unit: Buffer) -> dict[int, list[bytes]]:
     """Sequence and picture parameter sets before the picture, by type (`SPS`, `PPS`)."""
     found: dict[int, list[bytes]] = {SPS: [], PPS: []}
-    for nal in nal_units(unit):
-        kind = kind_of_nal(nal)
+    data = bytes(unit)
+    for at in _starts(data):
+        kind = data[at] & 31 if at < len(data) else 0
         if kind in _CODED_PICTURE:
             break
-        if kind in found:
+        if kind in found and (nal := _nal_from(data, at)):
             found[kind].append(nal)
     return found
 
