@@ -264,13 +264,14 @@ def load_database(path: Path) -> tuple[Any, str]:
     kind = path.suffix[1:].lower()
     if kind not in ("dbc", "arxml", "kcd", "sym"):
         raise SourceError(
-            f"{path}: is no database of a kind that is read: .dbc, .arxml, .kcd, .sym"
+            f"{path}: is not .dbc, .arxml, .kcd or .sym"
         )
     text = data.decode("cp1252" if kind in ("dbc", "sym") else "utf-8", "replace")
     try:
         # Signals that overlap, or that are longer than their message, are usual in real databases.
         found = database.load_string(text, kind, strict=False)
     except Exception as error:  # noqa: BLE001  its parsers raise errors of every kind
+        error = getattr(error, f"e_{kind}", None) or error
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SourceError(f"{path}: is no {kind.upper()} that cantools reads: {reason}") from None
     if not getattr(found, "messages", None):
