@@ -17,6 +17,7 @@ _LABELS = {
     "recorder.session.checksums": "checksums",
     "recorder.live": "live",
     "recorder.triggers": "triggers",
+    "drivers.can": "can",
     "benchmarks.rig_drivers.camera": "camera",
     "benchmarks.rig_drivers.lidar": "lidar",
     "benchmarks.rig_drivers.radar": "radar",

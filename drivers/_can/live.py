@@ -19,7 +19,7 @@ from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.streams import StreamSpec
 
 _BATCH: Final = 1024
-_GATHER_S: Final = 0.01
+_GATHER_S: Final = 0.02
 _GATHER_DECODED_S: Final = 0.04  # decoding a batch costs about the same, whatever its size
 _READ_S: Final = 0.2
 _FIRST_S: Final = 1.5  # longest wait for a first frame

@@ -16,7 +16,7 @@ from typing import Final
 from drivers._devices.can import open_can_socket, stand_in
 from drivers._protocols.can_frames import ERROR, Frame, pack_frame
 from drivers._protocols.can_logs import read_log
-from drivers.sim.can import SimulatedBus
+from drivers.sim.can import DATABASE, SimulatedBus
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import PacketFaults
 from recorder.contract.errors import DeviceError, FormatError, SourceError
@@ -60,9 +60,11 @@ class CanEmulator(Emulator):
             self._socket = socket.socket(family, socket.SOCK_DGRAM)
             self._socket.connect(place)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        passed = {name: options[name] for name in ("dbc", "signals", "fd") if options[name]}
+        passed = {name: options[name] for name in ("dbc", "signals") if options[name]}
         if self.sensor.scheme == "sim":
-            passed["rate"] = SimulatedBus(options).rate_hz
+            passed |= {"rate": SimulatedBus(options).rate_hz, "fd": bool(options["fd"])}
+            if options["signals"] and not options["dbc"]:
+                passed["dbc"] = str(DATABASE)
         return EmulatedSource(f"can:{address}", passed)
 
     def step(self, now_ns: int) -> int:
