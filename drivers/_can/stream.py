@@ -122,6 +122,7 @@ class Decoding:
             description=f"signals of the CAN message {message.name}",
             files={SIGNALS_FILE: signals_json(message)},
             settings={"message": message.name, "id": message.frame_id, "cycle_s": message.period_s},
+            sporadic=True,
         )
 
     def _stream_name(self, message: MessageDecoder) -> str:
