@@ -33,6 +33,8 @@ _CANDUMP: Final = re.compile(
     rb"(?:#R(\d{0,2})|#((?:[0-9A-Fa-f]{2})*)|##([0-9A-Fa-f])((?:[0-9A-Fa-f]{2})*))"
     rb"(?:_[9A-Fa-f])?(?: +([RTrt]))?"
 )
+_EVENT: Final = re.compile(rb"\s*\d+\.\d+\s")
+"""The begin of an event's line in ASC: its stamp."""
 _LONGEST_LINE: Final = 4096
 _LONGEST_NS: Final = 1 << 62
 
@@ -149,17 +151,19 @@ def _messages(reader: Any, file: _Lines | _WholeReads) -> Iterator[Logged]:
         if message is None:
             return
         frame = _frame(message)
-        if fault := "a stamp out of range" if frame is None else fault_of(frame):
+        if fault := frame if isinstance(frame, str) else fault_of(frame):
             raise FormatError(f"is damaged at {file.place_text}: has {fault}")
-        assert frame is not None
+        assert isinstance(frame, Frame)
         channel = message.channel
         yield Logged(frame, str(channel + 1 if isinstance(channel, int) else channel or 1))
 
 
-def _frame(message: Any) -> Frame | None:
-    """A frame of python-can's ``Message``; None without a place in time."""
+def _frame(message: Any) -> Frame | str:
+    """A frame of python-can's ``Message``, or why there cannot be one."""
     if not -1e9 < message.timestamp < 4e9:
-        return None
+        return f"the stamp {message.timestamp:g} s"
+    if not 0 <= message.arbitration_id <= ID_MASK:
+        return f"the identifier {message.arbitration_id:X} of more than 29 bits"
     t_ns = round(message.timestamp * 1e9)
     flags = 0 if message.is_rx else SENT
     if message.is_error_frame:
@@ -188,11 +192,17 @@ def _reader(name: str) -> Any:
 
 
 class _Lines(io.BufferedIOBase):
-    """Gives a file line by line, so that a damaged line can be named."""
+    """Gives an ASC file line by line, so that a damaged line can be named.
+
+    python-can takes the first line that is none of the header's for the header's end, and drops it.
+    Where the header has no such line, one is put in front of the first event.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._number = 0
+        self._held: bytes | None = None
+        self._has_events = False
 
     @property
     def place_text(self) -> str:
@@ -202,10 +212,16 @@ class _Lines(io.BufferedIOBase):
         return True
 
     def read1(self, size: int = -1, /) -> bytes:  # noqa: ARG002  a line, whatever is asked for
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
         line = self._file.readline(_LONGEST_LINE)
         self._number += bool(line)
         if line and not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
             raise FormatError(f"line {self._number}: is truncated")
+        if not self._has_events and _EVENT.match(line):
+            self._has_events, self._held = True, line
+            return b"no internal events logged\n"
         return line
 
     def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002

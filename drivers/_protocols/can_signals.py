@@ -263,9 +263,7 @@ def load_database(path: Path) -> tuple[Any, str]:
         raise SourceError(f"{path}: {error.strerror or error}") from None
     kind = path.suffix[1:].lower()
     if kind not in ("dbc", "arxml", "kcd", "sym"):
-        raise SourceError(
-            f"{path}: is not .dbc, .arxml, .kcd or .sym"
-        )
+        raise SourceError(f"{path}: is not .dbc, .arxml, .kcd or .sym")
     text = data.decode("cp1252" if kind in ("dbc", "sym") else "utf-8", "replace")
     try:
         # Signals that overlap, or that are longer than their message, are usual in real databases.

@@ -385,6 +385,14 @@ def test_error_messages_of_candump_keep_their_bytes(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("head", ["", "base hex  timestamps absolute\n", "// a\n\n", "date x\n"])
+def test_an_asc_file_without_its_header_has_all_frames(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "a.asc"
+    path.write_text(f"{head} 0.001 1  123  Rx  d 1 05\n 0.002 1  123  Rx  d 1 06\n")
+    with opened(driver_for("file", str(path), "max")) as driver:
+        assert [data[0] for *_, data in frames(read_all(driver))] == [5, 6]
+
+
 def test_the_whole_frames_of_a_damaged_log_are_played(tmp_path: Path) -> None:
     for suffix in WRITERS:
         path = write_log(tmp_path / f"a{suffix}", [message(k, data=b"\1") for k in range(9)])
@@ -407,6 +415,7 @@ def test_the_whole_frames_of_a_damaged_log_are_played(tmp_path: Path) -> None:
         ("a.log", b"(1.0) can0 123#0102030405060708090A\n", "line 1: is no frame of candump"),
         ("a.log", b"(1.0) can0 FFF#00\n", "line 1: is no frame of candump"),
         ("a.asc", b"nothing\n", "has no frame"),
+        ("a.asc", b"date x\n0.1 1 20000000x Rx d 0\n", "is damaged at line 2"),
         ("a.blf", b"nothing\n", "is no BLF"),
         ("a.txt", b"nothing\n", "is no log of a kind that is read: .asc, .blf, .log"),
         (

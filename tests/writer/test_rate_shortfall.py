@@ -105,14 +105,8 @@ RAW = (ChannelSpec("value", "raw", "u4", (1,)),)
 class Recording:
     """One session with the streams of a made-up device."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        rate_hz: float | None = 100.0,
-        sporadic: bool = False,
-        **header: Any,
-    ) -> None:
+    def __init__(self, root: Path, *, rate_hz: float | None = 100.0, **header: Any) -> None:
+        sporadic = bool(header.pop("sporadic", False))
         self.clock = ManualClock(10**12)
         sensors = {"cam": {"driver": "d", "source": "s", "streams": ["cam"], **header}}
         plan = SessionPlan(str(root), "s", False, "version: 1\n", sensors=sensors)
@@ -205,7 +199,7 @@ def test_a_stream_that_never_starts(tmp_path: Path, rate_hz: float | None, reaso
 
 @pytest.mark.parametrize("reason", ["stopped", "duration"])
 def test_a_sporadic_stream_that_never_starts_is_not_silent(tmp_path: Path, reason: str) -> None:
-    assert Recording(tmp_path, rate_hz=None, sporadic=True, **LIVE).end(reason, 60.0) == []
+    assert Recording(tmp_path, rate_hz=None, **LIVE, sporadic=True).end(reason, 60.0) == []
 
 
 def test_a_session_of_an_earlier_version_has_no_floors(tmp_path: Path) -> None:
