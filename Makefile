@@ -146,7 +146,7 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-EXTRAS := archives,gnss,radar,rtsp
+EXTRAS := archives,can,gnss,radar,rtsp
 ifneq ($(LIVE),)
 EXTRAS := $(EXTRAS),live
 endif

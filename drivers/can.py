@@ -102,6 +102,7 @@ class CanDriver(Driver):
         super().__init__(sensor)
         self._source: LiveSource | LogSource | SimSource | None = None
         self._items: Iterator[Item | None] = iter(())
+        self._decoding: Decoding | None = None
         self._warned = False
 
     @property
@@ -119,7 +120,8 @@ class CanDriver(Driver):
             DeviceError: the interface is missing or down, or no frame arrives.
         """
         self.close()
-        decoding = self._decoding()
+        # A device may be opened many times; its database is read once.
+        decoding = self._decoding = self._decoding or self._read_database()
         match self.sensor.scheme:
             case "sim":
                 self._source = SimSource(self.sensor, decoding)
@@ -136,7 +138,7 @@ class CanDriver(Driver):
         self._items = self._source.items()
         return specs
 
-    def _decoding(self) -> Decoding:
+    def _read_database(self) -> Decoding:
         options = self.sensor.options
         database = None if options["dbc"] is None else Path(options["dbc"])
         if database is None and self.sensor.scheme == "sim" and options["signals"]:

@@ -21,6 +21,7 @@ from recorder.contract.streams import StreamSpec
 _BATCH: Final = 1024
 _GATHER_S: Final = 0.02
 _GATHER_DECODED_S: Final = 0.04  # decoding a batch costs about the same, whatever its size
+_GATHER_SMALL_S: Final = 0.005  # with a small buffer
 _READ_S: Final = 0.2
 _FIRST_S: Final = 1.5  # longest wait for a first frame
 _TELL_NS: Final = 1_000_000_000  # shortest interval between two reports of counts
@@ -59,6 +60,8 @@ class LiveSource:
             raise type(error)(f"{self._where}: {error}") from None
         self.warnings = self._warnings()
         self._gather_s = _GATHER_DECODED_S if decoding.active else _GATHER_S
+        if self.warnings:
+            self._gather_s = min(self._gather_s, _GATHER_SMALL_S)
         self._timeout_ns = round(options["timeout_s"] * 1e9)
         self._queue: deque[Item] = deque()
         self._errors = BusErrors()
@@ -179,7 +182,7 @@ class LiveSource:
         return None if self._interface is None else interface_fault(self._interface)
 
     def _nothing(self) -> str:
-        if self._errors.state == "bus-off":
+        if self._interface is not None and self._errors.state == "bus-off":
             return (
                 f"the interface is bus-off: sudo ip link set {self._interface} type can restart, "
                 f"or restart-ms 100 when it is set up"

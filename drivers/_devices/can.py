@@ -116,8 +116,9 @@ def _open_stand_in(host: str, port: int) -> socket.socket:
         except BaseException:
             made.close()
             raise
-    except OSError as error:
-        raise DeviceError(f"cannot be bound: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DeviceError(f"cannot be bound: {reason}") from None
     return made
 
 

@@ -106,10 +106,11 @@ class Place:
             found = ((raw ^ top) - top).view(np.int64).astype(np.float64)
         else:
             found = raw.astype(np.float64)
-        if self.scale != 1:
-            found *= self.scale
-        if self.offset:
-            found += self.offset
+        with np.errstate(over="ignore", invalid="ignore"):  # of floats that are no values
+            if self.scale != 1:
+                found *= self.scale
+            if self.offset:
+                found += self.offset
         return found
 
 

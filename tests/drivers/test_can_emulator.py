@@ -195,6 +195,15 @@ def test_the_driver_records_what_is_sent() -> None:
     assert (np.diff(times(items)) >= 0).all()
 
 
+def test_it_sends_also_while_nobody_listens() -> None:
+    """Loopback refuses the next frame after one to a port at which nobody listens."""
+    emulator = emulator_for("sim", "", rate=2000)
+    emulator.start()
+    for k in range(4):
+        emulator.step(k * S // 2)
+    emulator.stop()
+
+
 def test_damaged_structures_are_counted() -> None:
     """As many are recorded and lost as were sent."""
     faults = [Fault("corrupt", rate=0.2)]

@@ -7,7 +7,6 @@ stand-in only, because an interface makes its own.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,12 +100,12 @@ class CanEmulator(Emulator):
 
     def _put(self, packet: bytes) -> None:
         assert self._socket is not None
-        # Nobody listens before the recorder does; a real bus has frames all the same.
-        with contextlib.suppress(ConnectionRefusedError):
-            try:
-                self._socket.send(packet)
-            except OSError as error:
-                raise DeviceError(f"a frame cannot be sent: {error.strerror}") from None
+        try:
+            self._socket.send(packet)
+        except ConnectionRefusedError:
+            pass  # nobody listens before the recorder does; a real bus has frames all the same
+        except OSError as error:
+            raise DeviceError(f"a frame cannot be sent: {error.strerror}") from None
 
     def _read(self) -> Iterator[Frame]:
         """Frames in order, with their times since the first one."""
