@@ -178,6 +178,25 @@ def test_mcap_has_frames_and_signals(drive: Drive, tmp_path: Path) -> None:
     )
 
 
+def test_frames_of_an_archive_are_imported(drive: Drive, tmp_path: Path) -> None:
+    """Classic frames and those of CAN FD are sensors of their own; only `flags` is not kept."""
+    finalize(drive, tmp_path, "mcap")
+    (path,) = tmp_path.rglob("*.mcap")
+    topics = ("--topics", "bus=/bus/frames,fd=/bus/frames_fd")
+    ran = here("import", path, "--root", tmp_path / "in", *topics)
+    assert (ran.code, ran.complaints) == (0, []), ran.err
+    (session,) = (tmp_path / "in").iterdir()
+    assert_sound(session)
+    recorded = drive.session / "bus"
+    ids = np.fromfile(recorded / "id", "<u4")
+    data = np.fromfile(recorded / "data", "u1").reshape(-1, 64)
+    is_fd = np.fromfile(recorded / "flags", "u1") & 4 != 0
+    for name, chosen, width in (("bus", ~is_fd, 8), ("fd", is_fd, 64)):
+        assert np.array_equal(np.fromfile(session / name / "id", "<u4"), ids[chosen])
+        got = np.fromfile(session / name / "data", "u1").reshape(-1, width)
+        assert np.array_equal(got, data[chosen][:, :width])
+
+
 def test_rosbags_reads_the_frames(drive: Drive, tmp_path: Path) -> None:
     """By the definitions of can_msgs and ros2_socketcan_msgs, which rosbags does not have."""
     finalize(drive, tmp_path, "mcap", "--option", "mcap.profile=ros2")

@@ -17,7 +17,7 @@ import pytest
 from drivers._devices.udp import Batch
 from drivers._kit.driver import Item, Lost, Sample, State
 from drivers._protocols.can_frames import ERROR, EXTENDED, FD, REMOTE, SENT, SWITCHED, Frame
-from drivers.sim.can import DATABASE, STEERING_RATIO, WHEELBASE_M
+from drivers.sim.can import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
 from drivers.sim.world import World
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
 from tests.drivers.can_rig import (
@@ -150,6 +150,47 @@ def test_an_interface_that_goes_down_is_lost(
         with pytest.raises(DeviceError, match="bus: can:can0: the interface can0 is down: sudo ip"):
             for _ in range(3):
                 driver.read()
+
+
+def test_a_bus_that_is_off_is_named(kernel: FakeCan) -> None:
+    with opened(driver_for("can", "can0", timeout_s=0)) as driver:
+        kernel.send(Frame(0, ERROR | 0x40, bytes(8)))
+        read_until(driver, 1)
+        source: Any = driver._source
+        source._timeout_ns = 1
+        with pytest.raises(DeviceError, match="can0 type can restart, or restart-ms 100"):
+            for _ in range(3):
+                driver.read()
+
+
+def test_a_small_buffer_is_told_and_read_more_often(
+    kernel: FakeCan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("drivers._can.live._GATHER_S", 0.02)
+    monkeypatch.setattr("drivers._devices.udp._enlarge", lambda *_: 1000)
+    driver = driver_for("can", "can0", timeout_s=0)
+    for _ in range(2):
+        with opened(driver):
+            (warning,) = driver.warnings
+            source: Any = driver._source
+            assert source._gather_s == 0.005
+    assert capsys.readouterr().err == warning + "\n", "told once"
+    assert "bus: the kernel gives can0 a receive buffer of 0.0 MB instead of 8.0 MB" in warning
+    assert "sudo sysctl -w net.core.rmem_max=8000000" in warning
+
+
+def test_the_database_is_read_once(
+    kernel: FakeCan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A device that is absent is tried again and again."""
+    path = tmp_path / "a.dbc"
+    path.write_bytes(DATABASE.read_bytes())
+    driver = driver_for("can", "can0", timeout_s=0, dbc=str(path), signals=["Brake.*"])
+    with opened(driver):
+        pass
+    path.unlink()
+    assert [spec.name for spec in driver.open()] == ["bus", "bus_brake"]
+    driver.close()
 
 
 def test_silence_ends_the_bus(kernel: FakeCan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,6 +586,45 @@ def test_the_simulated_bus_tells_the_worlds_truth() -> None:
         truth = [values[name] for _, values in decoded if name in values]
         got = column(items, channel, "bus_vehicle_motion")
         assert got == truth[: len(got)] and len(got) >= len(truth) - 2
+
+
+def test_wheels_brake_and_pages_tell_the_worlds_truth() -> None:
+    """Over a minute, with corners to both sides and stops; decoded by cantools."""
+    database = cantools.database.load_file(DATABASE)
+    bus = SimulatedBus({"rate": None, "fd": False, "seed": 0, "scene": "drive"})
+    world = World("drive", 0).trajectory
+    turns, pressures, ups = [], [], []
+    for start_ms in range(0, 60_000, 500):
+        made = bus.frames(start_ms * MS, (start_ms + 100) * MS)
+        rows = zip(made.t_ns.tolist(), made.id.tolist(), made.length, made.data, strict=True)
+        for t_ns, number, length, data in rows:
+            name = database.get_message_by_frame_id(number & 0x1FFFFFFF).name
+            values: Any = database.decode_message(
+                number & 0x1FFFFFFF, data[:length].tobytes(), decode_choices=False
+            )
+            at = world.motion(np.array([t_ns / 1e9]))
+            ahead = at.rotation[0, :, 0]
+            speed, acceleration = at.velocity_m_s[0] @ ahead, at.acceleration_m_s2[0] @ ahead
+            if name == "WheelSpeeds":
+                rate = at.angular_rate_rad_s[0, 2]
+                turns.append(rate)
+                for wheel, x, y in (
+                    ("FrontLeft", 2.8, 0.8), ("FrontRight", 2.8, -0.8),
+                    ("RearLeft", 0.0, 0.8), ("RearRight", 0.0, -0.8),
+                ):  # fmt: skip
+                    truth = np.hypot(speed - rate * y, rate * x) * 3.6
+                    assert values[wheel] == pytest.approx(truth, abs=0.006)
+            elif name == "Brake":
+                pressures.append(values["BrakePressure"])
+                assert pressures[-1] == pytest.approx(max(0.0, -12 * acceleration), abs=0.051)
+                assert values["BrakePedal"] == (acceleration < -0.2)
+            elif name == "Service" and values["Page"] == 1:
+                ups.append(values["UpTime"])
+                assert ups[-1] == pytest.approx(t_ns / 1e9, abs=0.001)
+            elif name == "Service":
+                assert values["OutsideTemperature"] == 21.5
+    assert min(turns) < -0.1 and max(turns) > 0.1, "corners to both sides"
+    assert max(pressures) > 10 and len(ups) > 20
 
 
 def test_filler_raises_the_rate() -> None:
