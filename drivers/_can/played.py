@@ -16,7 +16,7 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._kit.recorded_source import SHORT_BATCH_NS
 from drivers._protocols.can_errors import BusErrors
 from drivers._protocols.can_frames import CLASSIC_BYTES, ERROR, FD, FD_BYTES, Frame, frames_of
-from drivers._protocols.can_logs import Logged, read_log
+from drivers._protocols.can_logs import Damaged, Logged, read_log
 from drivers.sim.can import SimulatedBus
 from drivers.sim.deferred_data import DeferredData
 from recorder.contract.errors import FormatError, SourceError
@@ -44,7 +44,7 @@ class LogSource:
     def __init__(self, sensor: SensorConfig, decoding: Decoding) -> None:
         self._sensor, self._decoding = sensor, decoding
         self._log = read_log(sensor.path)
-        self._first: deque[Logged] = deque()
+        self._first: deque[Logged | Damaged] = deque()
         self._fault: FormatError | None = None
         self._errors = BusErrors()
         self._others = 0
@@ -65,20 +65,22 @@ class LogSource:
             self._fault = error  # raised after the frames before it
         except (SourceError, OSError) as error:
             raise self._sensor.fault(error) from None
-        if not self._first:
-            raise self._sensor.fault(self._fault or "has no frame")
-        self._channel = self._choose()
+        frames = [each for each in self._first if isinstance(each, Logged)]
+        if not frames:
+            reasons = [each.reason for each in self._first if isinstance(each, Damaged)]
+            raise self._sensor.fault(self._fault or (reasons or ["has no frame"])[0])
+        self._channel = self._choose({each.channel for each in frames})
         options = self._sensor.options
         fd = options["fd"]
         if fd is None:
-            fd = any(each.frame.flags & FD for each in self._first)
+            fd = any(each.frame.flags & FD for each in frames)
         self._width = FD_BYTES if fd else CLASSIC_BYTES
         settings = {"channel": self._channel} | self._decoding.settings
         return [frame_stream(self._sensor, self._width, options["rate"], settings), *streams]
 
-    def _choose(self) -> str:
+    def _choose(self, channels: set[str]) -> str:
         """The channel of the log that is recorded."""
-        known = sorted({each.channel for each in self._first})
+        known = sorted(channels)
         wanted: str | None = self._sensor.options["channel"]
         shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
         if wanted is not None:
@@ -95,7 +97,17 @@ class LogSource:
         """Yield batches of frames; SourceError at damage, after the frames before it."""
         batch: list[Frame] = []
         longest_ns = SHORT_BATCH_NS if self._sensor.pace == "realtime" else 1 << 62
+        damaged: list[Damaged] = []
         for frame in self._frames():
+            if isinstance(frame, Damaged):
+                damaged.append(frame)
+                continue
+            if damaged:
+                if batch:
+                    yield from self._batch(batch)
+                    batch = []
+                yield self._lost(damaged, frame.t_ns)
+                damaged = []
             if batch and (
                 len(batch) == _BATCH or not 0 <= frame.t_ns - batch[0].t_ns <= longest_ns
             ):
@@ -104,11 +116,17 @@ class LogSource:
             batch.append(frame)
         if batch:
             yield from self._batch(batch)
+            if damaged:
+                yield self._lost(damaged, batch[-1].t_ns)
             yield from self._reports(batch[-1].t_ns)
         if self._fault is not None:
             raise self._sensor.fault(self._fault)
 
-    def _frames(self) -> Iterator[Frame]:
+    def _lost(self, damaged: list[Damaged], t_ns: int) -> Lost:
+        detail = {"reason": damaged[0].reason}
+        return Lost(self._sensor.name, t_ns, "corrupt", len(damaged), detail=detail)
+
+    def _frames(self) -> Iterator[Frame | Damaged]:
         while True:
             try:
                 logged = self._first.popleft() if self._first else next(self._log, None)
@@ -119,7 +137,9 @@ class LogSource:
                 raise self._sensor.fault(error) from None
             if logged is None:
                 return
-            if logged.channel != self._channel:
+            if isinstance(logged, Damaged):
+                yield logged
+            elif logged.channel != self._channel:
                 self._others += 1
             elif logged.frame.flags & FD and self._width == CLASSIC_BYTES:
                 self._fault = FormatError(

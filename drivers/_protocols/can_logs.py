@@ -46,7 +46,13 @@ class Logged(NamedTuple):
     channel: str
 
 
-def read_log(path: Path) -> Generator[Logged]:
+class Damaged(NamedTuple):
+    """A place of a log that has no frame that a bus can carry; the frames behind it can be read."""
+
+    reason: str
+
+
+def read_log(path: Path) -> Generator[Logged | Damaged]:
     """Yield the frames of a log.
 
     Stamps of candump are epoch ns; stamps of .asc and .blf count from the start of the log.
@@ -70,13 +76,13 @@ def read_log(path: Path) -> Generator[Logged]:
             yield from _read_blf(file)
 
 
-def read_candump(file: BinaryIO) -> Iterator[Logged]:
+def read_candump(file: BinaryIO) -> Iterator[Logged | Damaged]:
     """Yield the frames of a log of ``candump -L`` or ``-l``.
 
     Raises:
-        FormatError: a line is no frame; names the line.
+        FormatError: the first line is no frame, or the last one is truncated; names the line.
     """
-    number = 0
+    number, frames = 0, 0
     while line := file.readline(_LONGEST_LINE):
         number += 1
         text = line.strip()
@@ -87,7 +93,12 @@ def read_candump(file: BinaryIO) -> Iterator[Logged]:
         found = _CANDUMP.fullmatch(text)
         frame = None if found is None else _candump_frame(found)
         if found is None or frame is None:
-            raise FormatError(f"line {number}: is no frame of candump: {_shown(text)}")
+            reason = f"line {number}: is no frame of candump: {_shown(text)}"
+            if not frames:
+                raise FormatError(reason)
+            yield Damaged(reason)
+            continue
+        frames += 1
         yield Logged(frame, found[3].decode())
 
 
@@ -110,7 +121,7 @@ def _candump_frame(found: re.Match[bytes]) -> Frame | None:
     return None if fault_of(frame) or t_ns > _LONGEST_NS else frame
 
 
-def _read_asc(file: BinaryIO) -> Iterator[Logged]:
+def _read_asc(file: BinaryIO) -> Iterator[Logged | Damaged]:
     lines = _Lines(file)
     text: Any = lines  # io's types ask for more than TextIOWrapper uses
     reader = _reader("ASCReader")(io.TextIOWrapper(text, "latin-1"))
@@ -125,7 +136,7 @@ def _read_asc(file: BinaryIO) -> Iterator[Logged]:
         reader.stop()
 
 
-def _read_blf(file: BinaryIO) -> Iterator[Logged]:
+def _read_blf(file: BinaryIO) -> Iterator[Logged | Damaged]:
     whole = _WholeReads(file)
     kind = _reader("BLFReader")
     try:
@@ -139,7 +150,7 @@ def _read_blf(file: BinaryIO) -> Iterator[Logged]:
         raise FormatError(f"is truncated at byte {whole.place}")
 
 
-def _messages(reader: Any, file: _Lines | _WholeReads) -> Iterator[Logged]:
+def _messages(reader: Any, file: _Lines | _WholeReads) -> Iterator[Logged | Damaged]:
     messages = iter(reader)
     while True:
         try:
@@ -152,7 +163,8 @@ def _messages(reader: Any, file: _Lines | _WholeReads) -> Iterator[Logged]:
             return
         frame = _frame(message)
         if fault := frame if isinstance(frame, str) else fault_of(frame):
-            raise FormatError(f"is damaged at {file.place_text}: has {fault}")
+            yield Damaged(f"{file.place_text}: has {fault}")
+            continue
         assert isinstance(frame, Frame)
         channel = message.channel
         yield Logged(frame, str(channel + 1 if isinstance(channel, int) else channel or 1))

@@ -98,9 +98,11 @@ class Place:
 
     def values(self, raw: _Raw) -> Floats:
         """Return the values, f8 [n], of a signal's bits."""
+        found: Floats
         if self.is_float:
             kind = _FLOATS[self.bits]
-            found: Floats = raw.astype(f"<u{kind.itemsize}").view(kind).astype(np.float64)
+            with np.errstate(invalid="ignore"):  # a signaling NaN
+                found = raw.astype(f"<u{kind.itemsize}").view(kind).astype(np.float64)
         elif self.signed:
             top = np.uint64(1 << (self.bits - 1))
             found = ((raw ^ top) - top).view(np.int64).astype(np.float64)

@@ -408,6 +408,31 @@ def test_a_channel_of_a_log(tmp_path: Path) -> None:
     assert state.values == {"frames_of_other_channels": 3}
 
 
+def test_places_without_a_frame_are_counted(tmp_path: Path) -> None:
+    """The frames behind them are played."""
+    (tmp_path / "a.log").write_text(
+        "(1.0) can0 100#01\n(1.1) can0 100#0\nnothing\n(1.2) can0 100#02\n(1.3) can0 FFF#\n"
+    )
+    (tmp_path / "a.asc").write_text(
+        " 0.0 1 100 Rx d 1 01\n 0.1 1 FFF Rx d 0\n 0.1 1 100 Rx d 2 01\n 0.2 1 100 Rx d 1 02\n"
+        " 0.3 1 FFF Rx d 0\n"
+    )
+    sent = [message(k, data=bytes([k])) for k in (1, 2, 3)]
+    sent[1].arbitration_id = 0x800
+    write_log(tmp_path / "a.blf", [sent[0], sent[1], sent[1], sent[2], sent[1]])
+    for name, place in (("log", "line 2"), ("asc", "line 2"), ("blf", "byte ")):
+        with opened(driver_for("file", str(tmp_path / f"a.{name}"), "max")) as driver:
+            items = read_all(driver)
+        told = [
+            column([i], "data")[0][0] if isinstance(i, Sample) else (i.cause, i.count)
+            for i in items
+            if not isinstance(i, State)
+        ]
+        assert told == [1, ("corrupt", 2), told[2], ("corrupt", 1)] and told[2] in (2, 3), name
+        lost = next(i for i in items if isinstance(i, Lost))
+        assert lost.detail["reason"].startswith(place)
+
+
 def test_error_messages_of_candump_keep_their_bytes(tmp_path: Path) -> None:
     """python-can reads the first one as a data frame of identifier 4."""
     path = tmp_path / "a.log"
@@ -456,7 +481,7 @@ def test_the_whole_frames_of_a_damaged_log_are_played(tmp_path: Path) -> None:
         ("a.log", b"(1.0) can0 123#0102030405060708090A\n", "line 1: is no frame of candump"),
         ("a.log", b"(1.0) can0 FFF#00\n", "line 1: is no frame of candump"),
         ("a.asc", b"nothing\n", "has no frame"),
-        ("a.asc", b"date x\n0.1 1 20000000x Rx d 0\n", "is damaged at line 2"),
+        ("a.asc", b"date x\n0.1 1 20000000x Rx d 0\n", "line 2: has the identifier 20000000"),
         ("a.blf", b"nothing\n", "is no BLF"),
         ("a.txt", b"nothing\n", "is no log of a kind that is read: .asc, .blf, .log"),
         (

@@ -70,6 +70,15 @@ def test_every_place_is_as_cantools_reads_it(signal: Signal, rows: list[bytes]) 
             assert mine == pytest.approx(other, rel=1e-15, abs=1e-15)
 
 
+@pytest.mark.parametrize("data", ["0000a07f", "010080ff", "ffff7f7f"])
+def test_floats_that_are_no_values_warn_of_nothing(data: str) -> None:
+    """Signaling NaNs, and the largest float, whose physical value is infinite as a f8 of f8."""
+    signal = Signal("S", 0, 32, conversion=BaseConversion.factory(1e300, is_float=True))
+    place = Place.of(signal)
+    (value,) = place.values(place.raw(np.frombuffer(bytes.fromhex(data), np.uint8)[None]))
+    assert not math.isfinite(value)
+
+
 @given(st.lists(st.binary(max_size=24), min_size=1, max_size=20), st.booleans())
 def test_whole_messages_are_as_cantools_reads_them(rows: list[bytes], wide: bool) -> None:
     """Also truncated ones, and multiplexed ones."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from drivers._devices.can import open_can_socket, stand_in
 from drivers._protocols.can_frames import ERROR, Frame, pack_frame
-from drivers._protocols.can_logs import read_log
+from drivers._protocols.can_logs import Damaged, read_log
 from drivers.sim.can import DATABASE, SimulatedBus
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import PacketFaults
@@ -143,9 +143,11 @@ class CanEmulator(Emulator):
     def _logged(self) -> Iterator[Frame]:
         path, wanted = Path(self.sensor.address), self.sensor.options["channel"]
         try:
-            for frame, channel in read_log(path):
-                if wanted in (None, channel) and not (self._is_interface and frame.id & ERROR):
-                    yield frame
+            for logged in read_log(path):
+                if isinstance(logged, Damaged) or wanted not in (None, logged.channel):
+                    continue
+                if not (self._is_interface and logged.frame.id & ERROR):
+                    yield logged.frame
         except (OSError, FormatError) as error:
             if self._first_ns is None:
                 text = getattr(error, "strerror", None) or error
