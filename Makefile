@@ -42,7 +42,7 @@ endef
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,gnss,radar,live]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,can,gnss,radar,live]'
 	@touch $@
 
 $(DSTAMP): $(STAMP)
@@ -146,7 +146,7 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-EXTRAS := archives,gnss,radar,rtsp
+EXTRAS := archives,can,gnss,radar,rtsp
 ifneq ($(LIVE),)
 EXTRAS := $(EXTRAS),live
 endif

@@ -17,12 +17,12 @@ _LABELS = {
     "recorder.session.checksums": "checksums",
     "recorder.live": "live",
     "recorder.triggers": "triggers",
+    "drivers.can": "can",
     "benchmarks.rig_drivers.camera": "camera",
     "benchmarks.rig_drivers.lidar": "lidar",
     "benchmarks.rig_drivers.radar": "radar",
     "benchmarks.rig_drivers.imu": "imu",
     "drivers.camera": "camera",
-    "drivers.can": "can",
 }
 
 

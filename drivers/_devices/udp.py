@@ -74,6 +74,7 @@ class Batch:
         dropped: int64 [n], number of datagrams that the kernel had dropped before the datagram
             arrived, since the socket was bound.
         more: the socket may hold more datagrams.
+        flags: int32 [n], ``MSG_*`` of recvmsg(2); None: not known.
     """
 
     data: npt.NDArray[np.uint8]
@@ -82,6 +83,7 @@ class Batch:
     addresses: npt.NDArray[np.uint8]
     dropped: npt.NDArray[np.int64]
     more: bool = False
+    flags: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -109,7 +111,145 @@ class Batch:
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
-class UdpReceiver(Closing):
+class SocketReceiver(Closing):
+    """Reads the messages of a socket in batches, with the kernel's stamps and count of drops.
+
+    Args:
+        made: the bound socket; it is closed with the receiver, and if this fails.
+        name: names the socket in messages.
+        buffer_bytes: requested receive buffer; see `granted_bytes`.
+        timeout_s: how long `receive` waits for a first message.
+        packet_bytes: length of the longest useful message; longer messages are cut.
+        batch: largest number of messages per call.
+        force: exceed ``net.core.rmem_max`` where this process may (CAP_NET_ADMIN).
+
+    Attributes:
+        asked_bytes, granted_bytes: requested and granted size of the socket's buffer.
+        overflow: number of messages that the kernel has dropped because the buffer was full.  It
+            is updated by the next message that arrives.
+    """
+
+    def __init__(
+        self,
+        made: socket.socket,
+        name: str,
+        buffer_bytes: int,
+        timeout_s: float,
+        *,
+        packet_bytes: int,
+        batch: int,
+        force: bool = True,
+    ) -> None:
+        self._socket, self._name = made, name
+        self._fd = made.fileno()
+        try:
+            self.asked_bytes = buffer_bytes
+            self.granted_bytes = _enlarge(made, buffer_bytes, force)
+            for option in (_SO_TIMESTAMPNS, _SO_RXQ_OVFL):
+                with contextlib.suppress(OSError):
+                    made.setsockopt(socket.SOL_SOCKET, option, 1)
+        except BaseException:
+            made.close()
+            raise
+        self.overflow = 0
+        self._timeout_s = timeout_s
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        self._buffers(batch, packet_bytes)
+        self._offset_ns = _monotonic_offset_ns()
+
+    def _buffers(self, batch: int, packet_bytes: int) -> None:
+        self._batch = batch
+        self._data = np.empty((batch, packet_bytes), np.uint8)
+        self._addresses = np.zeros((batch, _ADDRESS_BYTES), np.uint8)
+        self._control = np.zeros(batch, _CONTROL)
+        self._iov = np.zeros(batch, _IOVEC)
+        self._headers = np.zeros(batch, _HEADER)
+        rows = np.arange(batch, dtype=np.uint64)
+
+        def places(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+            return np.asarray(array.ctypes.data + rows * np.uint64(array.strides[0]), np.uint64)
+
+        self._iov["base"], self._iov["size"] = places(self._data), packet_bytes
+        self._headers["name"] = places(self._addresses)
+        self._headers["iov"], self._headers["iov_count"] = places(self._iov), 1
+        self._headers["control"] = places(self._control)
+        # The kernel overwrites these fields, so they are set again before each call.
+        self._headers["name_size"] = _ADDRESS_BYTES
+        self._headers["control_size"] = _CONTROL.itemsize
+        self._call = _recvmmsg()
+        self._place = ctypes.c_void_p(self._headers.ctypes.data)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def receive(self, timeout_s: float | None = None) -> Batch:
+        """Return waiting messages, up to a batch; empty if none arrived within `timeout_s`.
+
+        Raises:
+            DeviceError: the socket has failed.
+        """
+        count = self._take()
+        if not count:
+            wait_s = self._timeout_s if timeout_s is None else timeout_s
+            if wait_s > 0 and self._poll.poll(wait_s * 1e3):
+                count = self._take()
+        headers = self._headers[:count]
+        stamps, dropped = self._stamps(count)
+        return Batch(
+            self._data[:count],
+            headers["size"].astype(np.int64),
+            stamps,
+            self._addresses[:count],
+            dropped,
+            count == self._batch,
+            headers["flags"].copy(),
+        )
+
+    def _take(self) -> int:
+        self._headers["control_size"] = _CONTROL.itemsize
+        self._headers["name_size"] = _ADDRESS_BYTES
+        count = int(self._call(self._fd, self._place, self._batch, socket.MSG_DONTWAIT, None))
+        if count >= 0:
+            return count
+        number = ctypes.get_errno()
+        try:
+            raise OSError(number, os.strerror(number))
+        except (BlockingIOError, InterruptedError, ConnectionRefusedError):
+            return 0
+        except OSError as error:
+            raise DeviceError(f"{self._name}: {error.strerror}") from None
+
+    def _stamps(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return `Batch.t_ns` and `Batch.dropped`, and update the count of dropped datagrams."""
+        control = self._control[:count]
+        now_ns, before_ns = time.monotonic_ns(), self._offset_ns
+        self._offset_ns = _monotonic_offset_ns()
+        stamps, dropped = np.empty(count, np.int64), np.full(count, self.overflow, np.int64)
+        if not count:
+            return stamps, dropped
+        stamps.fill(now_ns)
+        got = self._headers["control_size"][:count]
+        stamped = (got >= 32) & (control["stamp_kind"] == _SO_TIMESTAMPNS)
+        if stamped.any() and abs(self._offset_ns - before_ns) < _STEP_NS:
+            kernel = control["s"] * 1_000_000_000 + control["ns"] + self._offset_ns
+            fits = stamped & (kernel <= now_ns) & (kernel > now_ns - _BEFORE_NS)
+            np.copyto(stamps, kernel, where=fits)
+            # A datagram without a stamp arrived no earlier than the datagrams before it.
+            stamps = np.maximum.accumulate(np.where(fits, stamps, stamps[fits].min(initial=now_ns)))
+        counted = stamped & (got >= 52) & (control["lost_kind"] == _SO_RXQ_OVFL)
+        if counted.any():
+            # The kernel's count has 32 bits.
+            more = (control["lost"].astype(np.int64) - self.overflow) & 0xFFFFFFFF
+            dropped += np.maximum.accumulate(np.where(counted, more, 0))
+            self.overflow = int(dropped[-1])
+        return stamps, dropped
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class UdpReceiver(SocketReceiver):
     """A bound UDP socket with a large receive buffer.
 
     >>> with UdpReceiver("127.0.0.1", 0, 32 << 20, 0.2) as receiver:
@@ -153,113 +293,17 @@ class UdpReceiver(Closing):
         interface: str = "",
     ) -> None:
         self.address = address
-        self._socket = _bound(address, port, interface)
-        self._fd = self._socket.fileno()
-        try:
-            self.asked_bytes = buffer_bytes
-            self.granted_bytes = _enlarge(self._socket, buffer_bytes, force)
-            for option in (_SO_TIMESTAMPNS, _SO_RXQ_OVFL):
-                with contextlib.suppress(OSError):
-                    self._socket.setsockopt(socket.SOL_SOCKET, option, 1)
-            self.port = int(self._socket.getsockname()[1])
-        except BaseException:
-            self._socket.close()
-            raise
-        self.overflow = 0
-        self._timeout_s = timeout_s
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
-        self._buffers(batch, packet_bytes)
-        self._offset_ns = _monotonic_offset_ns()
-
-    def _buffers(self, batch: int, packet_bytes: int) -> None:
-        self._batch = batch
-        self._data = np.empty((batch, packet_bytes), np.uint8)
-        self._addresses = np.zeros((batch, _ADDRESS_BYTES), np.uint8)
-        self._control = np.zeros(batch, _CONTROL)
-        self._iov = np.zeros(batch, _IOVEC)
-        self._headers = np.zeros(batch, _HEADER)
-        rows = np.arange(batch, dtype=np.uint64)
-
-        def places(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-            return np.asarray(array.ctypes.data + rows * np.uint64(array.strides[0]), np.uint64)
-
-        self._iov["base"], self._iov["size"] = places(self._data), packet_bytes
-        self._headers["name"] = places(self._addresses)
-        self._headers["iov"], self._headers["iov_count"] = places(self._iov), 1
-        self._headers["control"] = places(self._control)
-        # The kernel overwrites these fields, so they are set again before each call.
-        self._headers["name_size"] = _ADDRESS_BYTES
-        self._headers["control_size"] = _CONTROL.itemsize
-        self._call = _recvmmsg()
-        self._place = ctypes.c_void_p(self._headers.ctypes.data)
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def receive(self, timeout_s: float | None = None) -> Batch:
-        """Return waiting datagrams, up to a batch; empty if none arrived within `timeout_s`.
-
-        Raises:
-            DeviceError: the socket has failed.
-        """
-        count = self._take()
-        if not count:
-            wait_s = self._timeout_s if timeout_s is None else timeout_s
-            if wait_s > 0 and self._poll.poll(wait_s * 1e3):
-                count = self._take()
-        headers = self._headers[:count]
-        stamps, dropped = self._stamps(count)
-        return Batch(
-            self._data[:count],
-            headers["size"].astype(np.int64),
-            stamps,
-            self._addresses[:count],
-            dropped,
-            count == self._batch,
+        made = _bound(address, port, interface)
+        self.port = int(made.getsockname()[1])
+        super().__init__(
+            made,
+            f"UDP port {self.port}",
+            buffer_bytes,
+            timeout_s,
+            packet_bytes=packet_bytes,
+            batch=batch,
+            force=force,
         )
-
-    def _take(self) -> int:
-        self._headers["control_size"] = _CONTROL.itemsize
-        self._headers["name_size"] = _ADDRESS_BYTES
-        count = int(self._call(self._fd, self._place, self._batch, socket.MSG_DONTWAIT, None))
-        if count >= 0:
-            return count
-        number = ctypes.get_errno()
-        try:
-            raise OSError(number, os.strerror(number))
-        except (BlockingIOError, InterruptedError, ConnectionRefusedError):
-            return 0
-        except OSError as error:
-            raise DeviceError(f"UDP port {self.port}: {error.strerror}") from None
-
-    def _stamps(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return `Batch.t_ns` and `Batch.dropped`, and update the count of dropped datagrams."""
-        control = self._control[:count]
-        now_ns, before_ns = time.monotonic_ns(), self._offset_ns
-        self._offset_ns = _monotonic_offset_ns()
-        stamps, dropped = np.empty(count, np.int64), np.full(count, self.overflow, np.int64)
-        if not count:
-            return stamps, dropped
-        stamps.fill(now_ns)
-        got = self._headers["control_size"][:count]
-        stamped = (got >= 32) & (control["stamp_kind"] == _SO_TIMESTAMPNS)
-        if stamped.any() and abs(self._offset_ns - before_ns) < _STEP_NS:
-            kernel = control["s"] * 1_000_000_000 + control["ns"] + self._offset_ns
-            fits = stamped & (kernel <= now_ns) & (kernel > now_ns - _BEFORE_NS)
-            np.copyto(stamps, kernel, where=fits)
-            # A datagram without a stamp arrived no earlier than the datagrams before it.
-            stamps = np.maximum.accumulate(np.where(fits, stamps, stamps[fits].min(initial=now_ns)))
-        counted = stamped & (got >= 52) & (control["lost_kind"] == _SO_RXQ_OVFL)
-        if counted.any():
-            # The kernel's count has 32 bits.
-            more = (control["lost"].astype(np.int64) - self.overflow) & 0xFFFFFFFF
-            dropped += np.maximum.accumulate(np.where(counted, more, 0))
-            self.overflow = int(dropped[-1])
-        return stamps, dropped
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def cap_warning(receiver: UdpReceiver, name: str) -> str | None:

@@ -1,5 +1,5 @@
-"""The source ``mcap:PATH[#TOPIC]``: plays a camera's, an IMU's or a receiver's topic of any MCAP
-file or ROS 2 bag.
+"""The source ``mcap:PATH[#TOPIC]``: plays a topic of any MCAP file or ROS 2 bag: of a camera, an
+IMU, a satellite receiver or a CAN bus.
 
 The kit replaces a driver by `McapSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's values become f4, as
@@ -12,10 +12,11 @@ another clock, they are recorded as the device's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig
+from drivers._kit.mcap_can import can_channels, can_values
 from drivers._kit.mcap_inertial import inertial_channels, inertial_values
 from drivers._kit.mcap_pictures import is_encoded_here, picture_of
 from drivers._kit.mcap_positions import column, position_channels, position_values
@@ -37,15 +38,25 @@ from recorder.formats.bags.contents import (
     origin_ns,
     stamp_of,
 )
-from recorder.formats.bags.messages import Inertial, Kind, Loss, decode_loss
-from recorder.formats.bags.positions import Position
+from recorder.formats.bags.messages import Kind, Loss, decode_loss
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
 
-KINDS: Final = {"camera": Kind.PICTURES, "imu": Kind.IMU, "position": Kind.POSITIONS}
+KINDS: Final = {
+    "camera": Kind.PICTURES,
+    "imu": Kind.IMU,
+    "position": Kind.POSITIONS,
+    "can": Kind.CAN_FRAMES,
+}
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
+_ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
+    Kind.IMU: (inertial_channels, inertial_values),
+    Kind.POSITIONS: (position_channels, position_values),
+    Kind.CAN_FRAMES: (can_channels, can_values),
+}
+"""Of kinds whose samples go together: channels of the first messages, and a message's values."""
 _LOOKED_AT: Final = 20  # messages that the rate and the channels are taken from
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
@@ -125,13 +136,13 @@ class McapSource(RecordedSource):
             settings["passed_through"] = not is_encoded_here(decoded)
         else:
             values = [decoded for _, decoded in first]
-            is_imu = self._kind is Kind.IMU
-            self._channels = (inertial_channels if is_imu else position_channels)(values)
-            of_device = decoded.t_dev_ns is not None
+            self._channels = _ROWS[self._kind][0](values)
+            of_device = getattr(decoded, "t_dev_ns", None) is not None
             other = not self._stamping.of_header and stamp_of(decoded) > 0
             self._has_device_time = of_device or other
             # The recorder's own JSON names no frame; its frames are the sensors' names.
-            settings["mcap_frame"] = decoded.frame_id or self._topic.strip("/").partition("/")[0]
+            named = decoded.header if self._kind is Kind.CAN_FRAMES else decoded
+            settings["mcap_frame"] = named.frame_id or self._topic.strip("/").partition("/")[0]
         times = [Stamping(self._stamping.of_header).t_ns(stamp_of(d), m.log_ns) for m, d in first]
         topics = [self._topic]
         if LOSSES in bag.topics and content_of(bag.topics[LOSSES]).kind is Kind.LOSSES:
@@ -207,16 +218,14 @@ class McapSource(RecordedSource):
         data = {VIDEO: [picture] if isinstance(picture, bytes) else picture[None]}
         return self._sample([t_ns], [t_dev_ns], data)
 
-    def _batch(self, message: McapMessage, decoded: Inertial | Position) -> Sample:
-        values_of: Callable[[Any], dict[str, Any]] = (
-            inertial_values if self._kind is Kind.IMU else position_values
-        )
+    def _batch(self, message: McapMessage, decoded: Any) -> Sample:
+        values_of = _ROWS[self._kind][1]
         rows: list[dict[str, Any]] = []
         times: list[int] = []
         device: list[int] = []
         until_ns = message.log_ns + _BATCH_NS[self.sensor.pace]
         while True:
-            t_ns, t_dev_ns = self._times(message, decoded, decoded.t_dev_ns)
+            t_ns, t_dev_ns = self._times(message, decoded, getattr(decoded, "t_dev_ns", None))
             rows.append(values_of(decoded))
             times.append(t_ns)
             device.append(t_dev_ns)

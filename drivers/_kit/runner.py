@@ -335,6 +335,8 @@ class Runner:
         if isinstance(item, Sample) and int(item.t_ns[0]) < until_ns:
             _keep(item, item.t_ns < until_ns)
             self._publish(item, session)
+            if len(self._specs) > 1:
+                return  # the other streams may follow with samples from before the end
         self._finish(session, "duration", "")
 
     def _is_past(self, session: Session) -> bool:

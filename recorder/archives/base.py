@@ -34,6 +34,7 @@ from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
+from recorder.processing.can_bus import holds_can_frames, holds_can_signals
 from recorder.processing.datagrams import holds_datagrams
 from recorder.processing.frames import kind_of
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
@@ -177,11 +178,17 @@ class Job:
         ):
             self.notes.add("no sample was recorded", name)
 
-    def note_datagrams(self) -> None:
-        """Note the streams of datagrams, for an archive that cannot hold them."""
+    def note_bus_streams(self) -> None:
+        """Note the streams of datagrams and of CAN, for an archive that cannot hold them."""
+        kinds = (
+            (holds_datagrams, "datagrams"),
+            (holds_can_frames, "frames of a CAN bus"),
+            (holds_can_signals, "signals of a CAN bus"),
+        )
         for stream in self.streams:
-            if holds_datagrams(stream):
-                self.notes.add("has datagrams: left out", stream.name)
+            for holds, what in kinds:
+                if holds(stream):
+                    self.notes.add(f"has {what}: left out", stream.name)
 
     def has_samples(self, stream: Stream) -> bool:
         """Whether a stream has samples with times; notes a stream that has none."""

@@ -126,6 +126,7 @@ class StreamSpec:
         description: one line for people.
         files: intrinsics stored beside the channels, text by file name (``lidar.json``).
         settings: the device's or source's settings, for configuration records.
+        sporadic: samples come only when something happens; a stream without any is not silent.
     """
 
     name: str
@@ -137,6 +138,7 @@ class StreamSpec:
     description: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    sporadic: bool = False
 
     def __post_init__(self) -> None:
         if not STREAM_NAME.fullmatch(self.name):
@@ -217,6 +219,8 @@ class StreamSpec:
         """A plain mapping that msgpack and JSON can carry."""
         wire = {each.name: getattr(self, each.name) for each in fields(self)}
         channels = [asdict(c) | {"shape": list(c.shape)} for c in self.channels]
+        if not self.sporadic:
+            del wire["sporadic"]  # so that earlier recorders read what has no such stream
         return wire | {"channels": channels}
 
     @classmethod

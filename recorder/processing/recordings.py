@@ -22,6 +22,7 @@ DRIVERS: Final[Mapping[Kind, str]] = {
     Kind.IMU: "xsens",
     Kind.PACKETS: "ouster",
     Kind.POSITIONS: "gnss",
+    Kind.CAN_FRAMES: "can",
 }
 """The driver of each kind of topic that is played."""
 
@@ -33,6 +34,7 @@ _DEFAULT_NAMES: Final = {
     Kind.IMU: "imu",
     Kind.PACKETS: "lidar",
     Kind.POSITIONS: "gnss",
+    Kind.CAN_FRAMES: "bus",
 }
 _ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
     Kind.PICTURES: frozenset(
@@ -42,6 +44,7 @@ _ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
     Kind.IMU: frozenset({"data", "data_raw", "raw"}),
     Kind.PACKETS: frozenset({"lidar_packets"}),
     Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
+    Kind.CAN_FRAMES: frozenset({"frames", "from_can_bus", "received_messages"}),
 }
 _SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's further stream
 _BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")

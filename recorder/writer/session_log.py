@@ -288,6 +288,7 @@ class SessionLog:
         self._slow[store.spec.name] = None
         found = [] if watch is None else watch.finish(end_ns)
         never = store.samples == 0 and not progress.unknown_losses and not progress.lost
+        never = never and not store.spec.sporadic
         if never and not found and reason in NORMAL_ENDS and reason != "eof":
             end_ns = max(end_ns, min(self._clock.monotonic_ns(), self.until_ns or end_ns))
             if end_ns - self._start_mono_ns >= least_ns(store.spec):

@@ -30,7 +30,7 @@ CONFIGS = {
     "unknown-driver": (
         'imu: {driver: xens, source: "sim:"}',
         "bad.yaml:4: sensors.imu.driver: no driver 'xens' (did you mean 'xsens'?); "
-        "known drivers: camera, gnss, mmwave, ouster, udp, xsens",
+        "known drivers: camera, can, gnss, mmwave, ouster, udp, xsens",
     ),
     "wrong-type": (
         'imu: {driver: xsens, source: "sim:", rate: fast}',

@@ -168,3 +168,11 @@ def test_expected_rate_of_bytes() -> None:
     assert spec.bytes_per_second == 240
     assert StreamSpec("a", spec.channels).bytes_per_second == 24
     assert StreamSpec("a", spec.channels, 5.0, bytes_per_sample=7).bytes_per_second == 35
+
+
+def test_a_sporadic_stream_is_declared_as_one_and_others_as_before() -> None:
+    """Recorders of before read a declaration without the key."""
+    usual = StreamSpec("bus_speed", (RNG,))
+    assert "sporadic" not in usual.to_wire() and not StreamSpec.from_wire(usual.to_wire()).sporadic
+    sporadic = StreamSpec("bus_speed", (RNG,), sporadic=True)
+    assert StreamSpec.from_wire(sporadic.to_wire()) == sporadic

@@ -26,6 +26,7 @@ from recorder.contract.wire import Kind, Message, check_data
 
 SMALL: dict[str, dict[str, Any]] = {
     "camera": {"width": 64, "height": 48},
+    "can": {"rate": 1000.0},
     "gnss": {},
     "mmwave": {"radar": {"frame_length": 8, "adc_samples": 32}},
     "ouster": {"beams": 32, "mode": "512x10"},

@@ -10,6 +10,7 @@ import pytest
 from drivers._kit.driver import Driver
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
+from drivers.can import CanDriver
 from drivers.mmwave import MmwaveDriver
 from drivers.ouster import OusterDriver
 from drivers.udp import UdpDriver
@@ -21,6 +22,7 @@ CONFIG = Path(__file__).parents[2] / "configs" / "vehicle.yaml"
 RULES = CONFIG.parents[1] / "systemd" / "60-recorder.rules"
 DRIVERS: dict[str, type[Driver]] = {
     "camera": CameraDriver,
+    "can": CanDriver,
     "ouster": OusterDriver,
     "mmwave": MmwaveDriver,
     "udp": UdpDriver,
@@ -54,10 +56,12 @@ def test_all_that_is_commented_out_exists(tmp_path: Path) -> None:
     path = tmp_path / "vehicle.yaml"
     path.write_text(text)
     (tmp_path / "calibration.yaml").touch()
+    (tmp_path / "vehicle.dbc").touch()
     (tmp_path / "keys").mkdir()
     config = loaded(path)
     assert config.sensor("rear").scheme == "http"
     assert config.sensor("front").address == "192.168.1.100:2368"
+    assert config.sensor("bus").address == "can0"
     assert config.metrics.port == 9464
     assert config.live is not None and config.live.bind == "127.0.0.1"
     assert config.sensor("camera").options["controls"]["gain"] == 20

@@ -16,6 +16,7 @@ from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS
 
 DRIVERS = {
     "camera": "CameraDriver",
+    "can": "CanDriver",
     "gnss": "GnssDriver",
     "mmwave": "MmwaveDriver",
     "ouster": "OusterDriver",

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,45 @@ def test_a_devices_batch_across_the_end_is_cut_there(
     account = rig.record(driver, duration_s=0.33, during=during)
     assert account["x"] == [0, 1, 2]
     assert (account["ended"], account["lost"]) == ("duration", {})
+
+
+class LivePair(FakeDriver):
+    """A device with two streams that gives a batch of each, from the same time, and then more."""
+
+    live_schemes = frozenset({"script"})
+    begin_ns: int | None = None
+
+    def open(self) -> Sequence[StreamSpec]:
+        super().open()
+        self._batches = [("fake", 0), ("fake_b", 0), ("fake", 40), ("fake_b", 40)]
+        return [SPEC, replace(SPEC, name="fake_b")]
+
+    def read(self) -> Item | None:
+        if self.begin_ns is None or not self._batches:
+            time.sleep(0.001)
+            return None
+        stream, first = self._batches.pop(0)
+        sample = replace(batch(first, 40), stream=stream)
+        sample.t_ns += self.begin_ns
+        return sample
+
+
+def test_a_devices_other_streams_also_last_until_the_end(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "_LATEST_NS", 10**15)  # however slow this machine is
+    monkeypatch.setattr(stamp_checks, "_BEHIND_NS", 10**15)
+    rig = make_rig()
+    driver = LivePair(SensorConfig("fake", "script", "", {}, "realtime", False))
+
+    def during() -> None:
+        assert rig.runner._link.wait_for_session(PATIENCE_S) is not None
+        driver.begin_ns = rig.service_start(rig.root / "s") + 300 * MS
+        rig.until("ended")
+
+    account = rig.record(driver, duration_s=0.33, during=during)
+    assert account["x"] == [0, 1, 2] and account["ended"] == "duration"
+    assert np.fromfile(rig.root / "s" / "fake_b" / "x", "<u4")[::64].tolist() == [0, 1, 2]
 
 
 def test_a_loop_goes_on_without_a_seam(make_rig: Callable[..., Rig]) -> None:

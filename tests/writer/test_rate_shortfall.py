@@ -106,12 +106,13 @@ class Recording:
     """One session with the streams of a made-up device."""
 
     def __init__(self, root: Path, *, rate_hz: float | None = 100.0, **header: Any) -> None:
+        sporadic = bool(header.pop("sporadic", False))
         self.clock = ManualClock(10**12)
         sensors = {"cam": {"driver": "d", "source": "s", "streams": ["cam"], **header}}
         plan = SessionPlan(str(root), "s", False, "version: 1\n", sensors=sensors)
         plan.duration_s = header.pop("duration_s", None)
         self.writer = SessionWriter.create(PosixDisk(), plan, self.clock)
-        self.writer.declare(StreamSpec("cam", RAW, rate_hz=rate_hz), "cam")
+        self.writer.declare(StreamSpec("cam", RAW, rate_hz=rate_hz, sporadic=sporadic), "cam")
         self.start_ns = self.clock.monotonic_ns()
         self.number = self.seq = 0
 
@@ -194,6 +195,11 @@ def test_a_stream_that_never_starts(tmp_path: Path, rate_hz: float | None, reaso
     lost = reason != "eof" and rate_hz != 0.1  # a sample in ten seconds need not have come
     estimate = 200 if rate_hz else None
     assert reported == ([("silent", 2.0, estimate)] if lost else [])
+
+
+@pytest.mark.parametrize("reason", ["stopped", "duration"])
+def test_a_sporadic_stream_that_never_starts_is_not_silent(tmp_path: Path, reason: str) -> None:
+    assert Recording(tmp_path, rate_hz=None, **LIVE, sporadic=True).end(reason, 60.0) == []
 
 
 def test_a_session_of_an_earlier_version_has_no_floors(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class SessionPacker:
         """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
         job.note_absent()
-        job.note_datagrams()
+        job.note_bus_streams()
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
         for stream in job.streams:
             if (kind := kind_of(stream)) in found:

@@ -68,7 +68,7 @@ class SessionPacker:
 
     def _note_streams(self) -> None:
         self._job.note_absent()
-        self._job.note_datagrams()
+        self._job.note_bus_streams()
         for stream in self._job.streams:
             if not len(stream):
                 self._job.notes.add("no sample was recorded", stream.name)

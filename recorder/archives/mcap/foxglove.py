@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from recorder.archives.base import Job
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
+from recorder.archives.mcap.can_frames import COVERED as CAN_COVERED
+from recorder.archives.mcap.can_frames import can_topics
 from recorder.archives.mcap.packets import packet_topic
 from recorder.archives.mcap.samples import sample_entries, sample_feed
 from recorder.archives.mcap.scene import (
@@ -27,6 +29,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer
 from recorder.formats.mcap.schema import Schema
+from recorder.processing.can_bus import holds_can_frames
 from recorder.processing.datagrams import CHANNELS, holds_datagrams
 from recorder.processing.earth import declared_position
 from recorder.processing.foxglove import scene
@@ -133,6 +136,9 @@ def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
     if holds_datagrams(spec):
         topics = [packet_topic(f"/{stream.name}/packets", stream.name, spec)]
         taken = {*CHANNELS} - {"port"}
+    elif holds_can_frames(spec):
+        topics = can_topics(f"/{stream.name}/frames", stream.name, spec)
+        taken = {*CAN_COVERED}
     if (position := declared_position(spec)) is not None:
         topics.append(_topic(position_channel(spec, position)))
     left_out = [channel.name for channel in spec.channels if channel.name not in taken]

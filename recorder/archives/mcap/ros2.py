@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.base import Job
+from recorder.archives.mcap.can_frames import can_topics
 from recorder.archives.mcap.packets import packet_topic
 from recorder.archives.mcap.ros2_cameras import camera_feed
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
@@ -38,6 +39,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.messages import encode_string
+from recorder.processing.can_bus import holds_can_frames
 from recorder.processing.datagrams import holds_datagrams
 from recorder.processing.earth import position_channel
 from recorder.processing.frames import image_channel, kind_of
@@ -116,6 +118,10 @@ def _stream_feeds(job: Job, stream: Stream, names: Names) -> list[Feed | None]:
         name = names.topic(stream.name, "packets")
         packets = packet_topic(name, names.frame(stream.name), spec)
         return [sample_feed(job, stream, spec, [packets])]
+    if holds_can_frames(spec):
+        job.notes.add("no message has the channels flags", stream.name)
+        topics = can_topics(names.topic(stream.name, "frames"), names.frame(stream.name), spec)
+        return [sample_feed(job, stream, spec, topics)]
     feed: Feed | None = None
     covered: set[str] = set()
     kind = kind_of(stream)

@@ -9,7 +9,7 @@ beginning: sensors that play from one recording all count from it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ from recorder.formats.bags.messages import (
     decode_ros2_loss,
 )
 from recorder.formats.bags.positions import POSITION_DECODERS, Position, decode_json_position
+from recorder.formats.ros2 import can_frames
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapTopic
@@ -34,8 +35,12 @@ APART_NS: Final = 10_000_000_000
 LOSSES: Final = "/recorder/losses"
 """The topic of this recorder's archives with the losses that it counted."""
 
-_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS})
-_DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS}
+_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES})
+_CAN_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
+    ("cdr", can_frames.FRAME): (Kind.CAN_FRAMES, can_frames.decode_can_frame),
+    ("cdr", can_frames.FD_FRAME): (Kind.CAN_FRAMES, can_frames.decode_fd_frame),
+}
+_DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS, **_CAN_DECODERS}
 
 
 class UnknownTopicError(FormatError):

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     PICTURES = "pictures"
     IMU = "imu"
     POSITIONS = "positions"
+    CAN_FRAMES = "CAN frames"
     PACKETS = "packets"
     TEXT = "text"
     TRANSFORMS = "transforms"

@@ -175,6 +175,21 @@ std_msgs/Header header
 string address
 uint16 src_port
 uint8[] data""",
+    "can_msgs/Frame": """\
+std_msgs/Header header
+uint32 id
+bool is_rtr
+bool is_extended
+bool is_error
+uint8 dlc
+uint8[8] data""",
+    "ros2_socketcan_msgs/FdFrame": """\
+std_msgs/Header header
+uint32 id
+bool is_extended
+bool is_error
+uint8 len
+uint8[<=64] data""",
     "ouster_sensor_msgs/PacketMsg": "uint8[] buf",
     "ouster_ros/PacketMsg": "uint8[] buf",
 }

@@ -11,8 +11,14 @@ from tests.formats.ros2.kit import CODECS
 OF_DRIVERS = {  # which rosbags does not bring: fields of the drivers' own definitions
     "ouster_ros/msg/PacketMsg": ["buf"],
     "ouster_sensor_msgs/msg/PacketMsg": ["buf"],
+    "can_msgs/msg/Frame": [
+        "header", "id", "is_rtr", "is_extended", "is_error", "dlc", "data",
+    ],
+    "ros2_socketcan_msgs/msg/FdFrame": [
+        "header", "id", "is_extended", "is_error", "len", "data",
+    ],
     "udp_msgs/msg/UdpPacket": ["header", "address", "src_port", "data"],
-}
+}  # fmt: skip
 HUMBLE = get_typestore(Stores.ROS2_HUMBLE)
 
 

@@ -1,0 +1,217 @@
+"""Frames of logs, and of the simulated vehicle's bus."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._can.stream import Decoding, frame_sample, frame_stream
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._kit.recorded_source import SHORT_BATCH_NS
+from drivers._protocols.can_errors import BusErrors
+from drivers._protocols.can_frames import CLASSIC_BYTES, ERROR, FD, FD_BYTES, Frame, frames_of
+from drivers._protocols.can_logs import Damaged, Logged, read_log
+from drivers.sim.can import SimulatedBus
+from drivers.sim.deferred_data import DeferredData
+from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.streams import StreamSpec
+
+_BATCH: Final = 1024
+_AHEAD: Final = 20_000
+"""Frames that are read to find out whether a log has CAN FD, and its channels."""
+_SIM_BATCH_NS: Final = 20_000_000
+_SHOWN: Final = 8
+_TELL_NS: Final = 1_000_000_000
+
+
+class LogSource:
+    """Frames of a log, with the log's stamps.
+
+    Args:
+        sensor: the sensor's entry, of scheme ``file``.
+        decoding: of its signals.
+
+    Raises:
+        SourceError: the file is missing.
+    """
+
+    def __init__(self, sensor: SensorConfig, decoding: Decoding) -> None:
+        self._sensor, self._decoding = sensor, decoding
+        self._log = read_log(sensor.path)
+        self._first: deque[Logged | Damaged] = deque()
+        self._fault: FormatError | None = None
+        self._errors = BusErrors()
+        self._others = 0
+        self._width = CLASSIC_BYTES
+        self._channel = ""
+        self._told_ns: int | None = None
+
+    def open(self) -> list[StreamSpec]:
+        """Read the first frames and declare the streams.
+
+        Raises:
+            SourceError: the file is no log, or has no frame to record.
+        """
+        streams = self._decoding.streams()
+        try:
+            self._first.extend(islice(self._log, _AHEAD))
+        except FormatError as error:
+            self._fault = error  # raised after the frames before it
+        except (SourceError, OSError) as error:
+            raise self._sensor.fault(error) from None
+        frames = [each for each in self._first if isinstance(each, Logged)]
+        if not frames:
+            reasons = [each.reason for each in self._first if isinstance(each, Damaged)]
+            raise self._sensor.fault(self._fault or (reasons or ["has no frame"])[0])
+        self._channel = self._choose({each.channel for each in frames})
+        options = self._sensor.options
+        fd = options["fd"]
+        if fd is None:
+            fd = any(each.frame.flags & FD for each in frames)
+        self._width = FD_BYTES if fd else CLASSIC_BYTES
+        settings = {"channel": self._channel} | self._decoding.settings
+        return [frame_stream(self._sensor, self._width, options["rate"], settings), *streams]
+
+    def _choose(self, channels: set[str]) -> str:
+        """The channel of the log that is recorded."""
+        known = sorted(channels)
+        wanted: str | None = self._sensor.options["channel"]
+        shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+        if wanted is not None:
+            if wanted not in known:
+                raise self._sensor.fault(f"has no frame of channel {wanted}, but of {shown}")
+            return wanted
+        if len(known) > 1:
+            raise self._sensor.fault(
+                f"has frames of the channels {shown}; the option channel chooses one"
+            )
+        return known[0]
+
+    def items(self) -> Iterator[Item]:
+        """Yield batches of frames; SourceError at damage, after the frames before it."""
+        batch: list[Frame] = []
+        longest_ns = SHORT_BATCH_NS if self._sensor.pace == "realtime" else 1 << 62
+        damaged: list[Damaged] = []
+        for frame in self._frames():
+            if isinstance(frame, Damaged):
+                damaged.append(frame)
+                continue
+            if damaged:
+                if batch:
+                    yield from self._batch(batch)
+                    batch = []
+                yield self._lost(damaged, frame.t_ns)
+                damaged = []
+            if batch and (
+                len(batch) == _BATCH or not 0 <= frame.t_ns - batch[0].t_ns <= longest_ns
+            ):
+                yield from self._batch(batch)
+                batch = []
+            batch.append(frame)
+        if batch:
+            yield from self._batch(batch)
+            if damaged:
+                yield self._lost(damaged, batch[-1].t_ns)
+            yield from self._reports(batch[-1].t_ns)
+        if self._fault is not None:
+            raise self._sensor.fault(self._fault)
+
+    def _lost(self, damaged: list[Damaged], t_ns: int) -> Lost:
+        detail = {"reason": damaged[0].reason}
+        return Lost(self._sensor.name, t_ns, "corrupt", len(damaged), detail=detail)
+
+    def _frames(self) -> Iterator[Frame | Damaged]:
+        while True:
+            try:
+                logged = self._first.popleft() if self._first else next(self._log, None)
+            except FormatError as error:
+                self._fault = error
+                return
+            except OSError as error:
+                raise self._sensor.fault(error) from None
+            if logged is None:
+                return
+            if isinstance(logged, Damaged):
+                yield logged
+            elif logged.channel != self._channel:
+                self._others += 1
+            elif logged.frame.flags & FD and self._width == CLASSIC_BYTES:
+                self._fault = FormatError(
+                    "has a frame of CAN FD after classic ones only; set fd: true"
+                )
+                return
+            else:
+                yield logged.frame
+
+    def _batch(self, batch: list[Frame]) -> Iterator[Item]:
+        frames = frames_of(batch, self._width)
+        yield frame_sample(self._sensor.name, frames)
+        for k in np.flatnonzero(frames.id & ERROR).tolist():
+            yield from self._error(batch[k])
+        yield from self._decoding.samples(frames)
+        t_ns = batch[-1].t_ns
+        if self._told_ns is None:
+            self._told_ns = t_ns
+        elif t_ns - self._told_ns > _TELL_NS:
+            self._told_ns = t_ns
+            yield from self._reports(t_ns)
+
+    def _error(self, frame: Frame) -> Iterator[Item]:
+        if self._errors.feed(frame.id, frame.data):
+            detail = {"reason": "the controller's receive buffer was full"}
+            yield Lost(self._sensor.name, frame.t_ns, "device", None, detail=detail)
+        if (state := self._errors.changed_state()) is not None:
+            yield State(self._sensor.name, frame.t_ns, state, lasting=True)
+
+    def _reports(self, t_ns: int) -> Iterator[Item]:
+        counts: dict[str, Any] = self._errors.report() or {}
+        if self._others:
+            counts["frames_of_other_channels"], self._others = self._others, 0
+        if counts:
+            yield State(self._sensor.name, t_ns, counts)
+        if (short := self._decoding.report(t_ns)) is not None:
+            yield short
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class SimSource:
+    """The simulated vehicle's bus, endless; frames are made on access."""
+
+    def __init__(self, sensor: SensorConfig, decoding: Decoding) -> None:
+        self._sensor, self._decoding = sensor, decoding
+        self._bus = SimulatedBus(sensor.options)
+
+    def open(self) -> list[StreamSpec]:
+        """Declare the streams."""
+        bus, settings = self._bus, {"simulated": True} | self._decoding.settings
+        streams = self._decoding.streams()
+        return [frame_stream(self._sensor, bus.width, bus.rate_hz, settings), *streams]
+
+    def items(self) -> Iterator[Item]:
+        """Yield batches of frames, without end."""
+        start_ns = 0
+        while True:
+            stop_ns = start_ns + _SIM_BATCH_NS
+            if self._decoding.active:
+                frames = self._bus.frames(start_ns, stop_ns)
+                yield frame_sample(self._sensor.name, frames)
+                yield from self._decoding.samples(frames)
+            else:
+                t_ns, _, _ = self._bus.times(start_ns, stop_ns)
+                data = DeferredData[npt.NDArray[Any]](partial(self._made, start_ns, stop_ns))
+                yield Sample(self._sensor.name, t_ns, data)
+            start_ns = stop_ns
+
+    def _made(self, start_ns: int, stop_ns: int) -> dict[str, npt.NDArray[Any]]:
+        return dict(self._bus.frames(start_ns, stop_ns).channels())
+
+    def close(self) -> None:
+        """Do nothing: the source holds no resources."""

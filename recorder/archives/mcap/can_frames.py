@@ -1,0 +1,80 @@
+"""Frames of CAN as messages, in both profiles: classic ones and those of CAN FD, a topic each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from recorder.archives.mcap.ros2_names import ros_topic
+from recorder.archives.mcap.topics import Topic
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Buffer, Message
+from recorder.formats.ros2.can_frames import (
+    FD_FRAME,
+    FRAME,
+    CanFrame,
+    FdFrame,
+    encode_can_frame,
+    encode_fd_frame,
+)
+from recorder.formats.ros2.messages import Header
+from recorder.processing.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
+from recorder.processing.foxglove.channels import EncodeSamples
+
+COVERED: Final = frozenset({"id", "len", "data"})
+"""The channels that the messages have."""
+
+_Row = tuple[int, int, int, bytes, bool]  # t_ns, id, length, whole data, whether of CAN FD
+_Made = list[tuple[int, Sequence[Buffer]]]
+
+
+def can_topics(name: str, frame: str, spec: StreamSpec) -> list[tuple[Topic, EncodeSamples]]:
+    """Topics with a message for each frame: ``NAME`` and, where frames of CAN FD come, ``NAME_fd``.
+
+    Args:
+        name: of the topic of classic frames.
+        frame: of the headers.
+        spec: declaration of a stream of frames.
+    """
+    at = {channel.name: k for k, channel in enumerate(spec.channels)}
+    width = spec.channel("data").shape[0]
+
+    def rows(message: Message, offset_ns: int) -> Iterator[_Row]:
+        frames = [memoryview(each).cast("B") for each in message.frames]
+        ids = np.frombuffer(frames[at["id"]], "<u4").tolist()
+        data = bytes(frames[at["data"]])
+        stamps = np.atleast_1d(message.t_mono_ns).tolist()
+        found = zip(stamps, ids, frames[at["len"]], frames[at["flags"]], strict=True)
+        for k, (t_ns, number, length, flags) in enumerate(found):
+            payload = data[k * width : (k + 1) * width]
+            yield t_ns + offset_ns, number, length, payload, bool(flags & FD)
+
+    def classic(message: Message, offset_ns: int) -> _Made:
+        return [
+            (t_ns, encode_can_frame(_classic(Header(t_ns, frame), number, length, payload)))
+            for t_ns, number, length, payload, is_fd in rows(message, offset_ns)
+            if not is_fd
+        ]
+
+    def fd(message: Message, offset_ns: int) -> _Made:
+        return [
+            (t_ns, encode_fd_frame(_fd(Header(t_ns, frame), number, payload[:length])))
+            for t_ns, number, length, payload, is_fd in rows(message, offset_ns)
+            if is_fd
+        ]
+
+    topics: list[tuple[Topic, EncodeSamples]] = [(ros_topic(name, FRAME), classic)]
+    if width > 8:
+        topics.append((ros_topic(f"{name}_fd", FD_FRAME), fd))
+    return topics
+
+
+def _classic(header: Header, number: int, length: int, data: bytes) -> CanFrame:
+    remote, extended, error = (bool(number & flag) for flag in (REMOTE, EXTENDED, ERROR))
+    return CanFrame(header, number & ID_MASK, remote, extended, error, length, data[:8])
+
+
+def _fd(header: Header, number: int, data: bytes) -> FdFrame:
+    return FdFrame(header, number & ID_MASK, bool(number & EXTENDED), bool(number & ERROR), data)
