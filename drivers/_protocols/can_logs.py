@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -33,6 +34,8 @@ _CANDUMP: Final = re.compile(
     rb"(?:#R(\d{0,2})|#((?:[0-9A-Fa-f]{2})*)|##([0-9A-Fa-f])((?:[0-9A-Fa-f]{2})*))"
     rb"(?:_[9A-Fa-f])?(?: +([RTrt]))?"
 )
+_OBJECT: Final = struct.Struct("<4sHHLL")
+"""Head of an object of BLF: signature, bytes of the head, its version, bytes, type."""
 _EVENT: Final = re.compile(rb"\s*\d+\.\d+\s")
 """The begin of an event's line in ASC: its stamp."""
 _LONGEST_LINE: Final = 4096
@@ -145,9 +148,30 @@ def _read_blf(file: BinaryIO) -> Iterator[Logged | Damaged]:
         raise FormatError(f"is no BLF: {_reason(error)}") from None
     # Seconds of an epoch as a float have 200 ns; seconds of a log have less than 1 ns.
     reader.start_timestamp = 0.0
+    parse = reader._parse_container
+
+    def checked(data: bytes) -> Any:
+        _check_objects(reader._tail + data)
+        return parse(data)
+
+    reader._parse_container = checked
     yield from _messages(reader, whole)
     if whole.short or reader._tail.strip(b"\0"):
         raise FormatError(f"is truncated at byte {whole.place}")
+
+
+def _check_objects(data: bytes) -> None:
+    """Follow the objects of a container as python-can does, which never ends at one without size.
+
+    Raises:
+        FormatError: an object is shorter than its own header.
+    """
+    at = data.find(b"LOBJ", 0, 8)
+    while at >= 0 and at + _OBJECT.size <= len(data):
+        _, _, _, size, _ = _OBJECT.unpack_from(data, at)
+        if size < _OBJECT.size:
+            raise FormatError(f"is damaged: an object of {size} bytes in a container")
+        at = data.find(b"LOBJ", at + size, at + size + 8)
 
 
 def _messages(reader: Any, file: _Lines | _WholeReads) -> Iterator[Logged | Damaged]:

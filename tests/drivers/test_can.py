@@ -408,6 +408,30 @@ def test_a_channel_of_a_log(tmp_path: Path) -> None:
     assert state.values == {"frames_of_other_channels": 3}
 
 
+@pytest.mark.parametrize("kind", [1, 86, 99])
+def test_an_object_without_a_size_ends_the_log(tmp_path: Path, kind: int) -> None:
+    """python-can would read it for ever: with frames, or without any where it skips the object."""
+    objects = [
+        struct.pack("<4sHHLL", b"LOBJ", 32, 1, size, number)
+        + struct.pack("<LHHQ", 2, 0, 0, k)
+        + struct.pack("<HBBL8s", 1, 0, 1, 0x100, bytes([k]))
+        for k, (size, number) in enumerate([(48, 1), (48, 1), (0, kind)])
+    ]
+    head = struct.pack("<4sL", b"LOGG", 144).ljust(144, b"\0")
+    data = struct.pack("<HxxxxxxLxxxx", 0, 144) + b"".join(objects)
+    container = struct.pack("<4sHHLL", b"LOBJ", 16, 1, 16 + len(data), 10) + data
+    path = tmp_path / "a.blf"
+    path.write_bytes(head + container)
+    with pytest.raises(SourceError, match="is damaged: an object of 0 bytes in a container"):
+        driver_for("file", str(path)).open()
+    whole = struct.pack("<4sHHLL", b"LOBJ", 16, 1, 16 + 16 + 96, 10) + data[:16] + data[16:112]
+    path.write_bytes(head + whole + container)
+    with opened(driver_for("file", str(path), "max")) as driver:
+        assert len(frames([driver.read() or State("", 0, {})])) == 2
+        with pytest.raises(SourceError, match="an object of 0 bytes"):
+            driver.read()
+
+
 def test_places_without_a_frame_are_counted(tmp_path: Path) -> None:
     """The frames behind them are played."""
     (tmp_path / "a.log").write_text(
