@@ -157,6 +157,7 @@ class SocketReceiver(Closing):
         self._poll.register(self._fd, select.POLLIN)
         self._buffers(batch, packet_bytes)
         self._offset_ns = _monotonic_offset_ns()
+        self._last_ns = 0  # stamp of the newest message
 
     def _buffers(self, batch: int, packet_bytes: int) -> None:
         self._batch = batch
@@ -235,8 +236,11 @@ class SocketReceiver(Closing):
             kernel = control["s"] * 1_000_000_000 + control["ns"] + self._offset_ns
             fits = stamped & (kernel <= now_ns) & (kernel > now_ns - _BEFORE_NS)
             np.copyto(stamps, kernel, where=fits)
-            # A datagram without a stamp arrived no earlier than the datagrams before it.
+            # Without a stamp, or by a clock that was set back, a datagram arrived no earlier than
+            # the datagrams before it.
             stamps = np.maximum.accumulate(np.where(fits, stamps, stamps[fits].min(initial=now_ns)))
+            np.maximum(stamps, self._last_ns, out=stamps)
+        self._last_ns = int(stamps[-1])
         counted = stamped & (got >= 52) & (control["lost_kind"] == _SO_RXQ_OVFL)
         if counted.any():
             # The kernel's count has 32 bits.

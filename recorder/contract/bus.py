@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,23 +57,33 @@ def tap_address(run_folder: Path, sensor: str) -> str:
 
 
 class Waker:
-    """Wakes a thread that waits in a poll, from any other thread or a signal handler."""
+    """Wakes a thread that waits in a poll, from any other thread or a signal handler.
+
+    After `close` it does nothing: its number may be another file's by then.
+    """
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._open = True
+        self._lock = threading.RLock()  # a signal handler may interrupt its own thread's `wake`
 
     def fileno(self) -> int:
         return self._fd
 
     def wake(self) -> None:
-        os.eventfd_write(self._fd, 1)
+        with self._lock:
+            if self._open:
+                os.eventfd_write(self._fd, 1)
 
     def clear(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._fd)
 
 
 class ZmqSocket(Closing):

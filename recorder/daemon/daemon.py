@@ -171,23 +171,29 @@ class Daemon:
         self.supervisor.launch()
 
     def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop`; refuse the requests that still wait then."""
         while not self._left:
             self.turn(TURN_S)
+        self._refuse_waiting()
 
     def close(self) -> None:
-        """End all processes; refuse the requests that still wait."""
+        """End all processes."""
         self.notify.stopping()
-        while not self._calls.empty():
-            self._starters.append(self._calls.get())
-        for call in [*self._starters, *self._stoppers, *self._marks.calls]:
-            call.answer(refusal(RefusedError("the daemon is ending"), self.state))
+        self._refuse_waiting()
         self.finalizing.stop()
         self.keeper.close()
         self.supervisor.shutdown()
         if self._sweeper is not None:
             self._sweeper.join(5.0)
         self._root.release()
+
+    def _refuse_waiting(self) -> None:
+        while not self._calls.empty():
+            self._starters.append(self._calls.get())
+        for call in [*self._starters, *self._stoppers, *self._marks.give_up()]:
+            call.answer(refusal(RefusedError("the daemon is ending"), self.state))
+        self._starters.clear()
+        self._stoppers.clear()
 
     def turn(self, seconds: float) -> None:
         """One turn of everything; waits for so long where nothing is to be done."""

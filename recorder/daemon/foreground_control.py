@@ -89,7 +89,7 @@ class ForegroundControl(Closing):
         """End the live process; refuse the requests that still wait."""
         self._foreground.on_turn.remove(self._turn)
         self._live.close()
-        waiting = [*self._stoppers, *self._marks.calls]
+        waiting = [*self._stoppers, *self._marks.give_up()]
         while not self._calls.empty():
             waiting.append(self._calls.get())
         for call in waiting:

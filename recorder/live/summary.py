@@ -17,6 +17,7 @@ _ORDER = {BAD: 0, WARN: 1, GOOD: 2}
 
 _MISSING = ("failed", "lost", "absent", "changed", "restarting")
 _RECENT_S = 10.0
+_RESTARTED_S = 3.0  # a driver may be back before the next status
 _SILENT_S = 2.0
 _RING_FULL = 0.5
 _DISK_BAD_H, _DISK_WARN_H = 10 / 60, 1.0
@@ -48,6 +49,7 @@ class _Track:
     samples: int | None = None  # of the session, where the spark's second began
     grown: tuple[int, float] | None = None  # samples of the session, and since when
     lost: tuple[int, float] = (0, -1e9)  # samples and intervals, and when they became more
+    starts: tuple[int, float] = (0, -1e9)  # of its driver, and when they became more than one
 
 
 class Summary:
@@ -114,6 +116,8 @@ def judge(row: Mapping[str, Any]) -> tuple[str, str]:
     state = row["state"]
     if state in _MISSING or (state == "starting" and row["samples"]):
         return BAD, state  # its driver had given samples to this session
+    if row["restarted"]:
+        return BAD, "restarted"
     if row["silent"]:
         return BAD, "silent"
     if row["frozen"]:
@@ -216,6 +220,8 @@ def _row(
     count = sum(lost.values()) + unknown
     if count > track.lost[0]:
         track.lost = count, now_s
+    if state["starts"] > track.starts[0]:
+        track.starts = state["starts"], now_s if track.starts[0] else -1e9
     held, ring = state["ring_held_bytes"], state["ring_size_bytes"]
     return {
         "state": state["state"],
@@ -224,6 +230,7 @@ def _row(
         "rate_hz": rate_hz,
         "expected_hz": values.get("expected_hz"),
         "slow": bool(values.get("slow")),
+        "restarted": now_s - track.starts[1] < _RESTARTED_S,
         "silent": silent and not missing and rate_hz is not None and not values.get("ended"),
         "frozen": seen.frozen,
         "mb_s": None if bytes_s is None else bytes_s / 1e6,

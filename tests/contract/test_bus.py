@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -183,6 +184,23 @@ def test_waking_ends_a_wait_from_another_thread_and_is_not_lost(folder: Path) ->
         writer.wait(0.05)  # cleared: nothing wakes this one
         assert time.monotonic() - before >= 0.04
     waker.close()
+
+
+def test_after_its_end_a_waker_writes_to_nobodys_file() -> None:
+    waker = Waker()
+    number = waker.fileno()
+    waker.close()
+    made = os.eventfd(0, os.EFD_NONBLOCK)
+    os.dup2(made, number)  # as the next file that is opened would have its number
+    try:
+        waker.wake()
+        waker.close()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(number)
+    finally:
+        os.close(number)
+        if made != number:
+            os.close(made)
 
 
 def data(number: int, size: int = 4) -> Message:

@@ -36,6 +36,7 @@ def status(
         "driver": "camera",
         "required": True,
         "fault": None,
+        "starts": 1,
         "ring_held_bytes": 10,
         "ring_size_bytes": 100,
     }
@@ -148,6 +149,26 @@ def test_a_driver_that_starts_again_in_a_session_is_bad() -> None:
         recording = status({"cam": stream(samples)}, session=True, state="starting")
         row = note(recording, seen())["streams"]["cam"]
         assert (row["level"], row["word"]) == (level, "starting")
+
+
+def test_a_driver_that_was_back_before_the_next_status_is_bad_for_a_while() -> None:
+    summary = Summary()
+    recording = status({"cam": stream(5)}, session=True)
+    words = []
+    for now_s, starts in ((1.0, 1), (2.0, 2), (4.9, 2), (5.1, 2)):
+        recording["sensors"]["cam"]["starts"] = starts
+        row = summary.note(recording, {"cam": seen()}, now_s, NOW_NS)["streams"]["cam"]
+        words.append((row["level"], row["word"]))
+    assert words == [("good", "ok"), ("bad", "restarted"), ("bad", "restarted"), ("good", "ok")]
+
+
+def test_a_drivers_first_start_is_no_fault() -> None:
+    summary = Summary()
+    rig = status({"cam": stream()}, state="starting")
+    rig["sensors"]["cam"]["starts"] = 0
+    summary.note(rig, {}, 1.0, NOW_NS)
+    rig = status({"cam": stream()})
+    assert summary.note(rig, {"cam": seen()}, 2.0, NOW_NS)["streams"]["cam"]["word"] == "ok"
 
 
 def test_a_played_source_that_waits_for_a_session_is_not_silent() -> None:

@@ -51,10 +51,11 @@ class Marks:
         self._refuse = refuse
         self._open: list[tuple[Call, WriterRequest]] = []
 
-    @property
-    def calls(self) -> list[Call]:
-        """The calls that wait for an answer."""
-        return [call for call, _ in self._open]
+    def give_up(self) -> list[Call]:
+        """Wait for nothing more; the calls that are not answered."""
+        calls = [call for call, _ in self._open]
+        self._open.clear()
+        return calls
 
     def put(self, call: Call, request: Mark, session: str | None, now_ns: int) -> None:
         """Put a mark into a session.
