@@ -110,7 +110,7 @@ lint: $(STAMP)
 	    echo "$$tool"; $(BIN)/$$tool || status=1; done; exit $$status
 
 conformance: $(CSTAMP) $(RSTAMP)
-	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q -m conformance tests/conformance
+	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q -m conformance tests/conformance tests/fleet
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks rig

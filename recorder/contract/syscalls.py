@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import platform
@@ -18,7 +19,7 @@ _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # numbers of ioprio_set(2)
 _IOPRIO_WHO_PROCESS = 1
 _SYNC_FILE_RANGE_WRITE = 2
 _AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 
 
 def set_io_priority(pid: int, io_class: str, level: int) -> None:
@@ -70,11 +71,35 @@ def exchange_names(one: Path, other: Path) -> bool:
     Returns:
         False if nothing was done: the file system or the C library cannot.
     """
+    try:
+        _renameat2(one, other, _RENAME_EXCHANGE)
+    except OSError:
+        return False
+    return True
+
+
+def rename_new(one: Path, other: Path) -> bool:
+    """Rename a file, unless there is another of that name (renameat2(2)).
+
+    Returns:
+        False if there is one.
+
+    Raises:
+        OSError: it cannot be renamed; EINVAL, ENOSYS: the file system or the C library cannot.
+    """
+    try:
+        _renameat2(one, other, _RENAME_NOREPLACE)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _renameat2(one: Path, other: Path, flags: int) -> None:
     function = getattr(_libc(), "renameat2", None)
     if function is None:
-        return False
-    names = os.fsencode(one), os.fsencode(other)
-    return bool(function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0)
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(one))
+    if function(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), flags):
+        raise _error(str(other))
 
 
 def begin_writeback(fd: int, offset: int, size: int) -> None:

@@ -1,0 +1,315 @@
+"""What every store does, and how a URL becomes one.
+
+A store only grows: objects are created, complete or not at all, and never changed or deleted.  What
+lies in a store already, whoever put it there, stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from recorder.contract.errors import StorageError, UsageError
+from recorder.formats.disk import PosixDisk
+
+PART_BYTES: Final = 8 << 20
+"""Size of the parts of a large object; larger where an object would have more than 10,000."""
+MOST_PARTS: Final = 10_000  # of S3
+_CHUNK: Final = 1 << 20
+
+Pace = Callable[[int], None]
+"""Called before so many bytes are sent; it may wait."""
+
+
+class ObjectExistsError(StorageError):
+    """An object of that name, with other content, is in the store; it was left as it is."""
+
+
+class StoredObject(msgspec.Struct, frozen=True):
+    """An object: its key below the store's prefix, and its size in bytes."""
+
+    key: str
+    size: int
+
+
+class UploadedPart(msgspec.Struct):
+    """A part that the server has: its number from 1, bytes, ETag, and SHA-256 in hex."""
+
+    number: int
+    size: int
+    etag: str
+    sha256: str
+
+
+class UploadRecord(msgspec.Struct):
+    """How far the upload of a large file is; kept on disk, so that it is resumed after a kill.
+
+    Attributes:
+        url: of the object.
+        upload_id: the server's.
+        size, mtime_ns: of the file, which must not change meanwhile.
+        part_bytes: size of all parts but the last.
+        parts: by number.
+    """
+
+    url: str
+    upload_id: str
+    size: int
+    mtime_ns: int
+    part_bytes: int
+    parts: list[UploadedPart] = []
+
+    @classmethod
+    def read(cls, path: Path | None, url: str) -> UploadRecord | None:
+        """The record in a file, of an object; None where there is none that can be read."""
+        try:
+            record = None if path is None else msgspec.json.decode(path.read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return record if record is not None and record.url == url else None
+
+    def is_of(self, given: Source) -> bool:
+        """Whether the file is as it was."""
+        return (self.size, self.mtime_ns) == (given.size, given.mtime_ns)
+
+    def write(self, path: Path) -> None:
+        """Keep the record durably; raises StorageError."""
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            PosixDisk().write_file(path, msgspec.json.encode(self))
+
+
+def send_parts(
+    given: Source,
+    record: UploadRecord,
+    path: Path | None,
+    pace: Pace | None,
+    send: Callable[[int, int, bytes], str],
+) -> None:
+    """Send the parts of a file that the record does not have; it then has all, in order.
+
+    Args:
+        given: the file, from its start.
+        record: is kept up to date, also at `path`.
+        path: see `Store.upload_new`; None: nowhere.
+        pace: see `Store.upload_new`.
+        send: takes a part's number, offset and bytes, and returns its ETag when the part is kept.
+    """
+    known = {part.number: part for part in record.parts}
+    number, offset = 1, 0
+    while data := given.read(record.part_bytes):
+        sha256 = hashlib.sha256(data).hexdigest()
+        part = known.get(number)
+        if part is None or (part.size, part.sha256) != (len(data), sha256):
+            if pace is not None:
+                pace(len(data))
+            etag = send(number, offset, data)
+            known[number] = UploadedPart(number, len(data), etag, sha256)
+            record.parts = [known[k] for k in sorted(known)]
+            if path is not None:
+                record.write(path)
+        number, offset = number + 1, offset + len(data)
+
+
+class Store(Protocol):
+    """Objects by key.  A key is a relative path with ``/``, in UTF-8.
+
+    All methods raise `StorageError`, with a message that names the object and what is wrong.
+    """
+
+    url: str
+
+    def stat(self, key: str) -> StoredObject | None:
+        """The object of that key, or None."""
+
+    def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Objects whose key begins with the prefix, in any order."""
+
+    def read(self, key: str) -> bytes:
+        """A small object's bytes."""
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """An object's bytes, piece by piece."""
+
+    def put_new(self, key: str, data: bytes) -> None:
+        """Create a small object, durably.  One with the same bytes is as good as a new one.
+
+        Raises:
+            ObjectExistsError: there is one with other bytes.
+        """
+
+    def upload_new(
+        self, key: str, source: Path, *, record: Path | None = None, pace: Pace | None = None
+    ) -> str:
+        """Create an object from a file, durably; returns the SHA-256 of its bytes, in hex.
+
+        Args:
+            key: of the object.
+            source: the file.  That it changed meanwhile is an error.
+            record: file with the `UploadRecord` of a large object, by which a later call resumes
+                what this one did not end; removed at the end.  None: it is not resumed.
+            pace: called before bytes are sent.
+
+        Raises:
+            ObjectExistsError: there is one with other bytes.
+        """
+
+
+def open_store(url: str, *, credentials: Path | None = None) -> Store:
+    """The store of a URL.
+
+    Args:
+        url: ``s3://BUCKET[/PREFIX]`` or ``file:///FOLDER``.  Of an S3 server that is not Amazon's,
+            AWS_ENDPOINT_URL has the address.
+        credentials: file in the format of ``~/.aws/credentials``; None: the usual places (the
+            environment, that file).
+
+    Raises:
+        UsageError: it is no such URL, the extra s3 is not installed, or others can read the file.
+    """
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or parts.username or parts.password:
+        host = parts.netloc.rpartition("@")[2]
+        raise UsageError(
+            f"{parts.scheme}://{host}{parts.path}: needs a plain s3://BUCKET/PREFIX; credentials "
+            "come from the environment or a file"
+        )
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
+        from recorder.fleet.store.folder import FolderStore
+
+        return FolderStore(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and parts.netloc:
+        prefix = parts.path.strip("/")
+        if prefix:
+            check_key(prefix)
+        if credentials is not None:
+            check_private(credentials)
+        from recorder.fleet.store.s3 import S3Store
+
+        return S3Store(parts.netloc, prefix, credentials)
+    raise UsageError(f"{url}: is no store; needs s3://BUCKET/PREFIX or file:///FOLDER")
+
+
+def is_store(text: str) -> bool:
+    """Whether a text is the URL of a store, not a path."""
+    return text.startswith(("s3://", "file://"))
+
+
+def check_key(key: str) -> str:
+    """The key itself.
+
+    Raises:
+        StorageError: it is no relative path, or would lead out of its folder.
+    """
+    names = key.split("/")
+    if "\0" in key or any(name in ("", ".", "..") for name in names):
+        raise StorageError(f"{key!r}: can be no key of a store")
+    return key
+
+
+def check_private(path: Path) -> None:
+    """Refuse a file of secrets that others can read.
+
+    Raises:
+        UsageError: it cannot be read, belongs to someone else, or has rights for others.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{path}: belongs to another user (uid {found.st_uid})")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise UsageError(f"{path}: others can read it; run `chmod 600 {path}`")
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns OSError into StorageError: ``with disk_errors(path): ...``."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+class Source:
+    """A file that is sent: its bytes, their digest, and whether it stayed as it was."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with disk_errors(path):
+            self._file = path.open("rb")
+            found = os.fstat(self._file.fileno())
+        self.size, self.mtime_ns = found.st_size, found.st_mtime_ns
+        self._digest = hashlib.sha256()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer at the end."""
+        with disk_errors(self.path):
+            data = self._file.read(size)
+        self._digest.update(data)
+        return data
+
+    def read_all(self) -> str:
+        """The SHA-256 of the file, none of which is wanted; raises as `end`."""
+        while self.read(_CHUNK):
+            pass
+        return self.end()
+
+    def end(self) -> str:
+        """The SHA-256 of all bytes; StorageError if the file changed while it was read."""
+        with disk_errors(self.path):
+            found = self.path.stat()
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns) or self._file.read(1):
+            raise StorageError(f"{self.path}: was changed while it was uploaded; try again")
+        return self._digest.hexdigest()
+
+
+def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
+    """Whether the store's object has these bytes; reads it where its size is right."""
+    found = store.stat(key)
+    if found is None or found.size != size:
+        return False
+    digest = hashlib.sha256()
+    for chunk in store.chunks(key):
+        digest.update(chunk)
+    return digest.hexdigest() == sha256
+
+
+def download(store: Store, key: str, target: Path) -> str:
+    """Copy an object into a new file, durably; returns the SHA-256 of its bytes, in hex.
+
+    Raises:
+        StorageError: there is no such object, or the file cannot be written.
+    """
+    digest = hashlib.sha256()
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            for chunk in store.chunks(key):
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def canonical_json(values: object) -> bytes:
+    """JSON that is the same for the same values: sorted keys, UTF-8, one line end."""
+    text = json.dumps(values, sort_keys=True, indent=1, ensure_ascii=False)
+    return text.encode() + b"\n"

@@ -1,0 +1,276 @@
+"""A bucket of an S3 server as a store, by boto3.
+
+Objects are created with the condition ``If-None-Match: *``, on single puts and on the completion of
+multipart uploads, and every part goes with its SHA-256, which the server checks.  The server keeps
+the parts of an upload that was cut off; `UploadRecord` has what it does not tell again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.contract.errors import StorageError, UsageError
+from recorder.fleet.store.base import (
+    MOST_PARTS,
+    PART_BYTES,
+    ObjectExistsError,
+    Pace,
+    Source,
+    StoredObject,
+    UploadRecord,
+    check_key,
+    check_private,
+    same_content,
+    send_parts,
+)
+
+_CHUNK: Final = 1 << 20
+_EXISTS: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_MISSING: Final = ("NoSuchKey", "404", "NotFound")
+_NO_UPLOAD: Final = ("NoSuchUpload",)
+_REASONS: Final = {
+    "InvalidAccessKeyId": "the server does not know the access key",
+    "SignatureDoesNotMatch": "the secret key is wrong",
+    "ExpiredToken": "the credentials have expired",
+    "AccessDenied": "the server refuses these credentials",
+    "403": "the server refuses these credentials",
+    "NoSuchBucket": "there is no such bucket",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong; the server refuses its requests",
+    "BadDigest": "the bytes that arrived are not those that were sent",
+    "XAmzContentChecksumMismatch": "the bytes that arrived are not those that were sent",
+}
+
+
+class S3Store:
+    """Objects of a bucket whose keys begin with a prefix.
+
+    Args:
+        bucket: its name.
+        prefix: without a slash at its ends; may be empty.
+        credentials: see `open_store`.
+    """
+
+    def __init__(self, bucket: str, prefix: str, credentials: Path | None) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._client = _client(self.url, credentials)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
+
+    def _name(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    def stat(self, key: str) -> StoredObject | None:
+        with self._errors(key) as found:
+            return StoredObject(key, self._client.head_object(**self._at(key))["ContentLength"])
+        if found.code == "404":  # of a HEAD, which tells no more: the bucket may be missing
+            with self._errors(""):
+                self._client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
+        return None
+
+    def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + prefix
+        )
+        with self._errors(prefix):
+            for page in pages:
+                for entry in page.get("Contents", ()):
+                    yield StoredObject(entry["Key"][len(self._prefix) :], entry["Size"])
+
+    def read(self, key: str) -> bytes:
+        return b"".join(self.chunks(key))
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        with self._errors(key) as found:
+            body = self._client.get_object(**self._at(key))["Body"]
+            yield from body.iter_chunks(_CHUNK)
+        if found.code:
+            raise StorageError(f"{self._name(key)}: there is no such object")
+
+    def put_new(self, key: str, data: bytes) -> None:
+        if not self._put(key, data) and self.read(key) != data:
+            raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
+
+    def _put(self, key: str, data: bytes) -> bool:
+        with self._errors(key, _EXISTS) as found:
+            self._client.put_object(
+                **self._at(key), Body=data, IfNoneMatch="*", ChecksumSHA256=_sha256(data)
+            )
+        return not found.code
+
+    def upload_new(
+        self, key: str, source: Path, *, record: Path | None = None, pace: Pace | None = None
+    ) -> str:
+        with Source(source) as given:
+            made = False
+            if self.stat(key) is not None:
+                digest = given.read_all()
+            elif given.size <= PART_BYTES:
+                data = given.read(PART_BYTES)
+                if pace is not None:
+                    pace(len(data))
+                digest = given.end()
+                made = self._put(key, data)
+            else:
+                made, digest = self._upload_parts(key, given, record, pace)
+            if not made and not same_content(self, key, given.size, digest):
+                raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
+        if record is not None:
+            record.unlink(missing_ok=True)
+        return digest
+
+    def _upload_parts(
+        self, key: str, given: Source, path: Path | None, pace: Pace | None
+    ) -> tuple[bool, str]:
+        """Whether an object was made of parts, and the SHA-256 of the file."""
+        at = self._at(key)
+        record = self._resumed(key, given, path)
+        upload = {**at, "UploadId": record.upload_id}
+
+        def send(number: int, _offset: int, data: bytes) -> str:
+            with self._errors(key):
+                reply = self._client.upload_part(
+                    **upload, PartNumber=number, Body=data, ChecksumSHA256=_sha256(data)
+                )
+            return str(reply["ETag"])
+
+        send_parts(given, record, path, pace, send)
+        digest = given.end()
+        parts = [
+            {
+                "PartNumber": part.number,
+                "ETag": part.etag,
+                "ChecksumSHA256": base64.b64encode(bytes.fromhex(part.sha256)).decode(),
+            }
+            for part in record.parts
+        ]
+        with self._errors(key, _EXISTS + _NO_UPLOAD) as found:
+            self._client.complete_multipart_upload(
+                **upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
+            )
+        if found.code in _EXISTS:
+            self._abort(key, record)
+        return not found.code, digest
+
+    def _resumed(self, key: str, given: Source, path: Path | None) -> UploadRecord:
+        """The record of an upload that goes on, or of a new one; durable before its first part."""
+        at, record = self._at(key), UploadRecord.read(path, self._name(key))
+        if record is not None and record.is_of(given):
+            there: dict[int, tuple[str, int]] = {}
+            with self._errors(key, _NO_UPLOAD) as found:
+                pages = self._client.get_paginator("list_parts").paginate(
+                    **at, UploadId=record.upload_id
+                )
+                for page in pages:
+                    for part in page.get("Parts", ()):
+                        there[part["PartNumber"]] = part["ETag"], part["Size"]
+            if not found.code:
+                kept = [p for p in record.parts if there.get(p.number) == (p.etag, p.size)]
+                record.parts = kept
+                return record
+        elif record is not None:  # the file has changed: nobody resumes it
+            self._abort(key, record)
+        with self._errors(key):
+            made = self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256")
+        part_bytes = max(PART_BYTES, -(-given.size // MOST_PARTS))
+        record = UploadRecord(
+            self._name(key), made["UploadId"], given.size, given.mtime_ns, part_bytes
+        )
+        if path is not None:
+            record.write(path)
+        return record
+
+    def _abort(self, key: str, record: UploadRecord) -> None:
+        with self._errors(key, _NO_UPLOAD):
+            self._client.abort_multipart_upload(**self._at(key), UploadId=record.upload_id)
+
+    def _errors(self, key: str, expected: tuple[str, ...] = _MISSING) -> _Errors:
+        return _Errors(self._bucket, self._name(key) if key else self.url, expected)
+
+
+class _Errors:
+    """Turns boto3's errors into StorageError; the code of an expected one is kept instead.
+
+    Attributes:
+        code: of the expected error that came; empty: there was none.
+    """
+
+    def __init__(self, bucket: str, where: str, expected: tuple[str, ...]) -> None:
+        self.code = ""
+        self._bucket, self._where, self._expected = bucket, where, expected
+
+    def __enter__(self) -> _Errors:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        from botocore import exceptions as known
+        from urllib3.exceptions import HTTPError
+
+        if isinstance(error, known.ClientError):
+            about = error.response.get("Error", {})
+            code = str(about.get("Code", ""))
+            if code in self._expected:
+                self.code = code
+                return True
+            why = _REASONS.get(code) or about.get("Message") or code
+            where = f"s3://{self._bucket}" if code == "NoSuchBucket" else self._where
+            raise StorageError(f"{where}: {why} ({code})") from None
+        if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError):
+            raise StorageError(
+                f"{self._where}: there are no credentials; set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or name a file of credentials"
+            ) from None
+        if isinstance(error, known.ConnectionError | known.HTTPClientError):
+            raise StorageError(f"{self._where}: the server cannot be reached: {error}") from None
+        if isinstance(error, known.BotoCoreError | HTTPError):
+            raise StorageError(f"{self._where}: {error}") from None
+        return False
+
+
+def _client(url: str, credentials: Path | None) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+    except ImportError as error:
+        text = "needs the extra s3 (pip install 'vehicle-recorder[s3]')"
+        raise UsageError(f"{url}: {text}: {error}") from None
+    session = Session()
+    if credentials is not None:
+        session.set_config_variable("credentials_file", str(credentials))
+    try:
+        _check_rights(session)
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": 5},
+            connect_timeout=10,
+            read_timeout=60,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        region = session.get_config_variable("region") or "us-east-1"
+        return boto3.session.Session(botocore_session=session).client(
+            "s3", region_name=region, config=config
+        )
+    except (BotoCoreError, ValueError) as error:  # a profile, an address of the server
+        raise UsageError(f"{url}: {error}") from None
+
+
+def _check_rights(session: Any) -> None:
+    """Refuse the file of credentials that would be used, if others can read it."""
+    if "AWS_ACCESS_KEY_ID" in os.environ and session.get_config_variable("profile") is None:
+        return
+    path = Path(session.get_config_variable("credentials_file")).expanduser()
+    if path.exists():
+        check_private(path)
+
+
+def _sha256(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()

@@ -1,0 +1,65 @@
+"""Stores of each kind, on servers that run for the whole module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recorder.fleet.store import Store, open_store
+from tests.fleet.servers import Moto, S3Server, SeaweedFS, running
+
+ALL = [
+    "folder",
+    "moto",
+    pytest.param("seaweedfs", marks=pytest.mark.conformance),
+]
+_names = iter(range(1_000_000))
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running(Moto, tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with running(SeaweedFS, tmp_path_factory.mktemp("weed")) as server:
+        yield server
+
+
+@pytest.fixture
+def server(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> S3Server | None:
+    """The server whose name is the parameter; its credentials are in the environment."""
+    if request.param == "folder":
+        return None
+    found: S3Server = request.getfixturevalue(request.param)
+    return use(found, monkeypatch, tmp_path)
+
+
+def use(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> S3Server:
+    """Let the environment name a server, and nothing of this machine."""
+    for name in ("AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return server
+
+
+@pytest.fixture
+def url(server: S3Server | None, tmp_path: Path) -> str:
+    """Of a store that is empty."""
+    if server is None:
+        return f"file://{tmp_path}/a%20store"
+    return f"s3://fleet/test-{next(_names)}"
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    return open_store(url)
