@@ -54,6 +54,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
         ("clip", "recorder.cli.clip", "cut sessions, or merge parts, into a new session"),
         ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
+        ("upload", "recorder.cli.upload", "bring sessions into an S3 bucket or a folder"),
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),

@@ -48,6 +48,7 @@ from recorder.daemon.root_lock import RootLock
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.daemon.status import describe, line
 from recorder.session.kept_events import KeptEvent
+from recorder.session.upload_record import is_safe_at
 
 TURN_S = 0.1
 UNCOMMITTED_S = 30.0
@@ -446,7 +447,7 @@ class Daemon:
             retention,
             self.clock.realtime_ns() if dated else None,
             machine.session,
-            self.finalizing.unfinished,
+            self._is_needed,
             self._say,
         )
         ring = {"ring": self.config.ring is not None}
@@ -454,6 +455,13 @@ class Daemon:
             target=sweep, args=arguments, kwargs=ring, name="sweep", daemon=True
         )
         self._sweeper.start()
+
+    def _is_needed(self, session: Path) -> bool:
+        """Whether a session may not be deleted: work is due, or it is not safe in the store yet."""
+        url = self.config.upload.url
+        return self.finalizing.unfinished(session) or (
+            url is not None and not is_safe_at(session, url)
+        )
 
     def _trouble(self, text: str) -> None:
         """Log a problem, once in a row."""

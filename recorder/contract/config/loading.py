@@ -38,6 +38,7 @@ from recorder.contract.config.settings import (
     SessionSettings,
     SplitSettings,
     TriggerSettings,
+    UploadSettings,
     option_table,
     section_of,
 )
@@ -335,6 +336,7 @@ class _Reader:
             made["calibration"] = self._try(
                 self.existing, "calibration", values["calibration"], file=True
             )
+        self._try(self._check_upload, made["upload"])
         if (keys := values["control"]["curve_keys"]) is not None:
             self._try(self.existing, "control.curve_keys", keys)
         return made
@@ -398,6 +400,16 @@ class _Reader:
             if (path := getattr(live, name)) is not None:
                 self._try(self.existing, f"live.{name}", str(path), file=True)
         return live
+
+    def _check_upload(self, upload: UploadSettings) -> None:
+        if upload.url is not None and not re.match(r"s3://[^/@?#]|file:///.", upload.url):
+            text = "needs s3://BUCKET/PREFIX or file:///FOLDER, without keys"
+            raise self.document.fail("upload.url", text)
+        if upload.when not in ("idle", "always") and upload.hours is None:
+            text = f"needs idle, always, or hours such as 22:00-06:00, not {upload.when!r}"
+            raise self.document.fail("upload.when", text)
+        if upload.credentials is not None:
+            self.existing("upload.credentials", str(upload.credentials), file=True)
 
     def _ring(
         self, ring: RingSettings, session: SessionSettings, triggers: Iterable[TriggerSettings]

@@ -6,6 +6,7 @@ is a new field here.  `recorder.contract.config.loading` makes the values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from recorder.contract.config.options import Option, OptionTable
 VERSION = 1
 ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs", "mcap")
 PACES = ("realtime", "max")
+UPLOAD_HOURS = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
 
@@ -192,6 +194,27 @@ class RingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadSettings:
+    """Where finished sessions are brought, and when."""
+
+    url: Annotated[str | None, key("s3://BUCKET/PREFIX or file:///FOLDER; null: nowhere")] = None
+    when: Annotated[str, key("idle, always, or hours of the day such as 22:00-06:00")] = "idle"
+    mbit: Annotated[float | None, key("most to send on average [Mbit/s]", minimum=0.01)] = None
+    metered: Annotated[bool, key("use links that cost by volume")] = False
+    credentials: Annotated[
+        Path | None, key("file of keys; null: the environment, or ~/.aws/credentials")
+    ] = None
+
+    @property
+    def hours(self) -> tuple[int, int] | None:
+        """Begin and end of the hours in `when`, in minutes of the local day; None without."""
+        if (found := UPLOAD_HOURS.fullmatch(self.when)) is None:
+            return None
+        begin, begin_minute, end, end_minute = map(int, found.groups())
+        return begin * 60 + begin_minute, end * 60 + end_minute
+
+
+@dataclass(frozen=True, slots=True)
 class SensorEntry:
     """One entry of ``sensors``.
 
@@ -248,6 +271,7 @@ class Sections:
     metrics: MetricsSettings
     live: LiveSettings | None
     ring: RingSettings | None
+    upload: UploadSettings
     triggers: Annotated[
         tuple[TriggerSettings, ...], key("conditions by name: what is worth keeping", "map")
     ] = ()

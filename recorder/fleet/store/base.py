@@ -186,7 +186,7 @@ def open_store(url: str, *, credentials: Path | None = None) -> Store:
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
         from recorder.fleet.store.folder import FolderStore
 
-        return FolderStore(Path(unquote(parts.path)))
+        return FolderStore(Path(unquote(parts.path)), url.rstrip("/"))
     if parts.scheme == "s3" and parts.netloc:
         prefix = parts.path.strip("/")
         if prefix:

@@ -35,9 +35,8 @@ class FolderStore:
     A file gets its name when its bytes are on the disk; until then it is hidden.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute()
-        self.url = self._folder.as_uri()
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder, self.url = folder, url
 
     def _path(self, key: str) -> Path:
         return self._folder / check_key(key)

@@ -1,0 +1,163 @@
+"""``recorder upload SESSION_OR_ROOT URL``: bring recordings off the vehicle."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.finalize import interrupt
+from recorder.cli.output import (
+    add_format,
+    emit,
+    human_bytes,
+    human_seconds,
+    note,
+    plain,
+    progress,
+)
+from recorder.cli.signals import handled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recorder.contract.errors import RecorderError
+    from recorder.fleet.uploading import Uploaded
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is uploaded, where to, and how."""
+    parser.add_argument(
+        "source", type=Path, nargs="?", metavar="SESSION_OR_ROOT",
+        help="a session, or a folder with sessions",
+    )  # fmt: skip
+    parser.add_argument(
+        "url", nargs="?", metavar="URL", help="s3://BUCKET/PREFIX, or file:///FOLDER"
+    )
+    parser.add_argument(
+        "--pending",
+        type=Path,
+        metavar="CONFIG",
+        help="upload the finished sessions in this config's root, as its section 'upload' says",
+    )
+    parser.add_argument(
+        "--mbit", type=float, metavar="N", help="send at most N Mbit/s on average (default: all)"
+    )
+    parser.add_argument(
+        "--credentials",
+        type=Path,
+        metavar="FILE",
+        help="take the keys from this file, in the format of ~/.aws/credentials (default: from the "
+        "environment, or from that file)",
+    )
+    parser.add_argument(
+        "--read-back",
+        action="store_true",
+        help="read all objects afterwards and compare them with what was sent",
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Upload; 0, or 1 if a session is not in the store (the others are)."""
+    from recorder.contract.errors import UsageError
+
+    if args.pending is not None:
+        if args.source is not None or args.mbit or args.credentials or args.read_back:
+            raise UsageError("--pending: takes nothing else; the config says what, where and how")
+    elif args.url is None:
+        raise UsageError("needs SESSION_OR_ROOT and URL, or --pending")
+    if args.mbit is not None and args.mbit <= 0:
+        raise UsageError(f"--mbit: {args.mbit:g} is no rate")
+    failed: list[Path] = []
+
+    def report(session: Path, error: RecorderError) -> None:
+        failed.append(session)
+        note(f"recorder upload: {_named(session, error)}")
+
+    with handled(interrupt, signal.SIGTERM):
+        done = (_given if args.pending is None else _pending)(args, report)
+    values = {"uploads": [plain(each) for each in done], "failed": [str(path) for path in failed]}
+    emit(values, args, lambda _: "\n".join(_text(each) for each in done))
+    return 1 if failed else 0
+
+
+def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
+    from recorder.contract.errors import RecorderError, SessionError
+    from recorder.fleet.store import open_store
+    from recorder.fleet.uploading import Limit, upload_session, urgent_first
+    from recorder.session.search import sessions_below
+
+    store = open_store(args.url, credentials=args.credentials)
+    sessions = urgent_first(
+        sessions_below(args.source, lambda text: failed(args.source, SessionError(text)))
+    )
+    if not sessions:
+        raise SessionError(f"{args.source}: no sessions here")
+    pace = None if args.mbit is None else Limit(args.mbit)
+    done = []
+    for session in sessions:
+        try:
+            with ExitStack() as stack:
+                done.append(
+                    upload_session(
+                        session, store, pace=pace, progress=_bar(stack, session),
+                        read_back=args.read_back,
+                    )
+                )  # fmt: skip
+        except RecorderError as error:
+            failed(session, error)
+    return done
+
+
+def _pending(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
+    from recorder.daemon.driver_registry import load
+    from recorder.fleet.pending_uploads import NotNowError, due_uploads, upload_pending
+
+    config = load(args.pending)
+    if config.upload.url is None:
+        raise config.error("upload.url", "names no store; there is nowhere to upload to")
+    done: list[Uploaded] = []
+    with ExitStack() as stack:
+        try:
+            for each in upload_pending(config, failed, lambda path: _bar(stack, path)):
+                done.append(each)
+                stack.close()
+        except NotNowError as error:
+            note(f"recorder upload: not now: {error}")
+    for session, why in due_uploads(config)[1].items():
+        note(f"recorder upload: {session}: {why}; uploaded later")
+    return done
+
+
+def _bar(stack: ExitStack, session: Path) -> Callable[[int], None]:
+    from recorder.fleet.uploading import files_of
+
+    total = sum((session / path).stat().st_size for path in files_of(session))
+    advance = stack.enter_context(progress(f"uploading {session.name}", total=float(total)))
+    return lambda size: advance(size)
+
+
+def _named(session: Path, error: RecorderError) -> str:
+    text = str(error)
+    return text if text.startswith(str(session)) else f"{session}: {text}"
+
+
+def _text(done: Uploaded) -> str:
+    what = f"{done.files} files, {human_bytes(done.bytes)}"
+    if done.sent:
+        what += f", {human_bytes(done.sent)} sent in {human_seconds(done.seconds)}"
+    else:
+        what += ", all there already"
+    lines = [f"{done.session}: {what}{', read back' if done.read_back else ''}"]
+    lines.append(f"  {done.url}/{done.manifest}")
+    if done.changed:
+        lines.append(f"  note: new or changed since, and not in the upload: {_some(done.changed)}")
+    return "\n".join(lines)
+
+
+def _some(paths: tuple[str, ...]) -> str:
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(paths[:5]) + more

@@ -1,0 +1,203 @@
+"""The sessions of a config's root that are not in its store yet, uploaded when the time is right.
+
+`obstacle` tells why not now: the daemon records (``when: idle``), it is outside the hours
+(``when: 22:00-06:00``), or the link is metered.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from recorder.archives.base import available
+from recorder.contract.config.loading import Config
+from recorder.contract.config.settings import UploadSettings
+from recorder.contract.control.client import Client, DaemonError
+from recorder.contract.control.sockets import socket_to_ask
+from recorder.contract.errors import RecorderError
+from recorder.daemon.postprocessing.retention import is_unclaimed
+from recorder.daemon.postprocessing.steps import due_of
+from recorder.fleet.store import open_store
+from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
+from recorder.session.layout import read_session_json
+from recorder.session.reader import find_sessions
+from recorder.session.upload_record import is_safe_at, read_uploaded
+
+_LOOK_S = 5.0
+_ROUTES = Path("/proc/net/route")
+
+
+class NotNowError(RecorderError):
+    """The time is not right for an upload; what is under way is continued by the next one."""
+
+
+def obstacle(
+    settings: UploadSettings,
+    recording: Callable[[], bool],
+    minute_of_day: int,
+    metered: Callable[[], bool],
+) -> str | None:
+    """Why nothing is uploaded now; None: nothing is in the way.
+
+    Args:
+        settings: the config's.
+        recording: whether the daemon records.
+        minute_of_day: local time.
+        metered: whether the link to the world is metered.
+    """
+    hours = settings.hours
+    if hours is not None:
+        begin, end = hours
+        inside = begin <= minute_of_day < end if begin <= end else not end <= minute_of_day < begin
+        if not inside:
+            return f"it is not between {settings.when.replace('-', ' and ')}"
+    if settings.when == "idle" and recording():
+        return "the daemon records"
+    if not settings.metered and metered():
+        return "the link is metered (upload.metered: true would use it)"
+    return None
+
+
+def is_metered() -> bool:
+    """Whether NetworkManager holds the device of the default route for metered.
+
+    False where there is no NetworkManager: nobody knows then.
+    """
+    device = _default_device()
+    if device is None or shutil.which("nmcli") is None:
+        return False
+    command = ["nmcli", "-g", "GENERAL.METERED", "device", "show", device]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return done.stdout.startswith("yes")
+    return False
+
+
+def _default_device() -> str | None:
+    """The device of the IPv4 route to 0.0.0.0/0, the one with the lowest metric."""
+    try:
+        rows = [line.split() for line in _ROUTES.read_text().splitlines()[1:]]
+    except OSError:
+        return None
+    routes = [(int(row[6]), row[0]) for row in rows if row[1] == row[7] == "00000000"]
+    return min(routes)[1] if routes else None
+
+
+def is_recording(config: Config) -> bool:
+    """Whether the config's daemon records; False where none answers."""
+    with suppress(DaemonError), Client(socket_to_ask(config.control.socket)) as client:
+        return client.status().status["session"] is not None
+    return False
+
+
+class Gate:
+    """A `Pace` that stops an upload when the time is no longer right, and keeps to the rate.
+
+    Raises:
+        NotNowError: says why.
+    """
+
+    def __init__(self, config: Config, look: Callable[[], str | None] | None = None) -> None:
+        self._config = config
+        self._look = look or self._obstacle
+        self._limit = None if config.upload.mbit is None else Limit(config.upload.mbit)
+        self._again_s = 0.0
+
+    def __call__(self, size: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._again_s:
+            self._again_s = now_s + _LOOK_S
+            if (why := self._look()) is not None:
+                raise NotNowError(why)
+        if self._limit is not None:
+            self._limit(size)
+
+    def _obstacle(self) -> str | None:
+        now = time.localtime()
+        minute = now.tm_hour * 60 + now.tm_min
+        return obstacle(self._config.upload, lambda: is_recording(self._config), minute, is_metered)
+
+
+def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
+    """The sessions that are to be uploaded, and by path why others have to wait.
+
+    Raises:
+        SessionError: the root cannot be listed.
+    """
+    url, reads_back = str(config.upload.url).rstrip("/"), _reads_back(config)
+    archives, ready, waiting = frozenset(available()), [], dict[str, str]()
+    for session in urgent_first(find_sessions(config.session.root)):
+        uploaded = read_uploaded(session)
+        if uploaded is not None and uploaded.url == url and not reads_back:
+            continue
+        if is_safe_at(session, url):
+            continue
+        due = due_of(session, archives)
+        if _is_unclaimed(session):
+            continue  # it is kept for an event, or deleted with the ring
+        if due is None:
+            waiting[str(session)] = "is being recorded"
+        elif due.steps:
+            steps = ", ".join(step.name for step in due.steps)
+            waiting[str(session)] = f"is not finished: {steps}"
+        else:
+            ready.append(session)
+    return ready, waiting
+
+
+def _is_unclaimed(session: Path) -> bool:
+    try:
+        return is_unclaimed(session, read_session_json(session))
+    except RecorderError:
+        return False
+
+
+def _reads_back(config: Config) -> bool:
+    """Whether sessions are deleted here some day: then their uploads are read back."""
+    return config.retention.gb is not None or config.retention.days is not None
+
+
+def upload_pending(
+    config: Config,
+    failed: Callable[[Path, RecorderError], Any],
+    progress: Callable[[Path], Progress] = lambda _: lambda _: None,
+    look: Callable[[], str | None] | None = None,
+) -> Iterator[Uploaded]:
+    """Upload what `due_uploads` finds.
+
+    Args:
+        config: with `upload.url`.
+        failed: called with a session that could not be uploaded, and the reason; the others are.
+        progress: gives a session's `Progress`.
+        look: tells why not now, instead of the machine.
+
+    Yields:
+        each session that is in the store.
+
+    Raises:
+        NotNowError: the time is not right, or no longer.
+        UsageError: the store's URL or its credentials cannot be used.
+        SessionError: the root cannot be listed.
+    """
+    upload = config.upload
+    gate = Gate(config, look)
+    gate(0)
+    store = open_store(str(upload.url), credentials=upload.credentials)
+    for session in due_uploads(config)[0]:
+        try:
+            yield upload_session(
+                session,
+                store,
+                pace=gate,
+                progress=progress(session),
+                read_back=_reads_back(config),
+            )
+        except NotNowError:
+            raise
+        except RecorderError as error:
+            failed(session, error)

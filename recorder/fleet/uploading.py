@@ -1,0 +1,294 @@
+"""A session goes into a store: its files in the order of their worth, its manifest last.
+
+::
+
+    done = upload_session(Path("sessions/drive-1"), open_store("s3://fleet/vehicle-7"))
+    done.files, done.sent
+
+The order is metadata, report, data, archives.  A killed upload goes on with the part that it was
+at.  An upload without a manifest is none yet; with it, it is complete, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from recorder.catalog.rows import Row, read_row
+from recorder.contract.errors import SessionError, StorageError
+from recorder.contract.session_names import check_name
+from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store
+from recorder.fleet.store.base import Pace, Source, same_content
+from recorder.fleet.store.manifest import session_manifest
+from recorder.session.layout import (
+    ARCHIVES,
+    CLEAN,
+    KEEP,
+    LOCK,
+    PRIVATE,
+    RECOVERED,
+    REPORT,
+    private,
+    read_session_json,
+)
+from recorder.session.lock import reading
+from recorder.session.reader import Session
+from recorder.session.upload_record import (
+    PARTS,
+    UPLOADED,
+    UploadedTo,
+    read_uploaded,
+    write_uploaded,
+)
+
+Progress = Callable[[int], None]
+"""Called with bytes that are in the store now."""
+
+_LOCAL: Final = (LOCK, UPLOADED, PARTS)  # of `_recorder`: of use here only
+_UNFINISHED: Final = re.compile(r"\..*\.part|.*\.tmp")  # of the finalizer, and of a disk's files
+_METADATA: Final = (".yaml", ".json", ".jsonl", ".csv")
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A session that is in a store.
+
+    Attributes:
+        session: its folder.
+        url: of the store.
+        manifest: the key of its manifest.
+        files, bytes: of the upload.
+        sent: bytes that were sent now; 0 of an upload that was complete.
+        read_back: all objects were read, and are what was sent.
+        changed: paths that the session has gained, lost or changed since; they are not in it.
+        seconds: that it took.
+    """
+
+    session: Path
+    url: str
+    manifest: str
+    files: int
+    bytes: int
+    sent: int
+    read_back: bool
+    changed: tuple[str, ...]
+    seconds: float
+
+
+class Limit:
+    """A `Pace` that keeps to a mean rate.
+
+    Args:
+        mbit: 1e6 bits per second.
+        now_s, sleep: the clock, injectable.
+    """
+
+    def __init__(
+        self,
+        mbit: float,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_s = mbit * 1e6 / 8
+        self._now_s, self._sleep = now_s, sleep
+        self._free_s = now_s()
+
+    def __call__(self, size: int) -> None:
+        """Wait until the bytes before these have had their time."""
+        now_s = self._now_s()
+        if self._free_s > now_s:
+            self._sleep(self._free_s - now_s)
+        self._free_s = max(self._free_s, now_s) + size / self._bytes_per_s
+
+
+def files_of(session: Path) -> list[str]:
+    """Paths of a session's files, in the order in which they go into a store.
+
+    What is being written, such as an archive that is packed now, and what is of use here only,
+    such as the lock, is left out; links are not followed.
+    """
+    found = list(_walk(session, ""))
+    return sorted(found, key=lambda path: (_rank(path), path))
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = prefix + entry.name
+            if _UNFINISHED.fullmatch(entry.name):
+                continue
+            if prefix == f"{PRIVATE}/" and entry.name in _LOCAL:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(folder / entry.name, f"{path}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield path
+
+
+def _rank(path: str) -> int:
+    top = path.partition("/")[0]
+    if top == ARCHIVES:
+        return 3
+    if top == PRIVATE or path.endswith(_METADATA):
+        return 0
+    return 1 if path == REPORT else 2
+
+
+def urgent_first(sessions: Iterable[Path]) -> list[Path]:
+    """Sessions in the order of their worth: clips and what is kept for an event, then by name."""
+
+    def rank(session: Path) -> tuple[bool, str]:
+        try:
+            is_clip = "origin" in read_session_json(session)
+        except SessionError:
+            is_clip = False
+        return not (is_clip or private(session, KEEP).exists()), str(session)
+
+    return sorted(sessions, key=rank)
+
+
+def upload_session(
+    session: Path,
+    store: Store,
+    *,
+    pace: Pace | None = None,
+    progress: Progress = lambda _: None,
+    read_back: bool = False,
+) -> Uploaded:
+    """Bring a session into a store, as a whole.
+
+    Args:
+        session: its folder.
+        store: where to.
+        pace: called before bytes are sent; may wait, or raise to stop.
+        progress: see `Progress`.
+        read_back: read all objects at the end and hold them against what was sent.
+
+    Raises:
+        SessionError: it is no session, or is being recorded, or was not closed.
+        ObjectExistsError: the store has another session of that name.
+        StorageError: a file changed meanwhile, the disk or the store failed; a later call goes on.
+    """
+    started = time.monotonic()
+    with reading(session) as held:
+        if not held:
+            raise SessionError(f"{session}: is being recorded or recovered; not uploaded")
+        name = _check(session)
+        key = session_manifest(name)
+        sent = 0
+
+        def count(size: int) -> None:
+            nonlocal sent
+            if pace is not None:
+                pace(size)
+            sent += size
+
+        manifest = _stored(store, key)
+        if manifest is None:
+            manifest = _upload(session, name, store, count, progress)
+            changed: tuple[str, ...] = ()
+        else:
+            changed = _changed(session, manifest, store)
+        if read_back:
+            check_objects(store, manifest)
+        data = manifest.encode()
+        known = read_uploaded(session)
+        digest = hashlib.sha256(data).hexdigest()
+        same = known is not None and (known.url, known.manifest_sha256) == (store.url, digest)
+        read_back = read_back or (same and known is not None and known.read_back)
+        write_uploaded(session, UploadedTo(store.url, digest, read_back))
+        shutil.rmtree(private(session, PARTS), ignore_errors=True)
+    seconds = time.monotonic() - started
+    return Uploaded(
+        *(session, store.url, key, len(manifest.files), manifest.size, sent),
+        *(read_back, changed, seconds),
+    )
+
+
+def _check(session: Path) -> str:
+    """The session's name, if it can be uploaded."""
+    with Session(session) as opened:
+        state, name = opened.state, opened.name
+    if state not in (CLEAN, RECOVERED):
+        raise SessionError(
+            f"{session}: was not closed; run `recorder recover {session}` before it is uploaded"
+        )
+    return check_name(name)
+
+
+def _stored(store: Store, key: str) -> Manifest | None:
+    if store.stat(key) is None:
+        return None
+    return Manifest.decode(store.read(key), f"{store.url}/{key}")
+
+
+def _upload(session: Path, name: str, store: Store, pace: Pace, progress: Progress) -> Manifest:
+    parts = private(session, PARTS)
+    entries = []
+    for path in files_of(session):
+        record = parts / hashlib.sha256(path.encode()).hexdigest()[:24]
+        source = session / path
+        size = source.stat().st_size
+        sha256 = store.upload_new(f"{name}/{path}", source, record=record, pace=pace)
+        entries.append(Entry(path, size, sha256))
+        progress(size)
+    entries.sort(key=lambda entry: entry.path)
+    manifest = Manifest(
+        kind="session", name=name, folder=name, files=tuple(entries), about=_row(session, entries)
+    )
+    store.put_new(session_manifest(name), manifest.encode())
+    return manifest
+
+
+def _row(session: Path, entries: Iterable[Entry]) -> dict[str, Any]:
+    """The session's row of a catalog, without what is so on this machine only."""
+    row: Row = msgspec.structs.replace(
+        read_row(session), location="", stamp="", bytes=sum(entry.size for entry in entries)
+    )
+    values: dict[str, Any] = msgspec.to_builtins(row)
+    return values
+
+
+def _changed(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:
+    """Paths by which a session differs from its upload, in what may lawfully change.
+
+    Raises:
+        ObjectExistsError: its data differ: the upload is of another session.
+    """
+    here, changed = set(files_of(session)), []
+    for entry in manifest.files:
+        if entry.path in here and _is_as(session / entry.path, entry):
+            continue
+        if _rank(entry.path) == 2 or entry.path == f"{PRIVATE}/session.json":
+            raise ObjectExistsError(
+                f"{store.url}/{manifest.folder}: is the upload of another session of this name, or "
+                f"this one was changed since: {entry.path} differs"
+            )
+        changed.append(entry.path)
+    return (*changed, *sorted(here - {entry.path for entry in manifest.files}))
+
+
+def _is_as(path: Path, entry: Entry) -> bool:
+    with Source(path) as given:
+        return given.size == entry.size and given.read_all() == entry.sha256
+
+
+def check_objects(store: Store, manifest: Manifest) -> None:
+    """Read all objects of a manifest back.
+
+    Raises:
+        StorageError: one is missing, or is not what was sent; the first is named.
+    """
+    for entry in manifest.files:
+        key = f"{manifest.folder}/{entry.path}"
+        if not same_content(store, key, entry.size, entry.sha256):
+            raise StorageError(f"{store.url}/{key}: is missing, or is not what was sent")
