@@ -146,11 +146,12 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-EXTRAS := archives,can,gnss,radar,rtsp
+EXTRAS := archives,can,gnss,radar,rtsp,s3
 ifneq ($(LIVE),)
 EXTRAS := $(EXTRAS),live
 endif
-UNITS := recorder.service recorder-finalize.service run-recorder_ring.mount
+UNITS := recorder.service recorder-finalize.service recorder-upload.service recorder-upload.timer \
+    run-recorder_ring.mount
 
 install:
 	@# An environment of ours, or nothing: what else is there is not ours to replace.

@@ -27,7 +27,7 @@ from recorder.catalog.rows import Row, read_row
 from recorder.contract.errors import SessionError, StorageError
 from recorder.contract.session_names import check_name
 from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store
-from recorder.fleet.store.base import Pace, Source, same_content
+from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
 from recorder.fleet.store.manifest import session_manifest
 from recorder.session.layout import (
     ARCHIVES,
@@ -237,7 +237,8 @@ def _upload(session: Path, name: str, store: Store, pace: Pace, progress: Progre
     for path in files_of(session):
         record = parts / hashlib.sha256(path.encode()).hexdigest()[:24]
         source = session / path
-        size = source.stat().st_size
+        with disk_errors(source):
+            size = source.stat().st_size
         sha256 = store.upload_new(f"{name}/{path}", source, record=record, pace=pace)
         entries.append(Entry(path, size, sha256))
         progress(size)

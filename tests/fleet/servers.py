@@ -44,6 +44,9 @@ class S3Server:
         self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
+    def start(self) -> None:
+        raise NotImplementedError
+
     def client(self) -> Any:
         import boto3
         from botocore.config import Config

@@ -19,6 +19,13 @@ from tests.systemd.machine import PROJECT, Machine, why_not
 
 _SECURITY = ("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25")
 UNITS = PROJECT / "systemd"
+_UNITS = (
+    "recorder.service",
+    "recorder-finalize.service",
+    "recorder-upload.service",
+    "recorder-upload.timer",
+    "run-recorder_ring.mount",
+)
 CONFIG = """\
 version: 1
 session: {root: /var/lib/recorder/sessions, name: drive, autostart: AUTOSTART}
@@ -28,6 +35,7 @@ sensors:
 storage: {min_free_gb: 0.01}
 finalize: [l5kit]
 live: {port: 0}
+upload: {url: "file:///var/lib/recorder/store"}
 """
 
 needs_systemd = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -87,7 +95,7 @@ def kill_one(machine: Machine, name: str) -> None:
 @pytest.mark.skipif(not Path("/usr/bin/systemd-analyze").exists(), reason="no systemd-analyze")
 def test_the_units_are_in_order(tmp_path: Path) -> None:
     """Verified as installed: the command stands where the units expect it."""
-    for name in ("recorder.service", "recorder-finalize.service", "run-recorder_ring.mount"):
+    for name in _UNITS:
         text = (UNITS / name).read_text()
         (tmp_path / name).write_text(text.replace("/opt/recorder/bin/recorder", "/bin/true"))
         verified = subprocess.run(
@@ -100,7 +108,7 @@ def test_the_units_are_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/usr/bin/systemd-analyze").exists(), reason="no systemd-analyze")
-@pytest.mark.parametrize("name", ["recorder.service", "recorder-finalize.service"])
+@pytest.mark.parametrize("name", [name for name in _UNITS if name.endswith(".service")])
 def test_the_units_are_hardened(name: str) -> None:
     rated = subprocess.run(
         [*_SECURITY, str(UNITS / name)],
@@ -216,6 +224,9 @@ def test_a_parked_vehicle_packs_what_was_left(machine: Any) -> None:
         assert list(folder.glob("_archives/l5kit/*.zarr")), name
         assert (folder / "_recorder/checksums.csv").exists()
     assert m.try_run("systemctl", "is-active", "recorder").stdout.strip() == "inactive"
+    m.run("systemctl", "start", "recorder-upload")
+    manifests = m.work / "state/store/_manifests"
+    assert sorted(path.name for path in manifests.iterdir()) == ["drive.json", "drive_p002.json"]
     assert "640 root recorder" in m.run("stat", "-c", "%a %U %G", "/etc/recorder/recorder.yaml")
 
 

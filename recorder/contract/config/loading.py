@@ -65,6 +65,8 @@ FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, SESSION_SCH
 _DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
 
+_STORE = re.compile(r"s3://[^/@?#]+(/[^?#]*)?|file:///.+")
+
 _OF_DAEMON = (
     "session.autostart",
     "session.split.minutes",
@@ -402,7 +404,7 @@ class _Reader:
         return live
 
     def _check_upload(self, upload: UploadSettings) -> None:
-        if upload.url is not None and not re.match(r"s3://[^/@?#]|file:///.", upload.url):
+        if upload.url is not None and not _STORE.fullmatch(upload.url):
             text = "needs s3://BUCKET/PREFIX or file:///FOLDER, without keys"
             raise self.document.fail("upload.url", text)
         if upload.when not in ("idle", "always") and upload.hours is None:
