@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.contract.config.settings import UploadSettings
 from recorder.contract.config.loading import Config
+from recorder.contract.config.settings import UploadSettings
 from recorder.contract.errors import ConfigError
 from recorder.daemon import driver_registry
 from recorder.fleet import pending_uploads
