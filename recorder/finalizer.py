@@ -145,6 +145,7 @@ def finalize(
     part: Part = WHOLE,
     progress: Progress = lambda *_: None,
     failed: Failed | None = None,
+    processes: int | None = None,
 ) -> Iterator[Finalized]:
     """Pack a session's archives, each under the session's name.
 
@@ -162,6 +163,7 @@ def finalize(
         progress: see `Progress`.
         failed: called with each archive that cannot be packed; None: the error is
             raised.
+        processes: workers beside this process; None: as many as the session is worth.
 
     Yields:
         each archive when it is in place, in the order of the steps.
@@ -176,7 +178,8 @@ def finalize(
     tune_memory()
     prepared = prepare(steps)
     with _hold(path):
-        processes = processes_for(path)
+        if processes is None:
+            processes = processes_for(path)
         if processes:
             _start_workers_early(prepared)
         held = _Held(path, verify(path), _calibration(path, calibration), part)

@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sessions, the archives, and what is set about them."""
     parser.add_argument(
-        "sessions", type=Path, nargs="*", metavar="SESSION", help="folders of finished sessions"
+        "sessions",
+        nargs="*",
+        metavar="SESSION",
+        help="folders of finished sessions; with --on also folders of sessions, and stores to "
+        "which sessions were uploaded (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--to",
@@ -52,10 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
         metavar="DIR",
         help="pack into DIR instead of each session's _archives; archives that can hold several "
-        "sessions become one dataset",
+        "sessions become one dataset; with --on each session has its own, and DIR may be a store",
+    )
+    parser.add_argument(
+        "--on",
+        metavar="CLUSTER",
+        help="pack on a Dask cluster, dask://HOST:PORT, or in processes of this machine, local[:N]",
     )
     parser.add_argument(
         "--calibration",
@@ -92,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
 
     part = _part(args)
     if args.pending is not None:
-        if args.sessions or args.to is not None:
-            raise UsageError("--pending: takes neither sessions nor --to; the config names them")
+        if args.sessions or args.to is not None or args.on is not None:
+            raise UsageError("--pending: takes no sessions, --to, or --on; the config names them")
         if not part.is_whole:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
         return _pending(args)
@@ -104,6 +112,14 @@ def run(args: argparse.Namespace) -> int:
         all_prepared = prepare(steps)
     except UsageError as error:
         raise UsageError(_as_typed(str(error), args.option)) from None
+    if args.on is not None:
+        from recorder.cli import finalize_on_cluster
+
+        if not part.is_whole:
+            raise UsageError("--on: packs whole sessions, without --from, --until, --streams")
+        return finalize_on_cluster.run(args, steps)
+    args.sessions = [_folder(text) for text in args.sessions]
+    args.out = None if args.out is None else _folder(args.out)
     together = [
         step
         for step, prepared in zip(steps, all_prepared, strict=True)
@@ -128,6 +144,14 @@ def run(args: argparse.Namespace) -> int:
             _pack_together(args, part, together, results, failed)
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
     return 1 if failed or lacking else 0
+
+
+def _folder(text: str) -> Path:
+    from recorder.contract.errors import UsageError
+
+    if "://" in text:
+        raise UsageError(f"{text}: is no folder; a store needs --on")
+    return Path(text)
 
 
 def _part(args: argparse.Namespace) -> Part:

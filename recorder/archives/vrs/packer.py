@@ -6,8 +6,10 @@ which may be incomplete.  docs/vrs.md describes the records.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -206,7 +208,7 @@ class _SessionPacker:
         feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
         feeds += [self._extra_feed(extra, stream) for stream, extra in self._extras.items()]
-        writer = VrsWriter.create_as(path, disk, streams, tags)
+        writer = VrsWriter.create_as(path, disk, streams, tags, creation_id=self._creation_id(tags))
         try:
             for stamp, stream, _, kind, version, sample, parts in heapq.merge(*feeds):
                 try:
@@ -233,6 +235,16 @@ class _SessionPacker:
             if record is None:
                 return
             yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
+
+    def _creation_id(self, tags: Mapping[str, str]) -> int:
+        """When the session began, with low bits of what the file says of itself.
+
+        The same session, packed again in the same way, is the same file.
+        """
+        start_ns = self._job.session.start_ns or 0
+        text = json.dumps([tags, list(self._names.values()), dict(self._job.options)], default=str)
+        low = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") & 0x3FFFFFFF
+        return start_ns & ~0x3FFFFFFF | low
 
     def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
         """The metadata records in the order in which they are merged with data of the same time.

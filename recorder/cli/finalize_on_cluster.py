@@ -1,0 +1,86 @@
+"""``recorder finalize ... --on CLUSTER --out URL``: many sessions at once, on Dask."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import emit, human_bytes, human_seconds, note, plain, progress
+
+if TYPE_CHECKING:
+    from recorder.finalizer import Step
+    from recorder.fleet.packing_jobs import Job, Plan
+    from recorder.fleet.packing_worker import Packed
+
+
+def run(args: argparse.Namespace, steps: list[Step]) -> int:
+    """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
+    from recorder.contract.errors import RecorderError, UsageError
+    from recorder.fleet.dask_cluster import cluster, run_jobs, workers_of
+    from recorder.fleet.packing_jobs import plan_jobs
+    from recorder.fleet.store.base import is_store
+
+    if args.out is None:
+        raise UsageError("--on: needs --out, a folder that all workers see, or s3://BUCKET/PREFIX")
+    out = args.out if is_store(args.out) else Path(args.out).absolute().as_uri()
+    plan = plan_jobs(args.sessions, steps, out, args.calibration)
+    for what, why in plan.refused.items():
+        note(f"recorder finalize: {what}: {why}")
+    began_s = time.monotonic()
+    done: list[tuple[Job, Packed]] = []
+    failed: list[str] = []
+    if plan.jobs:
+        with (
+            cluster(args.on) as client,
+            progress(f"packing on {workers_of(client)} workers", float(len(plan.jobs))) as advance,
+        ):
+            for job, outcome in run_jobs(client, plan.jobs):
+                if isinstance(outcome, RecorderError):
+                    failed.append(job.title)
+                    note(f"recorder finalize: {_titled(job, outcome)}")
+                else:
+                    done.append((job, outcome))
+                advance(1.0, job.title)
+    values = _values(plan, done, failed, time.monotonic() - began_s)
+    emit(values, args, _text)
+    return 1 if failed or plan.refused else 0
+
+
+def _titled(job: Job, error: Exception) -> str:
+    text = str(error)
+    return text if text.startswith(job.title) else f"{job.title}: {text}"
+
+
+def _values(
+    plan: Plan, done: list[tuple[Job, Packed]], failed: list[str], seconds: float
+) -> dict[str, Any]:
+    return {
+        "archives": [
+            {"session": job.name, "archive": job.archive, "out": job.out, **plain(packed)}
+            for job, packed in sorted(done, key=lambda item: item[0].title)
+        ],
+        "finished": [job.title for job in plan.finished],
+        "failed": failed,
+        "refused": plan.refused,
+        "seconds": seconds,
+    }
+
+
+def _text(values: dict[str, Any]) -> str:
+    lines = []
+    for made in values["archives"]:
+        took = "found" if made["found"] else (
+            f"fetched in {human_seconds(made['fetch_s'])}, packed in "
+            f"{human_seconds(made['pack_s'])}, stored in {human_seconds(made['store_s'])}"
+        )  # fmt: skip
+        size = human_bytes(made["bytes"])
+        lines.append(f"{made['session']}: {made['archive']}: {size}, {took} ({made['worker']})")
+        lines += [f"  note: {text}" for text in made["notes"]]
+    problems = len(values["failed"]) + len(values["refused"])
+    lines.append(
+        f"{len(values['archives'])} archives in {human_seconds(values['seconds'])}, "
+        f"{len(values['finished'])} were there, {problems} failed"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,142 @@
+"""Jobs on Dask: a cluster that is there, or one of processes of this machine.
+
+Dask does a task again when its worker died, also one whose result nobody has taken yet.  Results
+are therefore taken and let go at once, and a task that is done again finds its result in the store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.fleet.packing_jobs import Job
+from recorder.fleet.packing_worker import Packed, pack_job
+
+_LOCAL: Final = re.compile(r"local(?::([1-9]\d{0,3}))?")
+_CONNECT_S: Final = 20.0
+_LOST_AGAIN: Final = 3  # times that a job is asked for anew after the cluster lost it
+
+Outcome = Packed | RecorderError
+"""What became of a job, or why it could not be done."""
+
+
+@contextmanager
+def cluster(on: str) -> Iterator[Any]:
+    """A `distributed.Client` for ``local``, ``local:N`` or ``dask://HOST:PORT``.
+
+    Raises:
+        UsageError: it is none of these, or the extra cluster is not installed.
+        StorageError: the scheduler cannot be reached.
+    """
+    match = _LOCAL.fullmatch(on)
+    if match is None and not re.fullmatch(r"dask://[^/]+:\d+", on):
+        raise UsageError(f"--on: {on!r} is neither local[:N] nor dask://HOST:PORT")
+    try:
+        import distributed
+    except ImportError as error:
+        text = "needs the extra cluster (pip install 'vehicle-recorder[cluster]')"
+        raise UsageError(f"--on {on}: {text}: {error}") from None
+    if match is not None:
+        workers = int(match[1] or len(os.sched_getaffinity(0)))
+        options: dict[str, Any] = {
+            "n_workers": workers,
+            "threads_per_worker": 1,
+            "dashboard_address": None,
+            "silence_logs": "ERROR",
+        }
+        with (
+            distributed.LocalCluster(**options) as made,
+            distributed.Client(made, timeout=_CONNECT_S) as client,
+        ):
+            yield client
+        return
+    address = on.replace("dask://", "tcp://")
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise StorageError(f"{on}: the scheduler cannot be reached: {error}") from None
+    with client:
+        yield client
+
+
+def workers_of(client: Any) -> int:
+    """Number of threads that the cluster has for jobs now."""
+    found: Mapping[str, int] = client.nthreads()
+    return sum(found.values())
+
+
+def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+    """Do jobs on a cluster, in any order; each comes when it is done.
+
+    Raises:
+        StorageError: the scheduler is gone.  What was done is done.
+    """
+    from distributed import as_completed
+
+    waiting = {_key(job): job for job in jobs}
+    asked = dict.fromkeys(waiting, 1)
+    futures = client.map(pack_job, list(waiting.values()), key=list(waiting), pure=True, retries=0)
+    completed = as_completed(futures, raise_errors=False)
+    del futures
+    try:
+        for future in completed:
+            key, status = future.key, future.status
+            job = waiting[key]
+            if status in ("lost", "cancelled"):
+                _check_scheduler(client)
+                asked[key] += 1
+                if asked[key] <= 1 + _LOST_AGAIN:
+                    future.release()
+                    completed.add(client.submit(pack_job, job, key=key, pure=True))
+                    continue
+                outcome: Outcome = RecorderError(
+                    f"{job.title}: the cluster lost it again and again"
+                )
+            else:
+                outcome = _outcome(job, future)
+            future.release()
+            del waiting[key]
+            yield job, outcome
+    except (OSError, TimeoutError) as error:  # of Dask's connections
+        raise _gone(client) from error
+    if waiting:
+        raise _gone(client)
+
+
+def _key(job: Job) -> str:
+    return f"{job.name}-{job.archive}-{job.identity[:24]}"
+
+
+def _check_scheduler(client: Any) -> None:
+    try:
+        client.sync(client.scheduler.identity)
+    except Exception as error:  # what a broken connection raises is not documented
+        raise _gone(client) from error
+
+
+def _gone(client: Any) -> StorageError:
+    address = getattr(client.scheduler, "address", "the scheduler")
+    return StorageError(
+        f"{address}: the scheduler is gone; run the command again, what is finished is skipped"
+    )
+
+
+def _outcome(job: Job, future: Any) -> Outcome:
+    from distributed import KilledWorker
+
+    if future.status == "finished":
+        result: Packed = future.result()
+        return result
+    error = future.exception()
+    if isinstance(error, RecorderError):
+        return error
+    if isinstance(error, KilledWorker):
+        return RecorderError(
+            f"{job.title}: {error.allowed_failures + 1} workers died of it; look for their memory "
+            "limit, and at the log of the last one"
+        )
+    return RecorderError(f"{job.title}: {type(error).__name__}: {error}")

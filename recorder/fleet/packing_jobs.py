@@ -1,0 +1,252 @@
+"""What is to be packed on a cluster: one job per session and archive, and its identity.
+
+::
+
+    plan = plan_jobs(["s3://fleet/vehicle-7"], [Step("ncore")], "s3://fleet/packed")
+    plan.jobs, plan.finished, plan.refused
+
+The identity is a digest of the session's data, the archive, its options and the recorder's version.
+It is in the manifest of the result, so that finished work is not done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+import recorder
+from recorder.contract.errors import RecorderError, SessionError, UsageError
+from recorder.finalizer import Step, prepare
+from recorder.fleet.store import Entry, Manifest, Store, open_store
+from recorder.fleet.store.base import Source, canonical_json, is_store
+from recorder.fleet.store.manifest import MANIFESTS, archive_manifest
+from recorder.fleet.uploading import files_of
+from recorder.session.layout import (
+    ARCHIVES,
+    CLEAN,
+    EVENTS,
+    JOURNAL,
+    PRIVATE,
+    RECOVERED,
+    REPORT,
+    SESSION_JSON,
+)
+from recorder.session.reader import Session
+from recorder.session.search import sessions_below
+
+_READERS: Final = 16  # manifests that are read at a time
+_JOURNAL: Final = f"{PRIVATE}/{JOURNAL}"
+# The journal has digests of all data.
+_TELLING: Final = (
+    *(_JOURNAL, f"{PRIVATE}/{SESSION_JSON}", f"{PRIVATE}/{EVENTS}"),
+    *("config.yaml", "calibration.yaml"),
+)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive of one session; everything that a worker needs, but for the store's keys.
+
+    Attributes:
+        name: of the session.
+        source: URL of its store, or its folder.
+        stored: whether the source is a store.
+        inputs: digest of the session's data.
+        size: bytes that are packed.
+        archive, options: as for `recorder.finalizer.Step`.
+        calibration: content of the calibration file instead of the session's own.
+        out: URL of the store for the result.
+        version: of the recorder that plans.
+    """
+
+    name: str
+    source: str
+    stored: bool
+    inputs: str
+    size: int
+    archive: str
+    options: dict[str, Any]
+    calibration: bytes | None
+    out: str
+    version: str = recorder.__version__
+
+    @property
+    def identity(self) -> str:
+        """Digest of what the result depends on, in hex."""
+        given = self.calibration
+        about = {
+            "inputs": self.inputs,
+            "archive": self.archive,
+            "options": self.options,
+            "calibration": None if given is None else hashlib.sha256(given).hexdigest(),
+            "version": self.version,
+        }
+        return hashlib.sha256(canonical_json(about)).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """The session and the archive, for people."""
+        return f"{self.name}: {self.archive}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+        jobs: to be done, those of one session beside each other.
+        finished: whose result is there.
+        refused: by session, or job, why it cannot be done.
+    """
+
+    jobs: tuple[Job, ...]
+    finished: tuple[Job, ...]
+    refused: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A session that can be packed."""
+
+    name: str
+    source: str
+    stored: bool
+    inputs: str
+    size: int
+
+
+def plan_jobs(
+    sources: Sequence[str], steps: Sequence[Step], out: str, calibration: Path | None = None
+) -> Plan:
+    """What is to be done for all sessions of some sources.
+
+    Args:
+        sources: URLs of stores into which sessions were uploaded, folders of sessions, sessions.
+        steps: the archives.
+        out: URL of the store for the results.
+        calibration: a calibration file instead of the sessions' own.
+
+    Raises:
+        UsageError: as `prepare`, or a URL is no store.
+        StorageError: a store cannot be read.
+    """
+    prepared = prepare(steps)
+    given = None if calibration is None else _read(calibration)
+    store = open_store(out)
+    refused: dict[str, str] = {}
+    found: dict[str, _Found] = {}
+    for source in sources:
+        for session in _stored(source, refused) if is_store(source) else _local(source, refused):
+            if session.name in found:
+                refused[f"{session.source}: {session.name}"] = (
+                    f"another session of this name is in {found[session.name].source}"
+                )
+            else:
+                found[session.name] = session
+    there = {key.key for key in store.list(MANIFESTS)}
+    jobs, finished = [], []
+    for session in found.values():
+        for step in prepared:
+            job = Job(
+                **{name: getattr(session, name) for name in session.__slots__},
+                archive=step.packer.name,
+                options=dict(step.options),
+                calibration=given,
+                out=out,
+            )
+            key = archive_manifest(job.name, job.archive)
+            if key not in there:
+                jobs.append(job)
+            elif (why := conflict(job, store)) is not None:
+                refused[job.title] = why
+            else:
+                finished.append(job)
+    return Plan(tuple(jobs), tuple(finished), refused)
+
+
+def conflict(job: Job, store: Store) -> str | None:
+    """Why the result that is in the store is not that of a job; None if it is."""
+    key = archive_manifest(job.name, job.archive)
+    made = Manifest.decode(store.read(key), f"{store.url}/{key}")
+    if made.about.get("identity") == job.identity:
+        return None
+    return (
+        f"{store.url}/{key}: was packed from other data, with other options, or by another "
+        "version; give another --out"
+    )
+
+
+def is_input(path: str) -> bool:
+    """Whether packing reads a file of a session."""
+    return path.partition("/")[0] != ARCHIVES and path != REPORT
+
+
+def _inputs(entries: Iterable[Entry]) -> str:
+    """Digest of a session's data, in hex."""
+    files = {entry.path: entry.sha256 for entry in entries if is_input(entry.path)}
+    if _JOURNAL in files:
+        files = {path: files[path] for path in _TELLING if path in files}
+    return hashlib.sha256(canonical_json(files)).hexdigest()
+
+
+def _stored(url: str, refused: dict[str, str]) -> Iterator[_Found]:
+    store = open_store(url)
+
+    def read(key: str) -> _Found | None:
+        try:
+            manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
+        except RecorderError as error:
+            refused[f"{store.url}/{key}"] = str(error)
+            return None
+        size = sum(entry.size for entry in manifest.files if is_input(entry.path))
+        return _Found(manifest.name, store.url, True, _inputs(manifest.files), size)
+
+    keys = [o.key for o in store.list(MANIFESTS) if "/" not in o.key.removeprefix(MANIFESTS)]
+    if not keys:
+        refused[store.url] = "has no uploaded sessions"
+    with ThreadPoolExecutor(_READERS) as pool:
+        for found in pool.map(read, sorted(keys)):
+            if found is not None:
+                yield found
+
+
+def _local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
+    def unlisted(message: str) -> None:
+        refused[folder] = message
+
+    nothing = True
+    for path in sessions_below(Path(folder).absolute(), unlisted):
+        nothing = False
+        try:
+            yield _folder(path)
+        except (RecorderError, OSError) as error:
+            refused[str(path)] = str(error)
+    if nothing:
+        refused[folder] = "has no sessions"
+
+
+def _folder(path: Path) -> _Found:
+    with Session(path) as session:
+        name, state = session.name, session.state
+    if state not in (CLEAN, RECOVERED):
+        raise SessionError(f"was not closed; run `recorder recover {path}` first")
+    paths = [file for file in files_of(path) if is_input(file)]
+    telling = [file for file in paths if file in _TELLING] if _JOURNAL in paths else paths
+    entries = []
+    for file in telling:
+        with Source(path / file) as source:
+            entries.append(Entry(file, source.size, source.read_all()))
+    size = sum((path / file).stat().st_size for file in paths)
+    return _Found(name, str(path), False, _inputs(entries), size)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--calibration: {path}: {error.strerror}") from None

@@ -1,0 +1,162 @@
+"""What a worker of the cluster does: fetch a session, pack an archive of it, bring it back.
+
+A job may be done twice, by workers that know nothing of each other, and may be cut off anywhere:
+objects are created only where there are none, the same job makes the same bytes, and the manifest
+comes last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import recorder
+from recorder.contract.errors import RecorderError, StorageError
+from recorder.finalizer import Finalized, Step, finalize
+from recorder.fleet.packing_jobs import Job, conflict, is_input
+from recorder.fleet.store import Entry, Manifest, Store, open_store
+from recorder.fleet.store.base import disk_errors, download
+from recorder.fleet.store.manifest import archive_manifest, session_manifest
+
+_ROOM: Final = 2.0  # of a session's bytes: itself and its archive
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What became of a job.
+
+    Attributes:
+        worker: the machine.
+        files, bytes: of the archive.
+        fetch_s, pack_s, store_s: seconds of its steps.
+        cpu_s: of all, of the worker's process.
+        notes: of the packer.
+        found: it was there already.
+    """
+
+    worker: str
+    files: int
+    bytes: int
+    fetch_s: float
+    pack_s: float
+    store_s: float
+    cpu_s: float
+    notes: tuple[str, ...]
+    found: bool = False
+
+
+def pack_job(job: Job, scratch: str | None = None) -> Packed:
+    """Do a job.
+
+    Args:
+        job: what to do.
+        scratch: folder on the worker's disk; None: that of the Dask worker.
+
+    Raises:
+        RecorderError: it cannot be done; the message names the worker where that matters.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    where = socket.gethostname()
+    if job.version != recorder.__version__:
+        raise RecorderError(
+            f"worker {where} has recorder {recorder.__version__}, this is {job.version}"
+        )
+    store, key = open_store(job.out), archive_manifest(job.name, job.archive)
+    if store.stat(key) is not None:
+        if (why := conflict(job, store)) is not None:
+            raise StorageError(why)
+        made = Manifest.decode(store.read(key), key)
+        return Packed(where, len(made.files), made.size, 0, 0, 0, 0, (), found=True)
+    folder = Path(scratch or _of_dask()) / f"{job.identity[:16]}-{os.getpid()}"
+    began_cpu_s, began_s = time.process_time(), time.monotonic()
+    with _scratch(folder):
+        session = _fetched(job, folder) if job.stored else Path(job.source)
+        fetched_s = time.monotonic()
+        result = _pack(job, session, folder / "out")
+        packed_s = time.monotonic()
+        manifest = _bring(job, result, folder / "out", store)
+    return Packed(
+        *(where, len(manifest.files), manifest.size, fetched_s - began_s, packed_s - fetched_s),
+        *(time.monotonic() - packed_s, time.process_time() - began_cpu_s, result.notes),
+    )
+
+
+def _of_dask() -> str:
+    from distributed import get_worker
+
+    return str(get_worker().local_directory)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[None]:
+    """A folder that is empty at the beginning and gone at the end."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with disk_errors(folder):
+        folder.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fetched(job: Job, folder: Path) -> Path:
+    """The session's files that packing needs, from its store onto the worker's disk."""
+    free = shutil.disk_usage(folder).free
+    if free < job.size * _ROOM:
+        raise StorageError(
+            f"worker {socket.gethostname()}: {folder.parent}: {free / 1e9:.1f} GB are free, "
+            f"{job.name} needs {job.size * _ROOM / 1e9:.1f} GB"
+        )
+    source, key = open_store(job.source), session_manifest(job.name)
+    manifest = Manifest.decode(source.read(key), f"{source.url}/{key}")
+    session = folder / job.name
+    for entry in manifest.files:
+        if is_input(entry.path):
+            name = f"{manifest.folder}/{entry.path}"
+            if download(source, name, session / entry.path) != entry.sha256:
+                raise StorageError(f"{source.url}/{name}: is not what was uploaded")
+    return session
+
+
+def _pack(job: Job, session: Path, out: Path) -> Finalized:
+    calibration = None
+    if job.calibration is not None:
+        calibration = out.with_name("calibration.yaml")
+        with disk_errors(calibration):
+            calibration.write_bytes(job.calibration)
+    step = Step(job.archive, job.options)
+    (result,) = finalize(session, [step], out=out, calibration=calibration, processes=0)
+    return result
+
+
+def _bring(job: Job, result: Finalized, out: Path, store: Store) -> Manifest:
+    """Bring an archive into the store; returns its manifest, which is there then."""
+    folder = out / job.archive
+    entries = []
+    for path in sorted(file for file in folder.rglob("*") if file.is_file()):
+        name = str(path.relative_to(folder))
+        sha256 = store.upload_new(f"{job.name}/{job.archive}/{name}", path)
+        entries.append(Entry(name, path.stat().st_size, sha256))
+    manifest = Manifest(
+        kind="archive",
+        name=job.name,
+        folder=f"{job.name}/{job.archive}",
+        files=tuple(sorted(entries, key=lambda entry: entry.path)),
+        about={
+            "identity": job.identity,
+            "inputs": job.inputs,
+            "archive": job.archive,
+            "options": job.options,
+            "software": job.version,
+            "notes": list(result.notes),
+        },
+    )
+    store.put_new(archive_manifest(job.name, job.archive), manifest.encode())
+    return manifest
