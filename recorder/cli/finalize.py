@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     part = _part(args)
     if args.pending is not None:
         if args.sessions or args.to is not None or args.on is not None:
-            raise UsageError("--pending: takes no sessions, --to, or --on; the config names them")
+            raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
         if not part.is_whole:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
         return _pending(args)

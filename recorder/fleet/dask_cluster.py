@@ -56,7 +56,7 @@ def cluster(on: str) -> Iterator[Any]:
         return
     address = on.replace("dask://", "tcp://")
     try:
-        client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
+        client = distributed.Client(address, timeout=_CONNECT_S)
     except (OSError, TimeoutError) as error:
         raise StorageError(f"{on}: the scheduler cannot be reached: {error}") from None
     with client:
@@ -80,7 +80,7 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
     waiting = {_key(job): job for job in jobs}
     asked = dict.fromkeys(waiting, 1)
     futures = client.map(pack_job, list(waiting.values()), key=list(waiting), pure=True, retries=0)
-    completed = as_completed(futures, raise_errors=False)
+    completed = as_completed(futures, loop=client.loop, raise_errors=False)
     del futures
     try:
         for future in completed:

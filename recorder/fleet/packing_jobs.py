@@ -21,12 +21,13 @@ from typing import Any, Final
 import msgspec
 
 import recorder
-from recorder.contract.errors import RecorderError, SessionError, UsageError
+from recorder.contract.errors import RecorderError, SessionError
 from recorder.finalizer import Step, prepare
 from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import Source, canonical_json, is_store
 from recorder.fleet.store.manifest import MANIFESTS, archive_manifest
 from recorder.fleet.uploading import files_of
+from recorder.processing.calibration import read_calibration
 from recorder.session.layout import (
     ARCHIVES,
     CLEAN,
@@ -132,11 +133,11 @@ def plan_jobs(
         calibration: a calibration file instead of the sessions' own.
 
     Raises:
-        UsageError: as `prepare`, or a URL is no store.
+        UsageError: as `prepare`, the calibration is wrong, or a URL is no store.
         StorageError: a store cannot be read.
     """
     prepared = prepare(steps)
-    given = None if calibration is None else _read(calibration)
+    given = None if calibration is None else _checked(calibration)
     store = open_store(out)
     refused: dict[str, str] = {}
     found: dict[str, _Found] = {}
@@ -245,8 +246,7 @@ def _folder(path: Path) -> _Found:
     return _Found(name, str(path), False, _inputs(entries), size)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--calibration: {path}: {error.strerror}") from None
+def _checked(path: Path) -> bytes:
+    """The bytes of a calibration file that can be read as one."""
+    read_calibration(path)
+    return path.read_bytes()
