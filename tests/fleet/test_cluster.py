@@ -91,6 +91,7 @@ def test_whatever_is_killed_the_result_is_the_same(
 ) -> None:
     """Workers, the scheduler and the command are killed at random until all is packed."""
     dice = random.Random(seed)
+    tmp_path, url = tmp_path / str(seed), f"{url}/{seed}"
     source, out = uploaded(url, tmp_path), f"{url}/out"
     there = open_store(out)
     kills: list[str] = []

@@ -213,6 +213,8 @@ def test_kills_and_cuts_cost_at_most_a_part(
 ) -> None:
     """The uploader is killed, or its link breaks, after so many bytes; then it is run again."""
     dice = random.Random(seed)
+    tmp_path, url = tmp_path / str(seed), f"{url}/{seed}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.environment["AWS_ENDPOINT_URL"])
     session = make_session(tmp_path / "root/drive", large=LARGE, seed=seed)
     link = Link(server.environment["AWS_ENDPOINT_URL"])
     monkeypatch.setenv("AWS_ENDPOINT_URL", link.address)
