@@ -1,4 +1,4 @@
-"""``recorder catalog ROOT``: one table of all sessions, for DuckDB and the like."""
+"""``recorder catalog ROOT_OR_URL``: one table of all sessions, for DuckDB and the like."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the root, the file and the format."""
     parser.add_argument(
-        "root", type=Path, metavar="ROOT", help="a folder of sessions, also in folders below it"
+        "root",
+        metavar="ROOT_OR_URL",
+        help="a folder of sessions, also in folders below it; or a store to which sessions were "
+        "uploaded (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write this Parquet file (default: catalog.parquet in ROOT); sessions that are in it, "
-        "and have not changed, are not read again",
+        help="write this Parquet file (default: catalog.parquet in ROOT, of a store in this "
+        "folder); sessions that are in it, and have not changed, are not read again",
     )
     add_format(parser)
 
@@ -30,8 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the table; 0, or 1 if a session or a folder cannot be read (the others are in it)."""
     from recorder.catalog.catalog import update_catalog
+    from recorder.catalog.table import CATALOG
+    from recorder.fleet.store.base import is_store, open_store
+    from recorder.fleet.stored_catalog import catalog_store
 
-    update = update_catalog(args.root, args.out)
+    if is_store(args.root):
+        update = catalog_store(open_store(args.root), args.out or Path(CATALOG))
+    else:
+        update = update_catalog(Path(args.root), args.out)
     emit(_values(update), args, _text)
     if not update.rows:
         note(f"recorder catalog: {args.root}: no sessions here")

@@ -1,0 +1,77 @@
+"""The catalog of a store: manifests hold the rows, and none that is known is read again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from recorder.catalog.catalog import KnownRows, Update
+from recorder.catalog.rows import Row
+from recorder.catalog.table import write_table
+from recorder.contract.errors import RecorderError
+from recorder.fleet.store import Manifest, Store
+from recorder.fleet.store.manifest import MANIFESTS, session_manifest
+
+_READERS: Final = 16  # manifests that are read at a time
+
+
+def catalog_store(store: Store, out: Path) -> Update:
+    """Write the catalog of all sessions that were uploaded into a store.
+
+    A session's archives are those that it had, and those that a cluster packed into the same store.
+
+    Args:
+        store: what to read.
+        out: the file.
+
+    Raises:
+        UsageError: pyarrow is not installed.
+        StorageError: the store cannot be read, or the file cannot be written.
+    """
+    known = KnownRows.of(out).rows
+    sizes: dict[str, int] = {}
+    archives: dict[str, list[str]] = defaultdict(list)
+    for found in store.list(MANIFESTS):
+        name, _, archive = found.key.removeprefix(MANIFESTS).removesuffix(".json").partition("/")
+        if archive:
+            archives[name].append(archive)
+        else:
+            sizes[name] = found.size
+    rows, new = [], []
+    for name in sorted(sizes):
+        stamp = _stamp(sizes[name], archives[name])
+        row = known.get(f"{store.url}/{name}")
+        if row is not None and row.stamp == stamp:
+            rows.append(row)
+        else:
+            new.append((name, stamp))
+    with ThreadPoolExecutor(_READERS) as pool:
+        rows += pool.map(partial(_read, store, archives), new)
+    rows.sort(key=lambda row: row.location)
+    write_table(out, rows)
+    gone = len(known.keys() - {row.location for row in rows})
+    return Update(out, tuple(rows), len(new), len(rows) - len(new), gone)
+
+
+def _stamp(size: int, archives: list[str]) -> str:
+    """Of a manifest, which never changes, and of what was packed since."""
+    text = f"{size} {' '.join(sorted(archives))}"
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _read(store: Store, archives: dict[str, list[str]], new: tuple[str, str]) -> Row:
+    name, stamp = new
+    location, key = f"{store.url}/{name}", session_manifest(name)
+    try:
+        manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
+        row = msgspec.convert(manifest.about, Row)
+    except (RecorderError, msgspec.MsgspecError) as error:
+        return Row(session=name, location=location, recording=name, part=0, problem=str(error))
+    made = dict.fromkeys([*row.archives, *sorted(archives[name])])
+    return msgspec.structs.replace(row, location=location, stamp=stamp, archives=tuple(made))
