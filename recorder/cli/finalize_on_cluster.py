@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, steps: list[Step]) -> int:
     plan = plan_jobs(args.sessions, steps, out, args.calibration)
     for what, why in plan.refused.items():
         note(f"recorder finalize: {what}: {why}")
-    began_s = time.monotonic()
+    seconds = 0.0
     done: list[tuple[Job, Packed]] = []
     failed: list[str] = []
     if plan.jobs:
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace, steps: list[Step]) -> int:
             cluster(args.on) as client,
             progress(f"packing on {workers_of(client)} workers", float(len(plan.jobs))) as advance,
         ):
+            began_s = time.monotonic()
             for job, outcome in run_jobs(client, plan.jobs):
                 if isinstance(outcome, RecorderError):
                     failed.append(job.title)
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace, steps: list[Step]) -> int:
                 else:
                     done.append((job, outcome))
                 advance(1.0, job.title)
-    values = _values(plan, done, failed, time.monotonic() - began_s)
+            seconds = time.monotonic() - began_s
+    values = _values(plan, done, failed, seconds)
     emit(values, args, _text)
     return 1 if failed or plan.refused else 0
 

@@ -6,6 +6,7 @@ are therefore taken and let go at once, and a task that is done again finds its 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ def cluster(on: str) -> Iterator[Any]:
         UsageError: it is none of these, or the extra cluster is not installed.
         StorageError: the scheduler cannot be reached.
     """
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # ours say what went wrong
     match = _LOCAL.fullmatch(on)
     if match is None and not re.fullmatch(r"dask://[^/]+:\d+", on):
         raise UsageError(f"--on: {on!r} is neither local[:N] nor dask://HOST:PORT")

@@ -1,0 +1,110 @@
+"""Packing on a cluster: what a second worker brings, what a recorded hour costs, and planning.
+
+Sessions of the rig load are recorded and uploaded into a folder.  ``recorder finalize --on
+local:N`` packs them with one worker and with two, in turns, in processes of one thread each; times
+are those from the first job handed out to the last one done, without the start of Dask.  Then a thousand
+manifests, each of the size of a rig session's, are planned.
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.frames import make_frames
+from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
+from benchmarks.packing import record
+from recorder.contract.clock import SystemClock
+from recorder.finalizer import Step
+from recorder.fleet.packing_jobs import plan_jobs
+from recorder.fleet.store import Manifest, open_store
+
+OPTIONS = {
+    "seconds": Option("float", 30.0, "length of a session", minimum=4),
+    "sessions": Option("int", 6, "number of sessions", minimum=2),
+    "rounds": Option("int", 3, "repetitions", minimum=1),
+    "to": Option("str", "ncore,mcap", "archives"),
+    "planned": Option("int", 1000, "sessions that are planned", minimum=10),
+}
+QUICK = {"seconds": 6.0, "sessions": 4, "rounds": 1}
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    """Pack with one worker and with two, and plan."""
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    url = f"file://{run.folder}/store"
+    manifest = _fill(run, frames, url)
+    times: dict[int, list[float]] = {1: [], 2: []}
+    cpu: list[float] = []
+    for _ in run.rounds():
+        for workers in times:
+            done = _pack(run, url, workers)
+            times[workers].append(done["seconds"])
+            if workers == 1:
+                cpu.append(sum(each["cpu_s"] for each in done["archives"]))
+    recorded_s = run.options["seconds"] * run.options["sessions"]
+    for workers, seconds in times.items():
+        yield Figure(f"speed, {workers} workers", [recorded_s / s for s in seconds], "x real time")
+    yield Figure(
+        "two workers against one", [a / b for a, b in zip(times[1], times[2], strict=False)]
+    )
+    yield Figure("CPU of a recorded hour", [s / recorded_s * 3600 for s in cpu], "CPU s")
+    yield from _planned(run, manifest)
+
+
+def _fill(run: Run, frames: Path, url: str) -> Manifest:
+    """Upload sessions; returns the manifest of one."""
+    for number in range(run.options["sessions"]):
+        with run.scratch() as root:
+            session = record(frames, root, run.options["seconds"])
+            header = session / "_recorder/session.json"
+            values = json.loads(header.read_text())
+            header.write_text(json.dumps(values | {"name": f"rig{number}"}))
+            named = session.rename(session.with_name(f"rig{number}"))
+            succeed(run_measured(recorder("upload", named, url)))
+    return Manifest.decode(open_store(url).read("_manifests/rig0.json"), "rig0")
+
+
+def _pack(run: Run, url: str, workers: int) -> dict[str, Any]:
+    with run.scratch() as out:
+        words = ["finalize", url, "--on", f"local:{workers}", "--to", run.options["to"]]
+        command = recorder(*words, "--out", out / "packed", "--format", "json")
+        done: dict[str, Any] = json.loads(succeed(run_measured(command)).stdout)
+    if done["failed"] or done["refused"]:
+        raise ValueError(f"not packed: {done['failed']}, {done['refused']}")
+    return done
+
+
+def _planned(run: Run, manifest: Manifest) -> Iterator[Figure]:
+    """Plan many sessions, and half of them: memory that grows shows in the pair."""
+    seconds, peaks = [], []
+    count = run.options["planned"]
+    clock = SystemClock()
+    for planned in (count // 2, count):
+        with run.scratch() as folder:
+            store = open_store(f"file://{folder}/store")
+            for number in range(planned):
+                name = f"drive{number}"
+                copy = msgspec.structs.replace(manifest, name=name, folder=name)
+                store.put_new(f"_manifests/{name}.json", copy.encode())
+            out = f"file://{folder}/out"
+            began_ns = clock.monotonic_ns()
+            plan = plan_jobs([store.url], [Step("ncore"), Step("mcap")], out)
+            seconds.append((clock.monotonic_ns() - began_ns) / 1e9)
+            tracemalloc.start()
+            plan = plan_jobs([store.url], [Step("ncore"), Step("mcap")], out)
+            peaks.append(tracemalloc.get_traced_memory()[1] / 1e6)
+            tracemalloc.stop()
+            if len(plan.jobs) != 2 * planned:
+                raise ValueError(f"{len(plan.jobs)} jobs planned for {planned} sessions")
+    yield Figure(f"planning {count} sessions", seconds[-1:], "s")
+    yield Figure(f"planning {count} sessions, memory", peaks[-1:], "MB")
+    more = (peaks[1] - peaks[0]) * 2000 / count
+    yield Figure("planning, memory of each further session", [more], "kB")
