@@ -2,8 +2,8 @@
 
 Sessions of the rig load are recorded and uploaded into a folder.  ``recorder finalize --on
 local:N`` packs them with one worker and with two, in turns, in processes of one thread each; times
-are those from the first job handed out to the last one done, without the start of Dask.  Then a thousand
-manifests, each of the size of a rig session's, are planned.
+are those from the first job handed out to the last one done, without the start of Dask.  Then a
+thousand manifests, each of the size of a rig session's, are planned.
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ def cluster(on: str) -> Iterator[Any]:
         UsageError: it is none of these, or the extra cluster is not installed.
         StorageError: the scheduler cannot be reached.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # ours say what went wrong
     match = _LOCAL.fullmatch(on)
     if match is None and not re.fullmatch(r"dask://[^/]+:\d+", on):
         raise UsageError(f"--on: {on!r} is neither local[:N] nor dask://HOST:PORT")
@@ -42,6 +41,9 @@ def cluster(on: str) -> Iterator[Any]:
     except ImportError as error:
         text = "needs the extra cluster (pip install 'vehicle-recorder[cluster]')"
         raise UsageError(f"--on {on}: {text}: {error}") from None
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # ours say what went wrong
     if match is not None:
         workers = int(match[1] or len(os.sched_getaffinity(0)))
         options: dict[str, Any] = {
