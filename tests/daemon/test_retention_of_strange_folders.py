@@ -15,6 +15,7 @@ from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.postprocessing import retention
 from recorder.daemon.postprocessing.retention import choose, delete, keep, sweep
 from recorder.daemon.postprocessing.steps import Due, due_of, tell
+from recorder.session.upload_record import UploadedTo, write_uploaded
 from tests.daemon.fakes import CONFIG, Said, Vehicle, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)
@@ -207,6 +208,21 @@ def test_by_a_clock_that_nobody_keeps_right_no_session_gets_old(
         rig.run(700)
         join_sweeper(rig)
         assert not old.exists()
+
+
+def test_where_there_is_a_store_only_what_was_read_back_is_deleted(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    text = f"{CONFIG}retention: {{gb: 0}}\nupload: {{url: '{url}'}}\n"
+    with vehicle(tmp_path, text) as rig:
+        kept = [session(rig.root, name) for name in ("never", "elsewhere", "unread")]
+        write_uploaded(kept[1], UploadedTo(url + "2", "0", read_back=True))
+        write_uploaded(kept[2], UploadedTo(url, "0", read_back=False))
+        gone = session(rig.root, "safe")
+        write_uploaded(gone, UploadedTo(url, "0", read_back=True))
+        rig.daemon()
+        rig.run(700)
+        join_sweeper(rig)
+        assert not gone.exists() and all(path.exists() for path in kept)
 
 
 def join_sweeper(rig: Vehicle) -> None:

@@ -126,8 +126,6 @@ class SeaweedFS(S3Server):
         self._ports = free_ports(8)
 
     def start(self) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError
-
         program = shutil.which("weed") or str(Path(sys.executable).with_name("weed"))
         ports = self._ports
         roles = ("master", "volume", "filer", "s3")
@@ -156,15 +154,26 @@ class SeaweedFS(S3Server):
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
         deadline = time.monotonic() + PATIENCE_S
-        while True:
+        while not self._is_ready():
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.2)
+
+    def _is_ready(self) -> bool:
+        """Whether it keeps objects: its parts find each other some time after its port is open."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self.client()
+        for bucket in ("fleet", "probe"):
             try:
-                self.client().create_bucket(Bucket="fleet")
-                return
+                client.create_bucket(Bucket=bucket)
             except (BotoCoreError, ClientError) as error:
-                if "BucketAlready" in str(error):
-                    return
-                assert time.monotonic() < deadline, f"{error}\n{self.log}"
-                time.sleep(0.2)
+                if "BucketAlready" not in str(error):
+                    return False
+        try:
+            client.put_object(Bucket="probe", Key="x", Body=b"x")
+        except (BotoCoreError, ClientError):
+            return False
+        return True
 
 
 @contextmanager

@@ -292,7 +292,7 @@ def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
 
 
 def download(store: Store, key: str, target: Path) -> str:
-    """Copy an object into a new file, durably; returns the SHA-256 of its bytes, in hex.
+    """Copy an object into a new file, for use at once; returns the SHA-256 of its bytes, in hex.
 
     Raises:
         StorageError: there is no such object, or the file cannot be written.
@@ -304,8 +304,6 @@ def download(store: Store, key: str, target: Path) -> str:
             for chunk in store.chunks(key):
                 digest.update(chunk)
                 file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
     return digest.hexdigest()
 
 
