@@ -7,22 +7,22 @@ signals of a message are the stream ``NAME_MESSAGE``, with a channel for each si
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from drivers._can.live import LiveSource
 from drivers._can.played import LogSource, SimSource
 from drivers._can.stream import Decoding
-from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
+from drivers._kit.driver import SensorConfig
 from drivers._kit.runner import main
+from drivers._kit.source_driver import SourceDriver
 from drivers.sim.can import DATABASE, SIM_CAN_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.streams import StreamSpec
 
 
-class CanDriver(Driver):
+class CanDriver(SourceDriver):
     """Records the frames of a CAN bus, and signals by a database (DBC).
 
     ``can:INTERFACE`` receives from an interface that is up.  The stamp of a frame is the kernel's.
@@ -100,10 +100,7 @@ class CanDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: LiveSource | LogSource | SimSource | None = None
-        self._items: Iterator[Item | None] = iter(())
         self._decoding: Decoding | None = None
-        self._warned = False
 
     @property
     def origin_ns(self) -> int | None:
@@ -124,19 +121,12 @@ class CanDriver(Driver):
         decoding = self._decoding = self._decoding or self._read_database()
         match self.sensor.scheme:
             case "sim":
-                self._source = SimSource(self.sensor, decoding)
+                return self.begin(SimSource(self.sensor, decoding))
             case "can":
-                self._source = live = LiveSource(self.sensor, decoding)
-                self._warn(live.warnings)
+                live = LiveSource(self.sensor, decoding)
+                return self.begin(live, live.warnings)
             case _:
-                self._source = LogSource(self.sensor, decoding)
-        try:
-            specs = self._source.open()
-        except BaseException:
-            self.close()
-            raise
-        self._items = self._source.items()
-        return specs
+                return self.begin(LogSource(self.sensor, decoding))
 
     def _read_database(self) -> Decoding:
         options = self.sensor.options
@@ -144,33 +134,6 @@ class CanDriver(Driver):
         if database is None and self.sensor.scheme == "sim" and options["signals"]:
             database = DATABASE
         return Decoding(self.sensor, database, options["signals"])
-
-    def read(self) -> Item | None:
-        """Return the next item; None after 0.2 s without one.
-
-        Raises:
-            EndOfSource: the log has ended.
-            SourceError: the rest of the log cannot be read.
-            DeviceError: the interface is lost, or no frame has arrived for `timeout_s`.
-        """
-        try:
-            return next(self._items)
-        except StopIteration:
-            raise EndOfSource from None
-
-    def close(self) -> None:
-        self._items = iter(())
-        if self._source is not None:
-            self._source.close()
-            self._source = None
-
-    def _warn(self, warnings: Sequence[str]) -> None:
-        """Print warnings once, even if the device is opened again."""
-        self.warnings = list(warnings)
-        if not self._warned:
-            for text in warnings:
-                print(text, file=sys.stderr, flush=True)
-        self._warned = True
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ needs: host stamps, order of time, and counts of missing data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
-from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
+from drivers._kit.driver import SensorConfig
 from drivers._kit.runner import main
+from drivers._kit.source_driver import ItemSource, SourceDriver
 from drivers._ouster.bags import BagSource
 from drivers._ouster.live import LiveSource, setup_of
 from drivers._ouster.played import OsfSource, PcapSource
@@ -23,7 +23,7 @@ from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
 
 
-class OusterDriver(Driver):
+class OusterDriver(SourceDriver):
     """Records an Ouster lidar as the stream NAME and its IMU as NAME_imu, on one time base.
 
     NAME has one sample per sweep, with arrays [beams, columns]: ``rng`` u2 mm (saturates at 65535),
@@ -178,15 +178,13 @@ class OusterDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: _Source | None = None
-        self._items: Iterator[Item | None] = iter(())
         self._setup = setup_of(sensor)
         # The simulated world's start is not the end of a sweep.
         self._origin_ns = START_NS if sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
-        kinds: dict[str, Callable[[SensorConfig], _Source]] = {
+        kinds: dict[str, Callable[[SensorConfig], ItemSource]] = {
             "pcap": PcapSource,
             "osf": OsfSource,
             "mcap": BagSource,
@@ -194,13 +192,8 @@ class OusterDriver(Driver):
             "ouster": self._live,
             "udp": self._live,
         }
-        self._source = source = kinds[self.sensor.scheme](self.sensor)
-        try:
-            specs = source.open()
-        except BaseException:
-            self.close()
-            raise
-        self._items = source.items()
+        source = kinds[self.sensor.scheme](self.sensor)
+        specs = self.begin(source)
         self.receives = source.receives if isinstance(source, LiveSource) else ()
         if isinstance(source, BagSource):
             self._origin_ns = source.origin_ns
@@ -208,26 +201,6 @@ class OusterDriver(Driver):
 
     def _live(self, sensor: SensorConfig) -> LiveSource:
         return LiveSource(sensor, self._setup)
-
-    def read(self) -> Item | None:
-        try:
-            return next(self._items)
-        except StopIteration:
-            raise EndOfSource from None
-
-    def close(self) -> None:
-        self._items = iter(())
-        if self._source is not None:
-            self._source.close()
-            self._source = None
-
-
-class _Source(Protocol):
-    def open(self) -> Sequence[StreamSpec]: ...
-
-    def items(self) -> Iterator[Item | None]: ...
-
-    def close(self) -> None: ...
 
 
 if __name__ == "__main__":

@@ -8,12 +8,11 @@ a datagram: ``payload`` (its bytes), ``source`` (the sender's IP address, u1[16]
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
 from drivers._kit.runner import main
+from drivers._kit.source_driver import SourceDriver
 from drivers._udp.live import LiveSource
 from drivers._udp.played import CaptureSource, SimSource
 from drivers.sim.datagrams import SIM_DATAGRAM_OPTIONS
@@ -21,7 +20,7 @@ from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.streams import StreamSpec
 
 
-class UdpDriver(Driver):
+class UdpDriver(SourceDriver):
     """Records datagrams.
 
     ``udp:HOST:PORT`` receives at an address of this machine, or in a multicast group, which the
@@ -93,12 +92,6 @@ class UdpDriver(Driver):
     }
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
 
-    def __init__(self, sensor: SensorConfig) -> None:
-        super().__init__(sensor)
-        self._source: LiveSource | CaptureSource | SimSource | None = None
-        self._items: Iterator[Item | None] = iter(())
-        self._warned = False
-
     @property
     def origin_ns(self) -> int | None:
         """Start of the simulated sender; None for other sources."""
@@ -116,47 +109,13 @@ class UdpDriver(Driver):
         self.close()
         match self.sensor.scheme:
             case "sim":
-                self._source = SimSource(self.sensor)
+                return self.begin(SimSource(self.sensor))
             case "udp":
-                self._source = live = LiveSource(self.sensor)
-                self._warn(live.warnings)
+                live = LiveSource(self.sensor)
                 self.receives = live.receives
+                return self.begin(live, live.warnings)
             case _:
-                self._source = CaptureSource(self.sensor)
-        try:
-            spec = self._source.open()
-        except BaseException:
-            self.close()
-            raise
-        self._items = self._source.items()
-        return [spec]
-
-    def read(self) -> Item | None:
-        """Return the next item; None after 0.2 s without one.
-
-        Raises:
-            EndOfSource: the capture has ended.
-            SourceError: the rest of the capture cannot be read.
-            DeviceError: no datagram has arrived for `timeout_s`.
-        """
-        try:
-            return next(self._items)
-        except StopIteration:
-            raise EndOfSource from None
-
-    def close(self) -> None:
-        self._items = iter(())
-        if self._source is not None:
-            self._source.close()
-            self._source = None
-
-    def _warn(self, warnings: Sequence[str]) -> None:
-        """Print warnings once, even if the device is opened again."""
-        self.warnings = list(warnings)
-        if not self._warned:
-            for text in warnings:
-                print(text, file=sys.stderr, flush=True)
-        self._warned = True
+                return self.begin(CaptureSource(self.sensor))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class LiveSource:
         self._told_ns = self._heard_ns = time.monotonic_ns()
         self._gather = False
 
-    def open(self) -> StreamSpec:
+    def open(self) -> list[StreamSpec]:
         """Wait for a first datagram and declare the stream; DeviceError if none arrives."""
         deadline_ns = time.monotonic_ns() + round(_FIRST_S * 1e9)
         while self._timeout_ns and not self._queue:
@@ -64,7 +64,7 @@ class LiveSource:
                 raise DeviceError(f"{self._where}: {self._nothing()}")
             self._receive()
         settings = {"address": self._receiver.address, "port": self._receiver.port}
-        return datagram_stream(self._sensor, settings, self._sensor.options["rate"])
+        return [datagram_stream(self._sensor, settings, self._sensor.options["rate"])]
 
     @property
     def receives(self) -> Sequence[tuple[str, int]]:

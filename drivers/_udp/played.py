@@ -41,7 +41,7 @@ class CaptureSource:
         except OSError as error:
             raise sensor.fault(error) from None
 
-    def open(self) -> StreamSpec:
+    def open(self) -> list[StreamSpec]:
         """Find the first datagram and declare the stream.
 
         Raises:
@@ -54,7 +54,7 @@ class CaptureSource:
             raise self._sensor.fault(error) from None
         address = str(ipaddress.ip_address(first.destination))
         settings = {"address": address, "port": first.port}
-        return datagram_stream(self._sensor, settings, self._sensor.options["rate"])
+        return [datagram_stream(self._sensor, settings, self._sensor.options["rate"])]
 
     def _first(self) -> Datagram:
         """Return the first datagram to record; the rest of a capture may be damaged."""
@@ -134,10 +134,10 @@ class SimSource:
         self._sensor = sensor
         self._sender = SimulatedSender(sensor.options)
 
-    def open(self) -> StreamSpec:
+    def open(self) -> list[StreamSpec]:
         """Declare the stream."""
         settings = {"address": "127.0.0.1", "port": SIM_PORT}
-        return datagram_stream(self._sensor, settings, self._sender.rate_hz)
+        return [datagram_stream(self._sensor, settings, self._sender.rate_hz)]
 
     def items(self) -> Iterator[Item]:
         """Yield batches of datagrams, without end."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from drivers._devices import can as can_device
-from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers._protocols.can_frames import Frame, pack_frame
 from drivers.can import CanDriver
 from recorder.contract.config.options import check_options
@@ -32,25 +32,6 @@ START_S = 1_700_000_000.0
 def driver_for(scheme: str, address: str, pace: str = "realtime", **options: Any) -> CanDriver:
     checked = check_options(CanDriver.options, options)
     return CanDriver(SensorConfig("bus", scheme, address, checked, pace=pace))
-
-
-@contextlib.contextmanager
-def opened(driver: CanDriver) -> Iterator[CanDriver]:
-    driver.open()
-    try:
-        yield driver
-    finally:
-        driver.close()
-
-
-def read_all(driver: CanDriver) -> list[Item]:
-    items: list[Item] = []
-    with contextlib.suppress(EndOfSource):
-        while True:
-            item = driver.read()
-            if item is not None:
-                items.append(item)
-    return items
 
 
 def read_until(driver: CanDriver, count: int, seconds: float = 60.0) -> list[Item]:

@@ -28,12 +28,11 @@ from tests.drivers.can_rig import (
     frames,
     kernel_with_can,
     message,
-    opened,
-    read_all,
     read_until,
     times,
     write_log,
 )
+from tests.drivers.reading import opened, read_all
 
 MS = 1_000_000
 

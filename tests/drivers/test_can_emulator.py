@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,11 @@ from tests.drivers.can_rig import (
     frames,
     kernel_with_can,
     message,
-    opened,
     read_until,
     times,
     write_log,
 )
+from tests.drivers.reading import opened, receiving, steps_of
 
 S = 1_000_000_000
 
@@ -44,35 +43,6 @@ def emulator_for(
     made = make_emulator(entry, faults, seed=3)
     assert isinstance(made, CanEmulator)
     return made
-
-
-@contextmanager
-def receiving(emulator: CanEmulator) -> Iterator[socket.socket]:
-    """A socket at the address to which it sends."""
-    source = emulator.start().source
-    host, port = source.removeprefix("can:").rsplit(":", 1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        made.bind((host, int(port)))
-        try:
-            yield made
-        finally:
-            emulator.stop()
-
-
-def run(emulator: CanEmulator, made: socket.socket, until_ms: int) -> list[tuple[int, bytes]]:
-    """What it sends, with the time of the step in ms, by the times that it asks for."""
-    now_ns, got = 0, []
-    made.setblocking(False)
-    while now_ns <= until_ms * 1_000_000:
-        due_ns = emulator.step(now_ns)
-        while True:
-            try:
-                got.append((now_ns // 1_000_000, made.recv(100)))
-            except BlockingIOError:
-                break
-        now_ns = max(due_ns, now_ns + 1)
-    return got
 
 
 def structure(k: int) -> bytes:
@@ -89,7 +59,7 @@ def log(path: Path, steps_ms: Sequence[int]) -> Path:
 def test_a_log_is_sent_with_its_timing(tmp_path: Path) -> None:
     emulator = emulator_for("file", str(log(tmp_path / "a.log", [0, 3, 3, 250, 1000])))
     with receiving(emulator) as made:
-        got = run(emulator, made, 3000)
+        got = steps_of(emulator, made, 3000)
     assert got == [(500 + ms, structure(k)) for k, ms in enumerate([0, 3, 3, 250, 1000])]
     assert emulator.finished
 
@@ -97,7 +67,7 @@ def test_a_log_is_sent_with_its_timing(tmp_path: Path) -> None:
 def test_a_loop_sends_again(tmp_path: Path) -> None:
     emulator = emulator_for("file", str(log(tmp_path / "a.log", [0, 50])), loop=True)
     with receiving(emulator) as made:
-        got = run(emulator, made, 800)
+        got = steps_of(emulator, made, 800)
     assert got == [(500, structure(0)), (550, structure(1)), (650, structure(0)),
                    (700, structure(1)), (800, structure(0))]  # fmt: skip
     assert not emulator.finished
@@ -108,7 +78,9 @@ def test_one_channel_is_chosen(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.asc", sent)
     emulator = emulator_for("file", str(path), channel="2")
     with receiving(emulator) as made:
-        assert [data for _, data in run(emulator, made, 3000)] == [structure(k) for k in (1, 3, 5)]
+        assert [data for _, data in steps_of(emulator, made, 3000)] == [
+            structure(k) for k in (1, 3, 5)
+        ]
 
 
 def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
@@ -120,7 +92,7 @@ def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
     ]
     emulator = emulator_for("file", str(path), faults)
     with receiving(emulator) as made:
-        got = [data[8] for _, data in run(emulator, made, 3000)]
+        got = [data[8] for _, data in steps_of(emulator, made, 3000)]
     assert emulator.injected == {"loss": 5, "duplicate": 3, "stall": 20}
     expected = [k for k in range(100) if not 10 <= k < 15 and not 50 <= k < 70]
     assert sorted(set(got)) == expected and len(got) == len(expected) + 3

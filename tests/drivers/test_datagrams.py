@@ -16,13 +16,12 @@ from drivers._kit.driver import Item, Lost, Sample, State
 from drivers.sim.datagrams import HEAD
 from drivers.udp import UdpDriver
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
+from tests.drivers.reading import opened, read_all
 from tests.drivers.udp_rig import (
     HERE,
     driver_for,
     free_port,
-    opened,
     payloads,
-    read_all,
     read_payloads,
     write_capture,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from drivers.udp import UdpDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
-from tests.drivers.udp_rig import driver_for, opened, payloads, read_payloads, write_capture
+from tests.drivers.reading import opened, receiving, steps_of
+from tests.drivers.udp_rig import driver_for, payloads, read_payloads, write_capture
 from tests.protocols.test_capture import ethernet, ipv4, udp
 
 S = 1_000_000_000
@@ -37,21 +37,6 @@ def emulator_for(
     return made
 
 
-@contextmanager
-def receiving(emulator: UdpEmulator) -> Iterator[socket.socket]:
-    """A socket at the address to which it sends."""
-    source = emulator.start().source
-    host, port = source.removeprefix("udp:").rsplit(":", 1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        made.bind((host, int(port)))
-        made.settimeout(20)
-        try:
-            yield made
-        finally:
-            emulator.stop()
-
-
 def timed_capture(path: Path, steps_ms: Sequence[int]) -> Path:
     """A capture with a datagram at each time; its payload is its number."""
     write_capture(path, [])
@@ -63,26 +48,11 @@ def timed_capture(path: Path, steps_ms: Sequence[int]) -> Path:
     return path
 
 
-def run(emulator: UdpEmulator, made: socket.socket, until_ms: int) -> list[tuple[int, bytes]]:
-    """What it sends, with the time of the step in ms, by the times that it asks for."""
-    now_ns, got = 0, []
-    while now_ns <= until_ms * 1_000_000:
-        due_ns = emulator.step(now_ns)
-        made.setblocking(False)
-        while True:
-            try:
-                got.append((now_ns // 1_000_000, made.recv(70000)))
-            except BlockingIOError:
-                break
-        now_ns = max(due_ns, now_ns + 1)
-    return got
-
-
 def test_a_capture_is_sent_with_its_timing(tmp_path: Path) -> None:
     path = timed_capture(tmp_path / "a.pcap", [0, 3, 3, 250, 200, 1000])
     emulator = emulator_for("file", str(path))
     with receiving(emulator) as made:
-        got = run(emulator, made, 3000)
+        got = steps_of(emulator, made, 3000)
     assert got == [
         (500, b"0"), (503, b"1"), (503, b"2"), (750, b"3"), (750, b"4"), (1500, b"5"),
     ]  # fmt: skip
@@ -93,7 +63,7 @@ def test_a_loop_sends_again(tmp_path: Path) -> None:
     path = timed_capture(tmp_path / "a.pcap", [0, 50, 20])
     emulator = emulator_for("file", str(path), loop=True)
     with receiving(emulator) as made:
-        got = run(emulator, made, 850)
+        got = steps_of(emulator, made, 850)
     times = [500, 550, 550, 650, 700, 700, 800, 850, 850]  # the last stamp steps back
     assert got == list(zip(times, [b"0", b"1", b"2"] * 3, strict=True))
     assert not emulator.finished
@@ -122,7 +92,7 @@ def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
     ]
     emulator = emulator_for("file", str(path), faults)
     with receiving(emulator) as made:
-        got = [int(data) for _, data in run(emulator, made, 3000)]
+        got = [int(data) for _, data in steps_of(emulator, made, 3000)]
     assert emulator.injected == {"loss": 5, "duplicate": 3, "stall": 20}
     expected = [k for k in range(100) if not 10 <= k < 15 and not 50 <= k < 70]
     assert sorted(set(got)) == expected and len(got) == len(expected) + 3

@@ -12,7 +12,8 @@ from drivers._kit.driver import Sample
 from drivers._protocols.capture import read_datagrams
 from recorder.contract.errors import FormatError, SourceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
-from tests.drivers.udp_rig import driver_for, payloads, read_all
+from tests.drivers.reading import read_all
+from tests.drivers.udp_rig import driver_for, payloads
 from tests.protocols.test_capture import ethernet, ipv4, ipv6, pcap, pcapng, udp
 
 

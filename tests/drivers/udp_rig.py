@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers.udp import UdpDriver
 from recorder.contract.config.options import check_options
 from tests.protocols.test_capture import ethernet, ipv4, pcap, udp
@@ -21,25 +19,6 @@ HERE = bytes(10) + b"\xff\xff\x7f\0\0\1"
 def driver_for(scheme: str, address: str, pace: str = "realtime", **options: Any) -> UdpDriver:
     checked = check_options(UdpDriver.options, options)
     return UdpDriver(SensorConfig("lidar", scheme, address, checked, pace=pace))
-
-
-@contextlib.contextmanager
-def opened(driver: UdpDriver) -> Iterator[UdpDriver]:
-    driver.open()
-    try:
-        yield driver
-    finally:
-        driver.close()
-
-
-def read_all(driver: UdpDriver) -> list[Item]:
-    items: list[Item] = []
-    with contextlib.suppress(EndOfSource):
-        while True:
-            item = driver.read()
-            if item is not None:
-                items.append(item)
-    return items
 
 
 def payloads(items: list[Item]) -> list[bytes]:

@@ -1,0 +1,73 @@
+"""A driver whose sources give items one after the other, each kind of source in a class of its own.
+
+::
+
+    class MyDriver(SourceDriver):
+        def open(self):
+            return self.begin(FileSource(self.sensor))      # has open(), items() and close()
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
+from recorder.contract.streams import StreamSpec
+
+
+class ItemSource(Protocol):
+    """Where items come from."""
+
+    def open(self) -> Sequence[StreamSpec]:
+        """The streams; raises as `Driver.open`."""
+
+    def items(self) -> Iterator[Item | None]:
+        """Items in order of time, None while there are none; raises as `Driver.read`."""
+
+    def close(self) -> None:
+        """Release what `open`, or the source's own making, took."""
+
+
+class SourceDriver(Driver):
+    """Reads, closes and warns for all its sources; `open` makes one, and hands it to `begin`."""
+
+    def __init__(self, sensor: SensorConfig) -> None:
+        super().__init__(sensor)
+        self._source: ItemSource | None = None
+        self._items: Iterator[Item | None] = iter(())
+        self._warned = False
+
+    def begin(self, source: ItemSource, warnings: Sequence[str] = ()) -> Sequence[StreamSpec]:
+        """Open a source and read it from now on; returns its streams.
+
+        Args:
+            source: is closed here, also where it cannot be opened.
+            warnings: are printed once, even if the device is opened again.
+        """
+        self._source = source
+        self.warnings = list(warnings)
+        if not self._warned:
+            for text in warnings:
+                print(text, file=sys.stderr, flush=True)
+        self._warned = self._warned or bool(warnings)
+        try:
+            streams = source.open()
+        except BaseException:
+            self.close()
+            raise
+        self._items = source.items()
+        return streams
+
+    def read(self) -> Item | None:
+        try:
+            return next(self._items)
+        except StopIteration:
+            raise EndOfSource from None
+
+    def close(self) -> None:
+        self._items = iter(())
+        if self._source is not None:
+            self._source.close()
+            self._source = None
