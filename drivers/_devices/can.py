@@ -59,11 +59,11 @@ def interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
     bitrate = "" if virtual else " type can bitrate 500000"
     if not place.exists():
         known = sorted(p.name for p in folder.glob("*") if _number(p / "type") == _ARPHRD_CAN)
-        there = f"the CAN interfaces are {', '.join(known)}" if known else "there is none for CAN"
+        there = f"the CAN interfaces are {', '.join(known)}" if known else "there is no CAN interface"
         add = f"; sudo ip link add {name} type vcan adds a virtual one" if virtual else ""
         return f"no interface {name}: {there}{add}"
     if (kind := _number(place / "type")) != _ARPHRD_CAN:
-        return f"the interface {name} is none for CAN (type {kind})"
+        return f"the interface {name} is no CAN interface (type {kind})"
     if not _number(place / "flags") & _IFF_UP:
         return f"the interface {name} is down: sudo ip link set {name} up{bitrate}" + (
             " (with the bit rate of the bus)" if bitrate else ""
@@ -136,7 +136,7 @@ class CanReceiver(SocketReceiver):
 
     Raises:
         SourceError: the address has neither form.
-        DeviceError: the interface is missing, down or none for CAN, or the socket fails.
+        DeviceError: the interface is missing, down, or no CAN interface, or the socket fails.
     """
 
     def __init__(

@@ -230,7 +230,7 @@ def _reader(name: str) -> Any:
 class _Lines(io.BufferedIOBase):
     """Gives an ASC file line by line, so that a damaged line can be named.
 
-    python-can takes the first line that is none of the header's for the header's end, and drops it.
+    python-can ends the header at the first line that does not belong to it, and drops that line.
     Where the header has no such line, one is put in front of the first event.
     """
 

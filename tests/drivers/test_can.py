@@ -107,7 +107,7 @@ def test_can_fd_can_be_refused(kernel: FakeCan) -> None:
     ("change", "text"),
     [
         ({"flags": 0x40}, r"the interface can0 is down: sudo ip link set can0 up type can bitrate"),
-        ({"kind": 1}, r"the interface can0 is none for CAN \(type 1\)"),
+        ({"kind": 1}, r"the interface can0 is no CAN interface \(type 1\)"),
     ],
 )
 def test_an_interface_that_cannot_be_used_is_named(
