@@ -59,7 +59,9 @@ def interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
     bitrate = "" if virtual else " type can bitrate 500000"
     if not place.exists():
         known = sorted(p.name for p in folder.glob("*") if _number(p / "type") == _ARPHRD_CAN)
-        there = f"the CAN interfaces are {', '.join(known)}" if known else "there is no CAN interface"
+        there = "there is no CAN interface"
+        if known:
+            there = f"the CAN interfaces are {', '.join(known)}"
         add = f"; sudo ip link add {name} type vcan adds a virtual one" if virtual else ""
         return f"no interface {name}: {there}{add}"
     if (kind := _number(place / "type")) != _ARPHRD_CAN:

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
     from recorder.contract.errors import RecorderError, SessionError
-    from recorder.fleet.store import open_store
+    from recorder.fleet.store import StoreUnreachableError, open_store
     from recorder.fleet.uploading import Limit, upload_session, urgent_first
     from recorder.session.search import sessions_below
 
@@ -107,6 +107,8 @@ def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> lis
                         read_back=args.read_back,
                     )
                 )  # fmt: skip
+        except StoreUnreachableError:
+            raise  # it is so for the others, too
         except RecorderError as error:
             failed(session, error)
     return done

@@ -22,7 +22,7 @@ from recorder.contract.control.sockets import socket_to_ask
 from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
 from recorder.daemon.postprocessing.steps import due_of
-from recorder.fleet.store import open_store
+from recorder.fleet.store import StoreUnreachableError, open_store
 from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
 from recorder.session.layout import read_session_json
 from recorder.session.reader import find_sessions
@@ -180,7 +180,7 @@ def upload_pending(
         each session that is in the store.
 
     Raises:
-        NotNowError: the time is not right, or no longer.
+        NotNowError: the time is not right, or no longer, or the server cannot be reached.
         UsageError: the store's URL or its credentials cannot be used.
         SessionError: the root cannot be listed.
     """
@@ -199,5 +199,7 @@ def upload_pending(
             )
         except NotNowError:
             raise
+        except StoreUnreachableError as error:
+            raise NotNowError(str(error)) from None
         except RecorderError as error:
             failed(session, error)

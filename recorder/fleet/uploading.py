@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -206,7 +206,8 @@ def upload_session(
         same = known is not None and (known.url, known.manifest_sha256) == (store.url, digest)
         read_back = read_back or (same and known is not None and known.read_back)
         write_uploaded(session, UploadedTo(store.url, digest, read_back))
-        shutil.rmtree(private(session, PARTS), ignore_errors=True)
+        with suppress(OSError):
+            private(session, PARTS).rmdir()  # unless an upload into another store is under way
     seconds = time.monotonic() - started
     return Uploaded(
         *(session, store.url, key, len(manifest.files), manifest.size, sent),
@@ -235,7 +236,7 @@ def _upload(session: Path, name: str, store: Store, pace: Pace, progress: Progre
     parts = private(session, PARTS)
     entries = []
     for path in files_of(session):
-        record = parts / hashlib.sha256(path.encode()).hexdigest()[:24]
+        record = parts / hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
         source = session / path
         with disk_errors(source):
             size = source.stat().st_size

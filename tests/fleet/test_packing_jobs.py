@@ -151,6 +151,9 @@ def test_what_someone_else_put_there_stays(fleet: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_packed_stops_nothing(fleet: str, tmp_path: Path) -> None:
     (tmp_path / "in/_manifests/broken.json").write_bytes(b"{")
+    manifest = (tmp_path / "in/_manifests/a.json").read_text()
+    hostile = manifest.replace('"name": "a"', '"name": "../../etc"')
+    (tmp_path / "in/_manifests/hostile.json").write_text(hostile)
     open_recording = make_session(tmp_path / "more/open", seed=5)
     header = open_recording / "_recorder/session.json"
     header.write_text(header.read_text().replace('"clean"', '"recording"'))
@@ -162,13 +165,14 @@ def test_what_cannot_be_packed_stops_nothing(fleet: str, tmp_path: Path) -> None
     told = "\n".join(f"{what}: {why}" for what, why in plan.refused.items())
     for text in (
         f"{tmp_path}/in/_manifests/broken.json: is no manifest",
+        "/in/_manifests/hostile.json: is no manifest: session name '../../etc': is a path",
         f"{tmp_path}/more/open: was not closed; run `recorder recover",
         f"{tmp_path}/more/a: a: another session of this name is in file://{tmp_path}/in",
         f"{tmp_path}/empty: has no sessions",
         f"{tmp_path}/none: has no uploaded sessions",
     ):
         assert text in told
-    assert len(plan.refused) == 5
+    assert len(plan.refused) == 6
 
 
 def test_what_a_worker_says_when_it_cannot(

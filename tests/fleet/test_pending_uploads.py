@@ -142,6 +142,24 @@ def test_an_upload_stops_when_the_time_is_over(
     assert len(list(upload_pending(config, lambda *_: None, look=lambda: None))) == 1
 
 
+def test_a_server_that_is_not_there_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    config = tmp_path / "rig.yaml"
+    config.write_text(text(tmp_path, url="s3://fleet/v"))
+    for name in ("a", "b"):
+        finished(make_session(tmp_path / "root" / name))
+    assert main(["upload", "--pending", str(config)]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("recorder upload: not now: s3://fleet/v/") and said.count("\n") == 1
+    assert "the server cannot be reached" in said
+    assert main(["upload", str(tmp_path / "root"), "s3://fleet/v"]) == 1
+    assert capsys.readouterr().err.count("the server cannot be reached") == 1
+
+
 @pytest.mark.parametrize(
     ("upload", "message"),
     [

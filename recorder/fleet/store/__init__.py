@@ -12,6 +12,7 @@ from recorder.fleet.store.base import (
     ObjectExistsError,
     Store,
     StoredObject,
+    StoreUnreachableError,
     UploadRecord,
     open_store,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "Manifest",
     "ObjectExistsError",
     "Store",
+    "StoreUnreachableError",
     "StoredObject",
     "UploadRecord",
     "open_store",

@@ -34,6 +34,10 @@ class ObjectExistsError(StorageError):
     """An object of that name, with other content, is in the store; it was left as it is."""
 
 
+class StoreUnreachableError(StorageError):
+    """The server of a store does not answer; it is worth trying again later."""
+
+
 class StoredObject(msgspec.Struct, frozen=True):
     """An object: its key below the store's prefix, and its size in bytes."""
 

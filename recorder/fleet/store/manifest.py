@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import FormatError, UsageError
+from recorder.contract.session_names import check_name
 from recorder.fleet.store.base import canonical_json, check_key
 
 MANIFESTS: Final = "_manifests/"
@@ -66,6 +67,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             raise FormatError(f"{where}: is no manifest: {error}") from None
         if manifest.version != VERSION:
             raise FormatError(f"{where}: is of version {manifest.version}, not {VERSION}")
+        try:
+            check_name(manifest.name)
+        except UsageError as error:
+            raise FormatError(f"{where}: is no manifest: {error}") from None
         for path in (manifest.folder, *(entry.path for entry in manifest.files)):
             check_key(path)
         return manifest

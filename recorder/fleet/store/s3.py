@@ -22,6 +22,7 @@ from recorder.fleet.store.base import (
     Pace,
     Source,
     StoredObject,
+    StoreUnreachableError,
     UploadRecord,
     check_key,
     check_private,
@@ -228,7 +229,9 @@ class _Errors:
                 "AWS_SECRET_ACCESS_KEY, or name a file of credentials"
             ) from None
         if isinstance(error, known.ConnectionError | known.HTTPClientError):
-            raise StorageError(f"{self._where}: the server cannot be reached: {error}") from None
+            raise StoreUnreachableError(
+                f"{self._where}: the server cannot be reached: {error}"
+            ) from None
         if isinstance(error, known.BotoCoreError | HTTPError):
             raise StorageError(f"{self._where}: {error}") from None
         return False
