@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import (
     Compression,
@@ -29,6 +30,8 @@ from recorder.formats.vrs import (
 )
 from recorder.formats.vrs.recordables import recordable_name
 from tests.formats.vrs import golden, kit
+from tests.h264 import GROUP, SIZE, decoded
+from tests.session.build import Builder, video_camera_spec
 
 pytestmark = pytest.mark.conformance
 pyvrs = pytest.importorskip("pyvrs", reason="needs PyPI `vrs`: run `make conformance`")
@@ -282,6 +285,34 @@ def test_jpegs_decode_to_the_same_pixels(tmp_path: Path) -> None:
     expected = cv2.cvtColor(cv2.imdecode(jpeg, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
     assert decoded.shape == expected.shape
     assert np.abs(decoded.astype(int) - expected).max() <= 2
+
+
+def test_compressed_video_is_what_ffmpeg_decodes(tmp_path: Path) -> None:
+    """pyvrs gives the units and their place after the keyframe; FFmpeg decodes all of them."""
+    import av
+
+    builder = Builder(tmp_path / "drive")
+    builder.add(video_camera_spec(), count=GROUP + 3)
+    session = builder.close()
+    (result,) = finalize(session, [Step("vrs")], out=tmp_path)
+    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    records = [record for record in reader if record.n_image_blocks]
+    specs = [record.image_specs[0] for record in records]
+    assert {(s.image_format, s.codec_name, (s.width, s.height)) for s in specs} == {
+        ("video", "H.264", SIZE)
+    }
+    assert [s.key_frame_index for s in specs] == [k % GROUP for k in range(GROUP + 3)]
+    keys = [int(records[k - k % GROUP].timestamp) for k in range(GROUP + 3)]
+    assert [s.key_frame_timestamp for s in specs] == keys  # pyvrs gives whole seconds
+    codec = av.CodecContext.create("h264", "r")
+    pictures = []
+    for record in records:
+        pictures += codec.decode(av.Packet(np.asarray(record.image_blocks[0]).tobytes()))
+    pictures += codec.decode(None)
+    expected = decoded(session / "camera" / "video.h264")
+    assert len(pictures) == len(expected) == GROUP + 3
+    for picture, reference in zip(pictures, expected, strict=True):
+        np.testing.assert_array_equal(picture.to_ndarray(format="rgb24"), reference)
 
 
 def test_names_of_streams() -> None:
