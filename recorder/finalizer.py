@@ -469,8 +469,9 @@ def _record(root: Path, step: Prepared, made: Finalized, suffix: str) -> None:
     record = f"{made.archive}{suffix}"
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
-        custody = seal_archive(made.archive, name, made.files, made.sessions, older)
-        write_record(root, record, about | kept | {"custody": custody})
+        about |= kept
+        custody = seal_archive(made.archive, name, made.files, made.sessions, older, about)
+        write_record(root, record, about | {"custody": custody})
     except OSError as error:
         reason = f"{error.filename or root}: {error.strerror or error}"
         raise StorageError(f"{made.session}: {made.archive}: {reason}") from error

@@ -6,14 +6,15 @@ vehicle's key where the finalizer can use that::
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
 
 The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
-sha256}}`` relative to the archive's folder), and ``sources``, a `source_of` per session.
+sha256}}`` relative to the archive's folder), ``sources``, a `source_of` per session, and
+``about``, the other values of the record.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ import msgspec
 
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.proof import Proof, Trust
+from recorder.custody.proof import SHOWN, Proof, Trust
 from recorder.session import layout
 from recorder.session.journal import read_journal
-from recorder.session.packing_records import PARTS
+from recorder.session.packing_records import PARTS, encode_record
 from recorder.session.signatures import last_signature
 from recorder.session.vehicle_key import Signed, VehicleKey
 
@@ -50,8 +51,9 @@ def source_of(session: Path) -> dict[str, Any]:
 
 
 def seal_archive(
-    archive: str, name: str, files: Sequence[Path], sessions: Iterable[Path], older: Path
-) -> dict[str, str]:
+    archive: str, name: str, files: Sequence[Path], sessions: Sequence[Path], older: Path,
+    about: Mapping[str, Any],
+) -> dict[str, str]:  # fmt: skip
     """The part ``custody`` of an archive's record.
 
     Args:
@@ -60,6 +62,7 @@ def seal_archive(
         files: its files and folders, in one folder.
         sessions: the folders of what was packed.
         older: the record of the archive that these sessions were added to, if there is one.
+        about: the other values of the record.
 
     Raises:
         OSError: a file cannot be read.
@@ -73,6 +76,7 @@ def seal_archive(
         "name": name,
         "files": dict(_digests(files)),
         "sources": list(sources.values()),
+        "about": json.loads(encode_record(about)),
     }
     for session in sessions:
         try:
@@ -127,6 +131,14 @@ def records_of(path: Path) -> list[Path]:
     return [*_in(path), *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _in(part))]
 
 
+def unknown_files(root: Path) -> list[Path]:
+    """Files of a session's folder of archives that belong to no record."""
+    records = records_of(root)
+    known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
+    found = (path for path in sorted(root.resolve().rglob("*")) if not path.is_dir())
+    return [path for path in found if known.isdisjoint((path, *path.parents))]
+
+
 def _in(root: Path) -> list[Path]:
     return [path for path in sorted(root.glob("*.json")) if _kind(path) is not None]
 
@@ -134,7 +146,8 @@ def _in(root: Path) -> list[Path]:
 def _kind(record: Path) -> str | None:
     """The kind of archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
     kind = record.name.partition(".")[0]
-    return kind if kind in ARCHIVES and (record.parent / kind).is_dir() else None
+    is_one = (record.parent / kind).is_dir() or "files" in _read(record)
+    return kind if kind in ARCHIVES and is_one else None
 
 
 def _read(record: Path) -> dict[str, Any]:
@@ -160,14 +173,17 @@ def verify_archive(
     proof = Proof(record.parent / kind, "archive")
     values = _read(record)
     try:
-        sealed = Signed.from_record(values.get("custody"))
+        if "custody" not in values:
+            raise UsageError("an earlier version packed it; pack it again")
+        sealed = Signed.from_record(values["custody"])
         statement = sealed.values
         files, sources = dict(statement["files"]), list(statement["sources"])
         if statement.get("kind") != "archive" or statement.get("archive") != kind:
             raise UsageError("is of another archive")
         names = {name.partition("/")[0] for name in files}
-        if names != set(values.get("files", ())):
-            raise UsageError("`files` are not those of `custody`")
+        about = {key: value for key, value in values.items() if key != "custody"}
+        if about != statement["about"] or encode_record(values) != record.read_bytes():
+            raise UsageError("it is not as it was written")
         _check_files(proof, record, kind, files, names, advance)
         _check_signature(proof, record, sealed, trust)
         for source in sources:
@@ -241,7 +257,7 @@ def check_source(
         return None
     if head not in session.heads:
         text = f"was made from another {name} than {session.path}: no record of its journal is"
-        proof.faults.append(f"{proof.path}: {text} {head[:16]}...")
+        proof.faults.append(f"{proof.path}: {text} {head[:SHOWN]}")
         return None
     if session.sound:
         proof.proven.append(f"its source {session.path} is unchanged since")

@@ -38,7 +38,10 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
                 found = check_source(proof, {"session": origin["name"], **origin}, trust, find)
                 sources += [] if found is None else [found]
             if sources and len(sources) == len(origins):
-                _compare(clip, [source for source in sources if source.sound], proof)
+                _compare(clip, sources, proof)
+            elif trust.fingerprints and not proof.signatures and not proof.faults:
+                text = "is not signed, and not all sessions that it was cut from are here"
+                proof.faults.append(f"{proof.path}: {text}; --sources names their folder")
     except (RecorderError, OSError, LookupError, TypeError, ValueError) as error:
         proof.faults.append(f"{proof.path}: cannot be compared with its source: {error}")
 

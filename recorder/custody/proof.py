@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from recorder.contract.errors import UsageError
 from recorder.session.vehicle_key import Signed, read_anchor
+
+SHOWN: Final = 16
+"""Digits of a digest or a fingerprint that a line shows."""
 
 
 @dataclass
@@ -90,5 +93,5 @@ class Trust:
     def describe(self, signed: Signed) -> str:
         """Who signed, and why the key is believed."""
         if self.fingerprints:
-            return f"the trusted key {signed.fingerprint}"
+            return f"the trusted key {signed.fingerprint[:SHOWN]}"
         return f"the key {signed.fingerprint}, taken on its word: no --public-key is given"

@@ -165,8 +165,8 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
             continue
         proof.signatures.append(signed)
     if not journal.signatures:
-        named = session.header is not None and session.header.get("signing_key")
-        if named or trust.fingerprints:
+        header = session.header or {}
+        if header.get("signing_key") or (trust.fingerprints and not header.get("origin")):
             proof.faults.append(f"{journal.path}: has no signature")
         else:
             text = "not signed: whoever can write to it can change it with its digests"
@@ -205,10 +205,10 @@ def _check_files(path: Path, journal: _Journal, proof: Proof) -> None:
             fault = f"{path / name}: is missing"
             if not any(str(path / name) in known for known in proof.faults):
                 proof.faults.append(fault)
-    for group, count in sorted(later.items()):
-        files = f" ({count} files)" if group.endswith("/") else ""
-        if group != f"{layout.ARCHIVES}/":
-            proof.unproven.append(f"{group}{files}: was not committed, may change")
+    later.pop(f"{layout.ARCHIVES}/", None)  # they have a proof of their own
+    if later:
+        names = (f"{n} ({count} files)" if n.endswith("/") else n for n, count in later.items())
+        proof.unproven.append(f"not committed, may change: {', '.join(sorted(names))}")
 
 
 def _files(path: Path) -> Iterator[tuple[str, bool]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
-from recorder.custody.proof import Proof
+from recorder.custody.proof import SHOWN, Proof
 from recorder.session.vehicle_key import Signed
 
 
@@ -34,6 +34,7 @@ def check_rows(folder: Proof, sessions: Iterable[Proof]) -> None:
 
 
 def _check_row(folder: Proof, key: str, row: dict[int, tuple[Signed, Path]]) -> None:
+    key = key[:SHOWN]
     numbers = sorted(row)
     last = row[numbers[-1]][0]
     deleted = [(int(a), int(b)) for a, b in last.values.get("deleted") or ()]

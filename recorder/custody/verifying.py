@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.archives import records_of, verify_archive
+from recorder.custody.archives import records_of, unknown_files, verify_archive
 from recorder.custody.clips import check_clip
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.sessions import verify_session
@@ -99,6 +99,8 @@ class _Verifying:
         proof = self._session(path)
         for record in records_of(path / layout.ARCHIVES):
             proof.parts.append(self._archive(record))
+        for found in unknown_files(path / layout.ARCHIVES):
+            proof.faults.append(f"{found}: was added: no archive's record has it")
         return proof
 
     def _archive(self, record: Path) -> Proof:
