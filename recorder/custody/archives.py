@@ -131,12 +131,18 @@ def records_of(path: Path) -> list[Path]:
     return [*_in(path), *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _in(part))]
 
 
-def unknown_files(root: Path) -> list[Path]:
-    """Files of a session's folder of archives that belong to no record."""
+def unknown_files(root: Path) -> Iterator[str]:
+    """A line for each file of a session's folder of archives that belongs to no record."""
     records = records_of(root)
     known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
     found = (path for path in sorted(root.resolve().rglob("*")) if not path.is_dir())
-    return [path for path in found if known.isdisjoint((path, *path.parents))]
+    for path in found:
+        if known.isdisjoint((path, *path.parents)):
+            record = path.parent.with_suffix(".json")
+            if path.parent.name in ARCHIVES:
+                yield f"{record}: is missing; it would be the record of {path}"
+            else:
+                yield f"{path}: was added: no archive's record has it"
 
 
 def _in(root: Path) -> list[Path]:

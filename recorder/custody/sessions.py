@@ -55,8 +55,10 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
 
 def _verify(session: Session, trust: Trust, proof: Proof, advance: Advance) -> None:
     path = session.path
-    if not session.recorded or session.header is None:
-        raise SessionError(f"{path}: has no journal; nothing proves it")
+    for name in (layout.SESSION_JSON, layout.JOURNAL):
+        if not layout.private(path, name).exists():
+            missing = layout.private(path, name)
+            raise SessionError(f"{missing}: is missing; without it nothing proves the session")
     if session.state not in (layout.CLEAN, layout.RECOVERED):
         raise SessionError(f"{path}: was not closed; run `recorder recover {path}`")
     report = Report(path, session.name)

@@ -99,8 +99,7 @@ class _Verifying:
         proof = self._session(path)
         for record in records_of(path / layout.ARCHIVES):
             proof.parts.append(self._archive(record))
-        for found in unknown_files(path / layout.ARCHIVES):
-            proof.faults.append(f"{found}: was added: no archive's record has it")
+        proof.faults += unknown_files(path / layout.ARCHIVES)
         return proof
 
     def _archive(self, record: Path) -> Proof:

@@ -387,9 +387,9 @@ def test_a_key_that_is_none_shows_nothing_of_the_file(tmp_path: Path) -> None:
 def test_the_command(vehicle: Vehicle, capsys: pytest.CaptureFixture[str]) -> None:
     session = vehicle.record("drive")
     assert main(["verify", str(session), "--public-key", vehicle.public]) == 0
-    text = capsys.readouterr().out.splitlines()
-    assert text[0] == "proven    every byte of 27 committed files"
-    assert text[-1] == f"{session}: session: proven"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "proven    every byte of 27 committed files"
+    assert lines[-1] == f"{session}: session: proven"
     (session / "extra").touch()
     assert main(["verify", str(vehicle.root), "--format", "json"]) == 1
     wire = json.loads(capsys.readouterr().out)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
@@ -59,10 +60,11 @@ class Vehicle:
     def begin(self, name: str, seed: int = 1) -> tuple[SessionWriter, ManualClock]:
         """A session with `COUNT` samples of each stream, with leaves, which is still open."""
         clock = ManualClock(5_000_000_000 + seed * 60_000_000_000)
-        signing = {} if self.key is None else {"signing_key": str(self.key)}
+        signing = UNSET if self.key is None else str(self.key)
         plan = SessionPlan(
             str(self.root), name, True, "version: 1\n", "sensors: {}\n", min_free_gb=0.001,
-            record_format=["imu"], source_start_ns=START_NS + seed * 60_000_000_000, **signing,
+            record_format=["imu"], source_start_ns=START_NS + seed * 60_000_000_000,
+            signing_key=signing,
         )  # fmt: skip
         writer = SessionWriter.create(PosixDisk(), plan, clock)
         data = {name: _values(spec, seed) for name, spec in STREAMS.items()}
