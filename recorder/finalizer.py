@@ -40,6 +40,7 @@ from recorder.contract.errors import (
 )
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
+from recorder.custody.archives import seal_archive
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.sample_workers import (
     SampleWorkers,
@@ -195,8 +196,7 @@ def finalize(
                 adds = datasets and step.packer.collects
                 name = dataset_name(root) if adds else own_name
                 made = _pack([held], step, place, name, None, progress, adds=adds, workers=workers)
-                if out is None:
-                    _record(root, step, made)
+                _record(root, step, made, "" if out is None else f".{name}")
                 return made
 
             for made in _at_once(make, prepared, progress, workers if processes else None):
@@ -300,7 +300,9 @@ def collect(
                 refused(path, error)
         for step in prepared:
             place = out / step.packer.name
-            yield _pack(held, step, place, name, refused, progress, adds=True)
+            made = _pack(held, step, place, name, refused, progress, adds=True)
+            _record(out, step, made, f".{name}")
+            yield made
 
 
 def _start_workers_early(prepared: Iterable[Prepared]) -> None:
@@ -452,13 +454,24 @@ def _pack(
     )
 
 
-def _record(root: Path, step: Prepared, made: Finalized) -> None:
-    """Keep what is known about an archive beside it, for reports; see `packing_records`."""
+def _record(root: Path, step: Prepared, made: Finalized, suffix: str) -> None:
+    """Keep what is known about an archive beside it, for reports and as a proof of its origin.
+
+    Args:
+        root: the folder of the archive's folder.
+        step: what was asked for.
+        made: the archive.
+        suffix: of the record's name, where archives of several sessions are in one folder.
+    """
     kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
     files = [path.name for path in made.files]
     about = {"packed_ns": time.time_ns(), "options": step.options, "files": files}
+    record = f"{made.archive}{suffix}"
     try:
-        write_record(root, made.archive, about | kept)
+        name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
+        about |= kept
+        custody = seal_archive(made.archive, name, made.files, made.sessions, older, about)
+        write_record(root, record, about | {"custody": custody})
     except OSError as error:
         reason = f"{error.filename or root}: {error.strerror or error}"
         raise StorageError(f"{made.session}: {made.archive}: {reason}") from error

@@ -38,6 +38,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("list", "recorder.cli.list_", "list the sessions in a folder"),
         ("info", "recorder.cli.info", "show what a session holds"),
         ("validate", "recorder.cli.validate", "check a session, or packed archives"),
+        ("verify", "recorder.cli.verify", "prove that a recording is unchanged"),
         (
             "events",
             "recorder.cli.events",
@@ -58,6 +59,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),
+        ("keys", "recorder.cli.keys", "make or show the key that signs sessions"),
         ("emulate", "recorder.cli.emulate", "emulate sensors on this machine"),
         ("calibrate-radar", "recorder.cli.calibrate_radar", "calibrate a radar's antennas"),
         ("completion", "recorder.cli.completion", "print a script for completion in the shell"),

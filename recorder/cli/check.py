@@ -145,10 +145,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys(config: Config) -> list[Problem]:
-    """What is missing for control over TCP, where the config asks for it."""
+    """What is wrong with the keys that the config asks for: the vehicle's, and those for TCP."""
     from recorder.contract.curve import check_keys
     from recorder.contract.errors import UsageError
 
+    if config.custody.key is not None:
+        from recorder.session.vehicle_key import VehicleKey
+
+        try:
+            VehicleKey(config.custody.key).counter()
+        except UsageError as error:
+            return [Problem("custody.key", str(error), 2)]
     if config.control.tcp is None:
         return []
     if config.control.curve_keys is None:

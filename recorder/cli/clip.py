@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", metavar="NAME", help="name of the clip (default: from session and interval)"
     )
+    parser.add_argument(
+        "--key", type=Path, metavar="FILE", help="sign the clip with this key (`recorder keys`)"
+    )
     add_format(parser)
 
 
@@ -92,7 +95,7 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
                 advance(share - shown)
                 shown = share
 
-        return write_clip(sessions, part, _folder(args), name, show)
+        return write_clip(sessions, part, _folder(args), name, show, args.key)
 
 
 def _cut_events(args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from recorder.session.layout import CLEAN, RECOVERED
 from recorder.session.part import Part, SessionPart
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import Session
+from recorder.session.signatures import last_signature
 
 
 def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
@@ -76,7 +77,9 @@ def origin_of(session: Session) -> dict[str, Any]:
     journal = read_journal(layout.private(session.path, layout.JOURNAL))
     keys = ("name", "start_ns", "end_ns", "state", "hostname", "recorder_version", "boot_id")
     known = {key: header.get(key) for key in keys}
-    proof = {"session_digest": digest(data).hex(), "root": journal.tree.root.hex()}
+    proof: dict[str, Any] = {"session_digest": digest(data).hex(), "root": journal.tree.root.hex()}
+    signed = last_signature(layout.private(session.path, layout.JOURNAL))
+    proof |= {"head": journal.link.hex(), "signed": signed and signed.to_record()}
     return {**known, **proof, "origin": header.get("origin")}
 
 

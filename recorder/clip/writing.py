@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from recorder.clip.clip_clock import ClipClock
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
 from recorder.clip.sources import calibration_of, events_of, offset_ns, open_sources, origin_of
@@ -32,6 +34,7 @@ from recorder.session.part import Part, SessionPart
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.replay import message_of
 from recorder.session.stream import Stream
+from recorder.session.vehicle_key import VehicleKey
 from recorder.writer.session_writer import SessionWriter
 
 _COMMIT_NS = 1_000_000_000
@@ -65,6 +68,7 @@ def write_clip(
     out: Path,
     name: str | None = None,
     progress: Progress = lambda _: None,
+    signing_key: Path | None = None,
 ) -> Clip:
     """Cut sessions into a new session, which appears when it is complete.
 
@@ -74,9 +78,11 @@ def write_clip(
         out: folder that the clip is made in; made if it is missing.
         name: its name; None: from the session's and the interval, with a number if it is taken.
         progress: see `Progress`.
+        signing_key: the key that signs the clip; None: the clip is not signed.
 
     Raises:
-        UsageError: the name is taken or not valid, a session is given twice.
+        UsageError: the name is taken or not valid, a session is given twice, the key cannot be
+            used.
         SessionError: the sessions cannot be cut, or not together; see `open_sources`.
         FormatError: a channel's bytes do not fit its format.
         StorageError: the clip cannot be written; nothing of it is left.
@@ -93,6 +99,9 @@ def write_clip(
         try:
             _clear(staging)
             plan = _plan(sources, part, staging, name)
+            if signing_key is not None:
+                VehicleKey(signing_key)
+                plan = structs.replace(plan, signing_key=str(signing_key.resolve()))
             made = _Cutter(sources, plan, progress).run()
             write_checksums(made.session)
             PosixDisk().rename(made.session, out / name)

@@ -216,6 +216,8 @@ class SessionPlan(WireStruct):
             continues: so no step of the clock is at the seam; unset: the clocks are read.
         ring: the session is a part of a ring: deleted unless an event keeps it; else unset.
         origin: of a clip: the sessions that it was cut from (docs/clips.md); else unset.
+        signing_key: path of the vehicle's key, which signs the session when it is closed; else
+            unset.
     """
 
     root: _Text
@@ -236,6 +238,7 @@ class SessionPlan(WireStruct):
     previous_folder: str | UnsetType = UNSET
     ring: bool | UnsetType = UNSET
     origin: dict[str, Any] | UnsetType = UNSET
+    signing_key: str | UnsetType = UNSET
 
 
 class Command(Values, tag_field="op"):

@@ -24,6 +24,8 @@ close      state: the recording's last record; session: digest of ``session.json
            tree of leaves
 pack       channel, length, digests, md5, kept: a channel was packed after the session was closed
            (`recorder.session.packed_channels`); appended before its files are replaced
+sign       statement, signature, public_key: of the record before it, after the session was closed
+           (`recorder.session.signatures`)
 =========  ====================================================================================
 
 Frames of the records: `recorder.session.journal_frames`.  ``python -m

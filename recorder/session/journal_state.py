@@ -74,6 +74,7 @@ class JournalState:
         took: number of commits that took less than 2**n ms, but at least half of that, by n.
         longest_us: duration of the longest commit.
         tree: of all leaves.
+        signed: whether the last record is a signature (`recorder.session.signatures`).
         packed: channels that were packed after the session, by path of their data file; the
             committed lengths and the leaves are those of the recorded files.
     """
@@ -104,6 +105,7 @@ class JournalState:
     took: dict[int, int] = field(default_factory=dict)
     longest_us: int = 0
     tree: MerkleTree = field(default_factory=MerkleTree)
+    signed: bool = False
     packed: dict[str, PackedChannel] = field(default_factory=dict)
     _known: list[Any] = field(default_factory=list)  # names and epochs that commits have by number
     _numbers: dict[Any, int] = field(default_factory=dict)
@@ -154,7 +156,7 @@ class JournalState:
                 self.next_folder = content.get("folder")
             case "close":
                 self.closed = content["state"]
-        self.length = frame.end
+        self.length, self.signed = frame.end, frame.kind == "sign"
         return content
 
     def following(self, session: Path) -> Path | None:

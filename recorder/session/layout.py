@@ -55,7 +55,7 @@ _PLANNED = (
     *("play_start_mono_ns", "source_start_ns"),
 )
 
-_IF_SET = ("previous_folder", "ring", "origin")
+_IF_SET = ("previous_folder", "ring", "origin", "signing_key")
 
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
 

@@ -24,14 +24,20 @@ def write_record(root: Path, archive: str, values: Mapping[str, Any]) -> Path:
     Args:
         root: the folder in which the archive's own folder is.
         archive: its name.
-        values: ``{packed_ns, options, files: [NAME], bytes, seconds, summary, notes: [TEXT]}``.
+        values: ``{packed_ns, options, files: [NAME], bytes, seconds, summary, notes: [TEXT],
+            custody}``; see `recorder.custody.archives`.
 
     Raises:
         OSError: it cannot be written.
     """
     path = root / f"{archive}{_SUFFIX}"
-    PosixDisk().write_file(path, json.dumps(values, indent=1, default=_plain).encode())
+    PosixDisk().write_file(path, encode_record(values))
     return path
+
+
+def encode_record(values: Mapping[str, Any]) -> bytes:
+    """The bytes of a record."""
+    return json.dumps(values, indent=1, default=_plain).encode()
 
 
 def read_records(session: Path) -> dict[str, dict[str, Any]]:

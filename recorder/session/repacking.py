@@ -51,6 +51,7 @@ from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.journal_state import JournalState
 from recorder.session.packed_channels import PackedChannel, of_channel
 from recorder.session.reader import Session
+from recorder.session.signatures import PACKING, sign_head
 from recorder.session.validation_report import Report
 
 _LOCK_TRIES, _LOCK_WAIT_S = 600, 0.1
@@ -249,6 +250,7 @@ class _Repacking:
             journal = JournalWriter(self._disk.reopen(journal_path, state.length), state)
             try:
                 journal.append("pack", **packed.to_record())
+                sign_head(journal, self._session, PACKING)
                 journal.sync()
             finally:
                 journal.close()

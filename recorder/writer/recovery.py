@@ -35,6 +35,8 @@ from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range
 from recorder.session.journal_state import closing
 from recorder.session.lock import boot_id, lock_is_held, lock_session
+from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
+from recorder.session.signatures import sign_head
 from recorder.writer.disk_policy import DISK
 from recorder.writer.proof import Proof
 from recorder.writer.salvage import Salvage
@@ -171,15 +173,18 @@ class _Recovery:
         return RecoveryReport(self._path, action, cause, self._reports, self._vrs)
 
     def seal_journal(self) -> None:
-        """Append the missing last record to the journal of a closed session."""
-        path = layout.private(self._path, layout.JOURNAL)
-        if self._written.closed is None:
-            self._salvage.tail(path, self._written.length)
-            file = self._disk.reopen(path, self._written.length)
-            journal = JournalWriter(file, self._written)
+        """Append the missing last records to the journal of a closed session."""
+        path, closed = layout.private(self._path, layout.JOURNAL), self._written.closed is not None
+        if closed and (self._written.signed or not self._values.get("signing_key")):
+            return
+        self._salvage.tail(path, self._written.length)
+        file = self._disk.reopen(path, self._written.length)
+        journal = JournalWriter(file, self._written)
+        if not closed:
             journal.append("close", **closing(self._path, self._values["state"], self._written))
-            journal.sync()
-            journal.close()
+        sign_head(journal, self._path, RECOVERY_CAUSE)
+        journal.sync()
+        journal.close()
 
     def _measure(self) -> None:
         for name, spec in self._journal.specs.items():

@@ -26,7 +26,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
-from recorder.session import layout
+from recorder.session import layout, signatures
 from recorder.session.absence import absent_streams
 from recorder.session.events import ClockWatch
 from recorder.session.journal import JournalWriter, read_journal
@@ -345,6 +345,8 @@ class SessionWriter:
         self._session_log.journal.append(
             "close", **closing(self.path, state, self._session_log.journal.state)
         )
+        cause = signatures.CLOSE if state == layout.CLEAN else signatures.RECOVERY
+        signatures.sign_head(self._session_log.journal, self.path, cause)
         self._session_log.journal.sync()
         self.abandon()
         with contextlib.suppress(OSError):  # recovery removes them

@@ -108,6 +108,7 @@ def test_what_was_packed_is_kept_with_its_notes(packer: FakePacker, session: Pat
     (result,) = finalize(session, [Step("fake", {"speed": 5})])
     record = read_records(session)["fake"]
     assert record.pop("packed_ns") > 1_600_000_000_000_000_000
+    assert set(record.pop("custody")) == {"statement", "signature", "public_key"}
     assert record == {
         "options": {"speed": 5},
         "files": ["drive.d", "drive.bin"],
@@ -128,12 +129,12 @@ def test_the_record_of_a_part_is_the_parts(packer: FakePacker, session: Path) ->
     assert name == "fake, until_0.1" and "packed in part: until 0.1 s" in record["notes"][0]
 
 
-def test_archives_elsewhere_leave_no_record(
+def test_archives_elsewhere_leave_their_record_beside_them(
     packer: FakePacker, session: Path, tmp_path: Path
 ) -> None:
     list(finalize(session, [Step("fake")], out=tmp_path / "out"))
     assert read_records(session) == {} and not (session / ARCHIVES).exists()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["fake"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"fake", "fake.drive.json"}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\xff"])

@@ -339,6 +339,8 @@ class _Reader:
                 self.existing, "calibration", values["calibration"], file=True
             )
         self._try(self._check_upload, made["upload"])
+        if (file := made["custody"].key) is not None:
+            self._try(self.existing, "custody.key", str(file), file=True)
         if (keys := values["control"]["curve_keys"]) is not None:
             self._try(self.existing, "control.curve_keys", keys)
         return made

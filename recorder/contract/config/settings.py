@@ -215,6 +215,13 @@ class UploadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CustodySettings:
+    """What signs the sessions; None: they are not signed."""
+
+    key: Annotated[Path | None, key("file of the vehicle's key; null: nothing is signed")] = None
+
+
+@dataclass(frozen=True, slots=True)
 class SensorEntry:
     """One entry of ``sensors``.
 
@@ -272,6 +279,7 @@ class Sections:
     live: LiveSettings | None
     ring: RingSettings | None
     upload: UploadSettings
+    custody: CustodySettings
     triggers: Annotated[
         tuple[TriggerSettings, ...], key("conditions by name: what is worth keeping", "map")
     ] = ()

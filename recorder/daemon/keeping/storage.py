@@ -142,7 +142,7 @@ class Storage:
             self._disk.rename(staging, target)
         private(path, KEEP).unlink(missing_ok=True)
         with suppress(RecorderError):  # RAM that cannot be cleared is cleared with the ring
-            delete(path)
+            delete(path, copied=True)
         return target
 
     def delete(self, path: Path) -> bool:

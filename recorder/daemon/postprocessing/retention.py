@@ -38,6 +38,7 @@ from recorder.session.layout import (
     read_session_json,
 )
 from recorder.session.reader import find_sessions
+from recorder.session.signatures import note_deletion
 
 _DELETED = "deleted"
 _INDEX_S = 1800.0
@@ -199,8 +200,12 @@ def folder_bytes(folder: Path) -> int:
     return size
 
 
-def delete(session: Path) -> bool:
+def delete(session: Path, *, copied: bool = False) -> bool:
     """Delete a session, unless a process writes, reads or packs it.
+
+    Args:
+        session: its folder.
+        copied: it is elsewhere, too: its signatures do not count as deleted.
 
     Raises:
         StorageError: it cannot be deleted.
@@ -218,6 +223,8 @@ def delete(session: Path) -> bool:
             return False
         if is_kept(session):
             return False
+        if not copied:
+            note_deletion(session)
         hidden = _bin(session.parent) / session.name
         try:
             hidden.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import UsageError
 from recorder.contract.session_names import check_name, render_name
@@ -49,6 +51,7 @@ def plan_session(config: Config, name: str, *, exact_name: bool) -> SessionPlan:
         sync_interval_ms=storage.sync_interval_ms,
         min_free_gb=storage.min_free_gb,
         record_format=list(formats.streams) if formats.enabled else None,
+        signing_key=UNSET if config.custody.key is None else str(config.custody.key),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.private_files import check_private
 from recorder.formats.disk import PosixDisk
 
 PART_BYTES: Final = 8 << 20
@@ -218,22 +218,6 @@ def check_key(key: str) -> str:
     if "\0" in key or any(name in ("", ".", "..") for name in names):
         raise StorageError(f"{key!r}: can be no key of a store")
     return key
-
-
-def check_private(path: Path) -> None:
-    """Refuse a file of secrets that others can read.
-
-    Raises:
-        UsageError: it cannot be read, belongs to someone else, or has rights for others.
-    """
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    if found.st_uid not in (os.geteuid(), 0):
-        raise UsageError(f"{path}: belongs to another user (uid {found.st_uid})")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise UsageError(f"{path}: others can read it; run `chmod 600 {path}`")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.private_files import check_private
 from recorder.fleet.store.base import (
     MOST_PARTS,
     PART_BYTES,
@@ -25,7 +26,6 @@ from recorder.fleet.store.base import (
     StoreUnreachableError,
     UploadRecord,
     check_key,
-    check_private,
     same_content,
     send_parts,
 )

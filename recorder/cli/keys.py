@@ -1,0 +1,62 @@
+"""``recorder keys init|show``: the vehicle's key, which signs its sessions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from recorder.cli.output import add_format, emit
+
+_FOLDER = Path("/var/lib/recorder/keys")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is done, and where."""
+    parser.add_argument(
+        "action",
+        choices=("init", "show"),
+        help="init: make a key; show: print its fingerprint and the public key",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=_FOLDER,
+        metavar="FOLDER",
+        help="folder of the key (default: /var/lib/recorder/keys)",
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make or show the key; 0."""
+    from recorder.session.vehicle_key import KEY, VehicleKey, make_key
+
+    path = make_key(args.dir) if args.action == "init" else args.dir / KEY
+    key = VehicleKey(path)
+    last = key.counter().last
+    values: dict[str, Any] = {
+        "key": path,
+        "public_key_file": path.with_suffix(".pub"),
+        "fingerprint": key.fingerprint,
+        "public_key": key.public_pem(),
+        "signatures": 0 if last is None else last.values.get("counter"),
+        "last_session": None if last is None else last.values.get("session"),
+    }
+    emit(values, args, lambda v: _text(v, made=args.action == "init"))
+    return 0
+
+
+def _text(values: dict[str, Any], *, made: bool) -> str:
+    lines = [
+        f"key          {values['key']}",
+        f"fingerprint  {values['fingerprint']}",
+        f"signatures   {values['signatures']}",
+    ]
+    if values["last_session"] is not None:
+        lines[-1] += f", the last one of {values['last_session']}"
+    lines.append(values["public_key"].rstrip())
+    if made:
+        lines.append(f"Keep {values['public_key_file']} off the vehicle: it proves the signatures.")
+        lines.append(f"In the config: custody: {{key: {values['key']}}}")
+    return "\n".join(lines)

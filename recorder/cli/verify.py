@@ -1,0 +1,74 @@
+"""``recorder verify PATH``: prove that a recording is unchanged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recorder.cli.output import add_format, clean, emit, progress
+
+if TYPE_CHECKING:
+    from recorder.custody.proof import Proof
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is verified, and who is trusted."""
+    parser.add_argument(
+        "path",
+        type=Path,
+        metavar="PATH",
+        help="a session, a clip, an archive, or a folder of sessions or archives",
+    )
+    parser.add_argument(
+        "--public-key",
+        action="append",
+        default=[],
+        metavar="FILE_OR_FINGERPRINT",
+        help="trust only this key (vehicle.pub, or its fingerprint); may be given again. Without "
+        "it, the key in a session is taken on its word",
+    )
+    parser.add_argument(
+        "--sources",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+        help="find the sessions that an archive or a clip was made from in this folder, too",
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what is proven; 0 if nothing is changed, missing or added, else 1."""
+    from recorder.custody.proof import Trust
+    from recorder.custody.verifying import verify
+
+    with ExitStack() as stack:
+        proof = verify(
+            args.path, Trust(args.public_key), args.sources, lambda path: _bar(stack, path)
+        )
+    emit(proof.to_wire(), args, lambda _: "\n".join(map(clean, _lines(proof))))
+    return 0 if proof.sound else 1
+
+
+def _bar(stack: ExitStack, path: Path) -> Callable[[int], None]:
+    stack.close()  # the bar of what was verified before
+    if not sys.stderr.isatty():
+        return lambda _: None
+    files = path.rglob("*") if path.is_dir() else (path.parent / path.stem).rglob("*")
+    total = sum(file.stat().st_size for file in files if file.is_file()) / 1e6
+    return stack.enter_context(progress(f"verifying {path.name}", total=max(total, 1.0)))
+
+
+def _lines(proof: Proof) -> Iterator[str]:
+    for part in proof.parts:
+        yield from _lines(part)
+    yield from (f"proven    {line}" for line in proof.proven)
+    yield from (f"unproven  {line}" for line in proof.unproven)
+    yield from (f"fault     {line}" for line in proof.faults)
+    verdict = "proven" if proof.sound else f"not proven; first: {proof.first_fault}"
+    yield f"{proof.path}: {proof.kind}: {verdict}"

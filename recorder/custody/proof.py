@@ -1,0 +1,97 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.contract.errors import UsageError
+from recorder.session.vehicle_key import Signed, read_anchor
+
+SHOWN: Final = 16
+"""Digits of a digest or a fingerprint that a line shows."""
+
+
+@dataclass
+class Proof:
+    """What was proven of a session, a clip, an archive, or a folder of them.
+
+    Attributes:
+        path: of it.
+        kind: ``session``, ``clip``, ``archive`` or ``folder``.
+        proven: a line per thing that is proven.
+        unproven: a line per thing that is not, and why.
+        faults: a line per thing that is changed, missing or added, the first place first.
+        signatures: of the session's journal, in order.
+        heads: digests of the journal's records: heads that something can have been made from.
+        parts: the proofs of what is in it.
+    """
+
+    path: Path
+    kind: str
+    proven: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    signatures: list[Signed] = field(default_factory=list)
+    heads: set[str] = field(default_factory=set)
+    parts: list[Proof] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is changed, missing or added."""
+        return not self.faults and all(part.sound for part in self.parts)
+
+    @property
+    def first_fault(self) -> str | None:
+        """The first fault of it or of its parts."""
+        return next(self._all_faults(), None)
+
+    def _all_faults(self) -> Iterator[str]:
+        yield from self.faults
+        for part in self.parts:
+            yield from part._all_faults()
+
+    def to_wire(self) -> dict[str, Any]:
+        """A plain mapping for JSON."""
+        keys = ("path", "kind", "sound", "first_fault", "proven", "unproven", "faults")
+        signatures = [
+            {**s.to_record(), "fingerprint": s.fingerprint, "values": s.values}
+            for s in self.signatures
+        ]
+        parts = [part.to_wire() for part in self.parts]
+        return {k: getattr(self, k) for k in keys} | {"signatures": signatures, "parts": parts}
+
+
+class Trust:
+    """The keys that a user trusts.
+
+    Attributes:
+        fingerprints: of the keys; empty: each key is taken on its word.
+
+    Args:
+        anchors: fingerprints, or files with public keys.
+
+    Raises:
+        UsageError: one is neither.
+    """
+
+    def __init__(self, anchors: Iterable[str] = ()) -> None:
+        self.fingerprints = frozenset(map(read_anchor, anchors))
+
+    def why_not(self, signed: Signed) -> str | None:
+        """Why a signature proves nothing; None if it does."""
+        try:
+            signed.check()
+        except UsageError as error:
+            return str(error)
+        if self.fingerprints and signed.fingerprint not in self.fingerprints:
+            return f"is by the key {signed.fingerprint}, which is not trusted"
+        return None
+
+    def describe(self, signed: Signed) -> str:
+        """Who signed, and why the key is believed."""
+        if self.fingerprints:
+            return f"the trusted key {signed.fingerprint[:SHOWN]}"
+        return f"the key {signed.fingerprint}, taken on its word: no --public-key is given"

@@ -1,0 +1,238 @@
+"""The proof of a session: its journal, its signatures, every committed byte, no other file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.contract.errors import FormatError, RecorderError, SessionError, UsageError
+from recorder.contract.texts import human_time
+from recorder.custody.proof import Proof, Trust
+from recorder.formats.digests import digest
+from recorder.session import layout
+from recorder.session.digest_check import check_digests
+from recorder.session.journal import walk_journal
+from recorder.session.journal_checks import check_journal
+from recorder.session.journal_frames import FIRST
+from recorder.session.journal_state import JournalState
+from recorder.session.reader import Session
+from recorder.session.signatures import SIGN
+from recorder.session.validation_report import ERROR, Problem, Report
+from recorder.session.vehicle_key import Signed
+
+Advance = Callable[[int], None]
+"""Called with the megabytes read."""
+
+# What may be in a session besides what was committed; docs/custody.md has the list.
+_LATER: Final = re.compile(
+    rf"{layout.REPORT}|{layout.ARCHIVES}/.*|_(?!recorder/|archives/)[^/]+/.*"
+    r"|_recorder/(lock|keep|checksums\.csv|uploaded\.json|finalize\.json|recorder\.log)"
+    r"|_recorder/(upload|salvage|repack)/.*|_recorder/tail\.(0|1|kept|new)"
+)
+
+
+def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) -> Proof:
+    """Verify a session; its archives are left to others.
+
+    Args:
+        path: its folder.
+        trust: the keys.
+        advance: see `Advance`.
+    """
+    proof = Proof(path, "session")
+    try:
+        with Session(path, virtual=True) as session:
+            _verify(session, trust, proof, advance)
+    except (RecorderError, OSError) as error:
+        proof.faults.append(_place(path, error))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        proof.faults.append(f"{path}: cannot be understood: {error!r}")
+    return proof
+
+
+def _verify(session: Session, trust: Trust, proof: Proof, advance: Advance) -> None:
+    path = session.path
+    for name in (layout.SESSION_JSON, layout.JOURNAL):
+        if not layout.private(path, name).exists():
+            missing = layout.private(path, name)
+            raise SessionError(f"{missing}: is missing; without it nothing proves the session")
+    if session.state not in (layout.CLEAN, layout.RECOVERED):
+        raise SessionError(f"{path}: was not closed; run `recorder recover {path}`")
+    report = Report(path, session.name)
+    journal = _Journal(layout.private(path, layout.JOURNAL))
+    if check_journal(session, report):
+        check_digests(session, report, advance)
+    problems = [p for p in report.problems if p.severity == ERROR]
+    proof.faults += [_with_time(session, problem) for problem in problems]
+    if not any(str(journal.path) in fault for fault in proof.faults):
+        proof.faults += journal.faults
+    if not journal.state.digested:
+        raise SessionError(f"{journal.path}: has no digests; an earlier version recorded it")
+    proof.faults += [f"{path}/{name}: {error}" for name, error in session.broken.items()]
+    proof.unproven += [p.message for p in report.problems if p.severity != ERROR]
+    proof.heads = journal.heads
+    _check_name(session, proof)
+    _check_signatures(session, journal, trust, proof)
+    _check_files(path, journal, proof)
+    if not proof.faults:
+        proof.proven.insert(0, f"every byte of {len(journal.committed)} committed files")
+
+
+class _Journal:
+    """A journal's records, checked for order.
+
+    Attributes:
+        path: of the journal.
+        state: its last state.
+        heads: digests of its records.
+        signatures: with the offset of each record, and the digest of the record before it.
+        committed: paths of all files that it has digests of.
+        unsigned: the kind and the offset of the first record behind the last signature.
+        faults: in the order of records.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.state = path, JournalState()
+        self.heads: set[str] = set()
+        self.signatures: list[tuple[int, str, Any]] = []
+        self.committed: set[str] = set()
+        self.unsigned: tuple[str, int] | None = None
+        self.faults: list[str] = []
+        link, end, closed = FIRST, 0, False
+        for frame, content, state in walk_journal(path):
+            if frame.previous is not None and frame.previous != link and state.digested:
+                self._fault(f"the record at byte {frame.start} does not follow the one before it")
+            link, end, self.state = frame.own, frame.end, state
+            self.heads.add(link.hex())
+            self._take(frame.kind, content)
+            if frame.kind == SIGN:
+                self.signatures.append((frame.start, (frame.previous or b"").hex(), content))
+                self.unsigned = None
+                if not closed:
+                    self._fault(f"the signature at byte {frame.start} is before the end")
+            elif self.unsigned is None:
+                self.unsigned = frame.kind, frame.start
+            closed |= frame.kind == "close"
+        size = path.stat().st_size
+        if size != end:
+            self._fault(f"bytes {end} to {size} hold no record")
+        if not closed:
+            self._fault(f"lacks the record `close`; its last record ends at byte {end}")
+        self.committed |= {*self.state.files, f"{layout.PRIVATE}/{layout.JOURNAL}"}
+
+    def _take(self, kind: str, content: Any) -> None:
+        match kind:
+            case "open":
+                self.committed |= set(content.get("files", {}))
+            case "stream":
+                stream = content["spec"]["name"]
+                self.committed |= {f"{stream}/{name}" for name in content.get("files", {})}
+            case "close":
+                self.committed.add(f"{layout.PRIVATE}/{layout.SESSION_JSON}")
+
+    def _fault(self, text: str) -> None:
+        self.faults.append(f"{self.path}: {text}")
+
+
+def _check_name(session: Session, proof: Proof) -> None:
+    found = session.path.resolve().name
+    if found != session.name:
+        proof.faults.append(f"{session.path}: is the session {session.name}, under another name")
+
+
+def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: Proof) -> None:
+    description = digest(layout.private(session.path, layout.SESSION_JSON).read_bytes()).hex()
+    expected = {
+        "kind": "session",
+        "session": session.name,
+        "state": session.state,
+        "root": journal.state.tree.root.hex(),
+        "description": description,
+    }
+    for at, head, content in journal.signatures:
+        try:
+            signed = Signed.from_record(content)
+            why = trust.why_not(signed)
+        except UsageError as error:
+            proof.faults.append(f"{journal.path}: the record at byte {at}: {error}")
+            continue
+        wrong = [k for k, v in (expected | {"head": head}).items() if signed.values.get(k) != v]
+        if why is None and wrong:
+            why = f"is of another {', '.join(wrong)}"
+        if why is not None:
+            proof.faults.append(f"{journal.path}: the signature at byte {at}: {why}")
+            continue
+        proof.signatures.append(signed)
+    if not journal.signatures:
+        header = session.header or {}
+        if header.get("signing_key") or (trust.fingerprints and not header.get("origin")):
+            proof.faults.append(f"{journal.path}: has no signature")
+        else:
+            text = "not signed: whoever can write to it can change it with its digests"
+            proof.unproven.append(text)
+        return
+    if journal.unsigned is not None:
+        kind, at = journal.unsigned
+        text = f"the record `{kind}` at byte {at}, and what follows, is not signed"
+        proof.faults.append(f"{journal.path}: {text}")
+    elif proof.signatures and not proof.faults:
+        last = proof.signatures[-1]
+        number, cause = last.values.get("counter"), last.values.get("cause")
+        who = trust.describe(last)
+        how = " after recovery" if session.state == layout.RECOVERED else ""
+        proof.proven.append(f"signed{how} (cause {cause}, signature {number}) by {who}")
+
+
+def _check_files(path: Path, journal: _Journal, proof: Proof) -> None:
+    """List the files that were not committed, and find unknown ones."""
+    later: dict[str, int] = {}
+    for name, is_link in _files(path):
+        if is_link and not name.startswith(f"{layout.ARCHIVES}/"):
+            proof.faults.append(f"{path / name}: is a symbolic link; the recorder makes none")
+        elif name in journal.committed:
+            continue
+        elif _LATER.fullmatch(name):
+            folder = name.rpartition("/")[0]
+            group = name if folder in ("", layout.PRIVATE) else f"{folder.partition('/')[0]}/"
+            if folder.startswith(f"{layout.PRIVATE}/"):
+                group = "/".join(name.split("/")[:2]) + "/"
+            later[group] = later.get(group, 0) + 1
+        else:
+            proof.faults.append(f"{path / name}: was added: the journal does not have it")
+    for name in sorted(journal.committed):
+        if not os.path.lexists(path / name) and (path / name).parent.exists():
+            fault = f"{path / name}: is missing"
+            if not any(str(path / name) in known for known in proof.faults):
+                proof.faults.append(fault)
+    later.pop(f"{layout.ARCHIVES}/", None)  # they have a proof of their own
+    if later:
+        names = (f"{n} ({count} files)" if n.endswith("/") else n for n, count in later.items())
+        proof.unproven.append(f"not committed, may change: {', '.join(sorted(names))}")
+
+
+def _files(path: Path) -> Iterator[tuple[str, bool]]:
+    """Every file and link of a session, relative to it, and whether it is a link."""
+    for folder, folders, files in os.walk(path):
+        for name in sorted([*files, *(n for n in folders if Path(folder, n).is_symlink())]):
+            found = Path(folder, name)
+            yield found.relative_to(path).as_posix(), found.is_symlink()
+
+
+def _with_time(session: Session, problem: Problem) -> str:
+    """A problem's message, with the time of its sample."""
+    if problem.stream is None or problem.sample is None:
+        return problem.message
+    try:
+        times = session.streams[problem.stream].times(problem.sample, problem.sample + 1)
+        return f"{problem.message}, from {human_time(int(times[0]))} on"
+    except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
+        return problem.message
+
+
+def _place(path: Path, error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or path}: cannot be read: {error.strerror or error}"
+    return str(error) if str(path) in str(error) else f"{path}: {error}"

@@ -1,0 +1,122 @@
+"""Verifies what is at a path: a session, a clip, archives, or a folder of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from recorder.contract.errors import RecorderError, UsageError
+from recorder.custody.archives import records_of, unknown_files, verify_archive
+from recorder.custody.clips import check_clip
+from recorder.custody.proof import Proof, Trust
+from recorder.custody.sessions import verify_session
+from recorder.custody.vehicles import check_rows
+from recorder.session import layout
+from recorder.session.journal import read_journal
+from recorder.session.reader import is_session, session_around
+from recorder.session.search import sessions_below
+
+Begin = Callable[[Path], Callable[[int], None]]
+"""Called with what is verified next; returns a function that is called with the megabytes read."""
+
+
+def verify(
+    path: Path,
+    trust: Trust,
+    sources: Sequence[Path] = (),
+    begin: Begin = lambda _: lambda __: None,
+) -> Proof:
+    """Verify what is at a path.
+
+    Args:
+        path: a session, a clip, an archive or its record, a folder of archives or of sessions.
+        trust: the keys.
+        sources: folders of sessions that archives and clips were made from, beside those found
+            around the path.
+        begin: see `Begin`.
+
+    Raises:
+        UsageError: there is nothing that can be verified.
+    """
+    return _Verifying(trust, sources, begin).run(path)
+
+
+class _Verifying:
+    def __init__(self, trust: Trust, sources: Sequence[Path], begin: Begin) -> None:
+        self._trust = trust
+        self._sources = list(sources)
+        self._begin = begin
+        self._known: dict[Path, Proof] = {}
+
+    def run(self, path: Path) -> Proof:
+        if not path.exists():
+            raise UsageError(f"{path}: there is no such file or folder")
+        if is_session(path) or (path / layout.PRIVATE).is_dir():
+            return self._whole(path)
+        if records := records_of(path):
+            proofs = [self._archive(record) for record in records]
+            return proofs[0] if len(proofs) == 1 else Proof(path, "folder", parts=proofs)
+        return self._folder(path)
+
+    def _folder(self, path: Path) -> Proof:
+        proof = Proof(path, "folder")
+        if not path.is_dir():
+            raise UsageError(f"{path}: is no session and no archive with a record")
+        sessions = list(sessions_below(path, proof.faults.append))
+        if not sessions:
+            raise UsageError(f"{path}: has no session, and no archive with a record")
+        self._sources.append(path)
+        proof.parts = [self._whole(session) for session in sessions]
+        check_rows(proof, proof.parts)
+        for session in sessions:
+            self._check_next(session, proof)
+        return proof
+
+    def _check_next(self, session: Path, proof: Proof) -> None:
+        try:
+            following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
+        except RecorderError:  # its own proof has it
+            return
+        if following is not None and self._place(following.name) is None:
+            text = f"continues in {following.name}, which is not here"
+            proof.unproven.append(f"{session}: {text}")
+
+    def _session(self, path: Path) -> Proof:
+        key = path.resolve()
+        if key not in self._known:
+            proof = verify_session(path, self._trust, self._begin(path))
+            self._known[key] = proof
+            try:
+                origin = layout.read_session_json(path).get("origin")
+            except RecorderError:
+                origin = None
+            if origin is not None:
+                check_clip(proof, self._trust, lambda name: self._find(name, path.parent))
+        return self._known[key]
+
+    def _whole(self, path: Path) -> Proof:
+        """A session with its archives."""
+        proof = self._session(path)
+        for record in records_of(path / layout.ARCHIVES):
+            proof.parts.append(self._archive(record))
+        proof.faults += unknown_files(path / layout.ARCHIVES)
+        return proof
+
+    def _archive(self, record: Path) -> Proof:
+        around = session_around(record)
+        beside = around.parent if around is not None else record.parent
+        begin = self._begin(record)
+        return verify_archive(record, self._trust, lambda name: self._find(name, beside), begin)
+
+    def _find(self, name: str, beside: Path) -> Proof | None:
+        path = self._place(name, beside)
+        return None if path is None else self._session(path)
+
+    def _place(self, name: str, *more: Path) -> Path | None:
+        if name in ("", ".", "..") or "/" in name:
+            return None
+        for folder in (*self._sources, *more):
+            for path in (folder / name, *([folder] if folder.name == name else [])):
+                if is_session(path):
+                    return path
+        return None

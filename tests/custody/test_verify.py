@@ -1,0 +1,401 @@
+"""What `verify` proves of sessions, rows of sessions, clips and archives, and what it says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from recorder.cli import main
+from recorder.clip import writing
+from recorder.clip.sources import origin_of
+from recorder.clip.writing import write_clip
+from recorder.contract.clock import SystemClock
+from recorder.contract.errors import UsageError
+from recorder.custody.proof import Proof, Trust
+from recorder.custody.verifying import verify
+from recorder.daemon.postprocessing.retention import delete
+from recorder.finalizer import Step, collect, finalize
+from recorder.formats.disk import PosixDisk
+from recorder.session.journal import walk_journal
+from recorder.session.part import Moment, Part
+from recorder.session.reader import Session
+from recorder.session.repacking import repack
+from recorder.session.vehicle_key import Counter, Signed, VehicleKey, make_key, read_anchor
+from recorder.writer.recovery import recover
+from tests.custody.vehicle import Vehicle
+
+
+@pytest.fixture
+def vehicle(tmp_path: Path) -> Vehicle:
+    return Vehicle.make(tmp_path)
+
+
+def journal(session: Path) -> Path:
+    return session / "_recorder/commits"
+
+
+def signatures(session: Path) -> list[Signed]:
+    found = walk_journal(journal(session))
+    return [Signed.from_record(content) for frame, content, _ in found if frame.kind == "sign"]
+
+
+def faults(vehicle: Vehicle, path: Path | None = None) -> list[str]:
+    def of(proof: Proof) -> list[str]:
+        return [*proof.faults, *(fault for part in proof.parts for fault in of(part))]
+
+    return of(verify(path or vehicle.root, Trust([vehicle.public])))
+
+
+def test_a_session_is_signed_when_it_is_closed(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    proof = verify(session, Trust([vehicle.public]))
+    (signed,) = proof.signatures
+    assert proof.sound and proof.proven[0] == "every byte of 27 committed files"
+    values = signed.values
+    frames = [frame for frame, _, _ in walk_journal(journal(session))]
+    assert [frame.kind for frame in frames[-2:]] == ["close", "sign"]
+    assert values["head"] == frames[-2].own.hex() == frames[-1].previous.hex()  # type: ignore[union-attr]
+    assert (values["session"], values["cause"], values["counter"]) == ("drive", "close", 1)
+    assert values["previous"] is None and values["deleted"] == []
+
+
+def test_other_software_checks_a_signature(vehicle: Vehicle, tmp_path: Path) -> None:
+    (signed,) = signatures(vehicle.record("drive"))
+    key = load_pem_public_key(Path(vehicle.public).read_bytes())
+    assert isinstance(key, Ed25519PublicKey)
+    key.verify(bytes.fromhex(signed.signature), signed.statement.encode())  # raises if it is not
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: only `cryptography` checked the signature")
+    (tmp_path / "statement").write_text(signed.statement)
+    (tmp_path / "signature").write_bytes(bytes.fromhex(signed.signature))
+
+    def openssl(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(["openssl", *arguments], cwd=tmp_path, capture_output=True)
+
+    verify_it = ("pkeyutl", "-verify", "-pubin", "-inkey", vehicle.public, "-rawin")
+    files = ("-in", "statement", "-sigfile", "signature")
+    assert openssl(*verify_it, *files).returncode == 0
+    der = openssl("pkey", "-pubin", "-in", vehicle.public, "-outform", "DER").stdout
+    assert hashlib.sha256(der).hexdigest() == signed.fingerprint == read_anchor(vehicle.public)
+    private = openssl("pkey", "-in", str(vehicle.key), "-pubout").stdout
+    assert private == Path(vehicle.public).read_bytes()
+    (tmp_path / "statement").write_text(signed.statement.replace("clean", "clear"))
+    assert openssl(*verify_it, *files).returncode != 0
+
+
+def test_recovery_signs_and_says_so(vehicle: Vehicle) -> None:
+    writer, _ = vehicle.begin("drive")
+    writer.abandon()
+    assert "was not closed; run `recorder recover" in faults(vehicle, writer.path)[0]
+    recover(writer.path, PosixDisk(), SystemClock())
+    proof = verify(writer.path, Trust([vehicle.public]))
+    assert proof.sound and proof.signatures[0].values["cause"] == "recovery"
+    assert "signed after recovery (cause recovery, signature 1)" in proof.proven[1]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_power_cut_at_the_close_loses_no_signature(vehicle: Vehicle, lost: int) -> None:
+    """The counter is durable before the record; the session gets the same signature again."""
+    session = vehicle.record("drive")
+    before = journal(session).read_bytes()
+    frames = [frame for frame, _, _ in walk_journal(journal(session))]
+    journal(session).write_bytes(before[: frames[-lost].start])
+    assert faults(vehicle, session)
+    recover(session, PosixDisk(), SystemClock())
+    assert journal(session).read_bytes() == before
+    vehicle.record("next", 2)
+    assert faults(vehicle) == []
+
+
+def test_a_session_that_is_signed_again_explains_the_lost_number(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    size = [frame for frame, _, _ in walk_journal(journal(session))][-1].start
+    vehicle.record("next", 2)
+    os.truncate(journal(session), size)
+    recover(session, PosixDisk(), SystemClock())
+    assert [s.values["counter"] for s in signatures(session)] == [3]
+    proof = verify(vehicle.root, Trust([vehicle.public]))
+    assert proof.sound
+    assert "signature 1: was lost in a power cut; drive was signed again" in proof.unproven
+
+
+def test_packing_later_is_signed(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    repack(session)
+    assert [s.values["cause"] for s in signatures(session)] == ["close", "packing"]
+    assert faults(vehicle) == []
+    kinds = [frame.kind for frame, _, _ in walk_journal(journal(session))]
+    assert kinds[-3:] == ["sign", "pack", "sign"]
+
+
+def test_a_record_behind_the_last_signature_is_found(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    repack(session)
+    frames = [frame for frame, _, _ in walk_journal(journal(session))]
+    os.truncate(journal(session), frames[-1].start)
+    text = f"the record `pack` at byte {frames[-2].start}, and what follows, is not signed"
+    assert faults(vehicle, session) == [f"{journal(session)}: {text}"]
+
+
+def test_a_deleted_session_shows(vehicle: Vehicle) -> None:
+    names = ["a", "b", "c", "d"]
+    sessions = [vehicle.record(name, seed) for seed, name in enumerate(names)]
+    assert faults(vehicle) == []
+    shutil.move(sessions[1], vehicle.root.parent / "b")
+    (fault,) = faults(vehicle)
+    assert "signature 2 of the session b is missing" in fault
+    shutil.move(sessions[0], vehicle.root.parent / "a")
+    latest, first = faults(vehicle)
+    assert "signature 2 of the session b is missing" in latest
+    assert "signature 1 is missing" in first
+
+
+def test_what_the_recorder_deletes_is_not_missing(vehicle: Vehicle) -> None:
+    for seed, name in enumerate(("a", "b", "c", "d")):
+        vehicle.record(name, seed)
+    assert delete(vehicle.root / "a") and delete(vehicle.root / "c")
+    assert len(faults(vehicle)) == 2  # no later signature tells it yet
+    vehicle.record("e", 5)
+    proof = verify(vehicle.root, Trust([vehicle.public]))
+    assert proof.sound
+    assert "; 2 of them are of sessions that the recorder deleted" in proof.proven[0]
+    shutil.rmtree(vehicle.root / "b")
+    assert ["signature 2" in fault for fault in faults(vehicle)] == [True]
+
+
+def test_a_copy_of_a_session_is_found(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    shutil.copytree(session, vehicle.root / "other")
+    found = faults(vehicle)
+    assert f"{vehicle.root}/other: is the session drive, under another name" in found
+    assert any("is there twice" in fault for fault in found)
+
+
+def test_sessions_that_change_names_are_found(vehicle: Vehicle) -> None:
+    one, other = vehicle.record("drive_1"), vehicle.record("drive_2", 2)
+    one.rename(vehicle.root / "x")
+    other.rename(one)
+    (vehicle.root / "x").rename(other)
+    assert sum("under another name" in fault for fault in faults(vehicle)) == 2
+
+
+def test_a_counter_that_was_set_back_is_found(vehicle: Vehicle) -> None:
+    vehicle.record("a")
+    assert vehicle.key is not None
+    VehicleKey(vehicle.key).count(Counter())
+    vehicle.record("b", 2)
+    assert any("the key's counter was set back" in fault for fault in faults(vehicle))
+
+
+def test_a_session_of_another_key_is_not_trusted(vehicle: Vehicle, tmp_path: Path) -> None:
+    session = vehicle.record("drive")
+    other = make_key(tmp_path / "other")
+    proof = verify(session, Trust([str(other.with_suffix(".pub"))]))
+    assert "which is not trusted" in proof.faults[0]
+    both = Trust([str(other.with_suffix(".pub")), read_anchor(vehicle.public)])
+    assert verify(session, both).sound
+    on_its_word = verify(session, Trust())
+    assert on_its_word.sound and "taken on its word: no --public-key" in on_its_word.proven[1]
+
+
+def test_a_session_that_was_made_anew_with_another_key_is_found(
+    vehicle: Vehicle, tmp_path: Path
+) -> None:
+    """Everything in it is consistent, but for the key."""
+    forger = Vehicle(tmp_path / "forged", make_key(tmp_path / "forger"))
+    session = forger.record("drive")
+    assert verify(session, Trust()).sound
+    assert not verify(session, Trust([vehicle.public])).sound
+
+
+def test_a_session_without_a_signature(vehicle: Vehicle, tmp_path: Path) -> None:
+    session = Vehicle(tmp_path / "plain", None).record("drive")
+    proof = verify(session, Trust())
+    assert proof.sound and proof.unproven[0].startswith("not signed")
+    assert faults(vehicle, session) == [f"{journal(session)}: has no signature"]
+
+
+def test_a_key_that_cannot_be_used_leaves_a_session_unsigned(
+    vehicle: Vehicle, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert vehicle.key is not None
+    vehicle.key.chmod(0o640)
+    session = vehicle.record("drive")
+    text = f"others can read it; run `chmod 600 {vehicle.key}`"
+    assert f"{session}: is not signed: {vehicle.key}: {text}" in capfd.readouterr().err
+    assert faults(vehicle, session) == [f"{journal(session)}: has no signature"]
+    vehicle.key.chmod(0o600)
+    recover(session, PosixDisk(), SystemClock())
+    assert faults(vehicle) == []
+
+
+def test_the_key_is_in_no_session(vehicle: Vehicle, capfd: pytest.CaptureFixture[str]) -> None:
+    assert vehicle.key is not None
+    text = vehicle.key.read_text().splitlines()[1]
+    seed = base64.b64decode(text)[-32:]
+    session = vehicle.record("drive")
+    assert main(["keys", "show", "--dir", str(vehicle.key.parent)]) == 0
+    shown = "".join(capfd.readouterr())
+    for data in (*(p.read_bytes() for p in session.rglob("*") if p.is_file()), shown.encode()):
+        assert text.encode() not in data and seed not in data and seed.hex().encode() not in data
+
+
+def test_lawful_changes_stay_proven(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    (session / "report.html").write_text("<html>")
+    (session / "_recorder/keep").write_text("{}")
+    (session / "_recorder/uploaded.json").write_text("{}")
+    (session / "_pose").mkdir()
+    (session / "_pose/ts").write_bytes(b"12345678")
+    list(finalize(session, [Step("vrs")]))
+    proof = verify(session, Trust([vehicle.public]))
+    assert proof.sound
+    assert proof.unproven == [
+        "not committed, may change: _pose/ (1 files), _recorder/checksums.csv, _recorder/keep, "
+        "_recorder/lock, _recorder/uploaded.json, report.html"
+    ]
+
+
+def test_a_fault_names_file_bytes_samples_and_time(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    path = session / "imu/acc"
+    data = bytearray(path.read_bytes())
+    data[15] ^= 4
+    path.write_bytes(data)
+    (fault,) = faults(vehicle, session)
+    place = f"{path}: bytes 0 to 24 are not as they were recorded (samples 0 to 1)"
+    assert fault == f"{place}, from 2024-06-01 10:01:00.700 UTC on"
+
+
+def test_a_clip_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
+    session = vehicle.record("drive")
+    half = Part(Moment.parse("1"), None, ("camera", "imu"))
+    clip = write_clip([session], half, vehicle.root, "clip").session
+    trust = Trust([vehicle.public])
+    proof = verify(clip, trust)
+    assert proof.sound and proof.kind == "clip"
+    assert proof.proven[-1] == "its 6 samples are those of its sources, byte for byte"
+    apart = Path(shutil.copytree(clip, tmp_path / "apart/clip"))
+    assert "--sources names their folder" in faults(vehicle, apart)[0]
+    assert verify(apart, trust, [vehicle.root]).sound
+    alone = verify(apart, Trust())
+    assert alone.sound and any("drive, which is not here" in line for line in alone.unproven)
+    data = bytearray((session / "imu/rot").read_bytes())
+    data[0] ^= 1
+    (session / "imu/rot").write_bytes(data)
+    assert any(str(session / "imu/rot") in fault for fault in faults(vehicle, clip))
+
+
+def test_a_clip_of_another_session_of_that_name_is_found(vehicle: Vehicle) -> None:
+    vehicle.record("drive")
+    other = Vehicle(vehicle.root.parent / "other", None).record("drive", 3)
+    clip = write_clip([other], Part(), vehicle.root, "clip").session
+    assert any("was made from another drive than" in fault for fault in faults(vehicle, clip))
+
+
+def test_a_clip_with_other_samples_is_found(
+    vehicle: Vehicle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clip is consistent by itself, and has its source's signature."""
+    session = vehicle.record("drive")
+    other = Vehicle(vehicle.root.parent / "other", None).record("drive", 1)
+    path = other / "imu/acc"
+    values = bytearray(path.read_bytes())
+    values[40] ^= 1
+    path.write_bytes(values)
+    with Session(session) as opened:
+        origin = origin_of(opened)
+    monkeypatch.setattr(writing, "origin_of", lambda _: origin)
+    clip = write_clip([other], Part(), vehicle.root, "clip").session
+    assert faults(vehicle, clip) == [f"{clip}/imu: sample 3 is not that of {session}/imu"]
+
+
+def test_an_archive_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
+    session = vehicle.record("drive")
+    (made,) = finalize(session, [Step("vrs")])
+    trust = Trust([vehicle.public])
+    record = session / "_archives/vrs.json"
+    for path in (made.files[0], record, session / "_archives/vrs", session / "_archives"):
+        proof = verify(path, trust)
+        assert proof.sound and proof.kind == "archive", path
+        assert proof.proven[1].startswith("packed on the vehicle: signed by the trusted key")
+        assert proof.proven[-1] == f"its source {session} is unchanged since"
+    statement = json.loads(json.loads(record.read_text())["custody"]["statement"])
+    sums = subprocess.run(["sha256sum", *made.files], capture_output=True, text=True, check=True)
+    assert statement["files"]["drive.vrs"]["sha256"] == sums.stdout.split()[0]
+    repack(session)  # after the archive: it is still the same recording
+    assert verify(record, trust).sound
+    apart = tmp_path / "apart"
+    shutil.copytree(session / "_archives", apart)
+    alone = verify(apart, trust)
+    assert alone.sound and "made from drive, which is not here" in alone.unproven[0]
+
+
+def test_archives_elsewhere_have_a_record_of_their_own(vehicle: Vehicle, tmp_path: Path) -> None:
+    sessions = [vehicle.record(name, seed) for seed, name in enumerate(("a", "b"))]
+    for session in sessions:
+        list(finalize(session, [Step("vrs")], out=tmp_path / "out"))
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"vrs", "vrs.a.json", "vrs.b.json"}
+    trust = Trust([vehicle.public])
+    assert len(verify(tmp_path / "out", trust, [vehicle.root]).parts) == 2
+    (tmp_path / "out/vrs/a.vrs").rename(tmp_path / "out/vrs/c.vrs")
+    (tmp_path / "out/vrs/b.vrs").rename(tmp_path / "out/vrs/a.vrs")
+    found = faults(vehicle, tmp_path / "out")
+    assert sorted(fault.partition("/out/vrs/")[2] for fault in found)[0].startswith("a.vrs: is not")
+    assert any("c.vrs: was added" in fault for fault in found)
+
+
+def test_a_dataset_names_all_its_sessions(vehicle: Vehicle, tmp_path: Path) -> None:
+    first, second = (vehicle.record(name, seed) for seed, name in enumerate(("a", "b")))
+    out = tmp_path / "summer"
+    for session in (first, second):  # one after the other
+        list(collect([session], [Step("edgefirst")], out))
+    proof = verify(out, Trust([vehicle.public]), [vehicle.root])
+    assert proof.sound
+    assert [line for line in proof.proven if "unchanged since" in line] == [
+        f"its source {session} is unchanged since" for session in (first, second)
+    ]
+
+
+def test_a_key_is_never_replaced(vehicle: Vehicle) -> None:
+    assert vehicle.key is not None
+    before = vehicle.key.read_bytes()
+    with pytest.raises(UsageError, match="there is a key already"):
+        make_key(vehicle.key.parent)
+    assert vehicle.key.read_bytes() == before
+    assert vehicle.key.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_that_is_none_shows_nothing_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "vehicle.key"
+    path.write_text("secret")
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match="holds no Ed25519 private key in PEM") as error:
+        VehicleKey(path)
+    assert "secret" not in str(error.value)
+
+
+def test_the_command(vehicle: Vehicle, capsys: pytest.CaptureFixture[str]) -> None:
+    session = vehicle.record("drive")
+    assert main(["verify", str(session), "--public-key", vehicle.public]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "proven    every byte of 27 committed files"
+    assert lines[-1] == f"{session}: session: proven"
+    (session / "extra").touch()
+    assert main(["verify", str(vehicle.root), "--format", "json"]) == 1
+    wire = json.loads(capsys.readouterr().out)
+    text = f"{session}/extra: was added: the journal does not have it"
+    assert wire["first_fault"] == text and wire["parts"][0]["faults"] == [text]
+    assert wire["parts"][0]["signatures"][0]["values"]["counter"] == 1
+    assert main(["verify", str(vehicle.root / "none")]) == 2
+    assert "there is no such file or folder" in capsys.readouterr().err
+    assert main(["verify", str(session), "--public-key", "x"]) == 2

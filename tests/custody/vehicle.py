@@ -1,0 +1,107 @@
+"""A vehicle with a key, and small sessions that it records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from drivers._kit.driver import Sample
+from drivers._kit.encode import Encoder
+from recorder.contract.channel_formats import STORED
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.formats.disk import PosixDisk
+from recorder.session.checksums import write_checksums
+from recorder.session.layout import SessionPlan
+from recorder.session.vehicle_key import make_key
+from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
+from tests.session.build import camera_spec, content, imu_spec
+
+START_NS = 1_717_236_000_000_000_000
+SCAN = StreamSpec(
+    "scan",
+    (
+        ChannelSpec("near", "lzmaf", "u2", (4, 64), delta=True),
+        ChannelSpec("t_col", "raw", "u8", (64,)),
+    ),
+    rate_hz=10.0,
+    settings={STORED: ["near"]},
+)
+STREAMS = {spec.name: spec for spec in (camera_spec(), imu_spec(), SCAN)}
+COUNT = 4
+
+
+@dataclass
+class Vehicle:
+    """Records sessions into a root, signed by its key.
+
+    Attributes:
+        root: of the sessions.
+        key: the file of its key; None: nothing is signed.
+    """
+
+    root: Path
+    key: Path | None
+
+    @classmethod
+    def make(cls, folder: Path) -> Vehicle:
+        return cls(folder / "sessions", make_key(folder / "keys"))
+
+    @property
+    def public(self) -> str:
+        assert self.key is not None
+        return str(self.key.with_suffix(".pub"))
+
+    def begin(self, name: str, seed: int = 1) -> tuple[SessionWriter, ManualClock]:
+        """A session with `COUNT` samples of each stream, with leaves, which is still open."""
+        clock = ManualClock(5_000_000_000 + seed * 60_000_000_000)
+        signing = UNSET if self.key is None else str(self.key)
+        plan = SessionPlan(
+            str(self.root), name, True, "version: 1\n", "sensors: {}\n", min_free_gb=0.001,
+            record_format=["imu"], source_start_ns=START_NS + seed * 60_000_000_000,
+            signing_key=signing,
+        )  # fmt: skip
+        writer = SessionWriter.create(PosixDisk(), plan, clock)
+        data = {name: _values(spec, seed) for name, spec in STREAMS.items()}
+        for spec in STREAMS.values():
+            writer.declare(spec)
+        for number in range(COUNT):
+            clock.advance(0.7)
+            for spec in STREAMS.values():
+                t_ns = np.array([clock.monotonic_ns()], np.int64)
+                encoder = Encoder(spec)
+                sample = {
+                    key: values[number : number + 1] for key, values in data[spec.name].items()
+                }
+                t_dev = t_ns if spec.device_clock else None
+                frames, sizes = encoder.encode(Sample(spec.name, t_ns, sample, t_dev_ns=t_dev))
+                encoder.close()
+                item = Message(Kind.DATA, stream=spec.name, count=1, t_mono_ns=t_ns, sizes=sizes)
+                item.t_dev_ns = t_dev
+                item.frames, item.epoch, item.number, item.seq = frames, 7, number, number
+                writer.append(item)
+            writer.commit()
+        return writer, clock
+
+    def record(self, name: str, seed: int = 1) -> Path:
+        """A session that was closed."""
+        writer, clock = self.begin(name, seed)
+        for spec in STREAMS.values():
+            end = Message(Kind.END, spec.name, 7, COUNT, COUNT)
+            end.t_mono_ns, end.values = clock.monotonic_ns(), {"reason": "stopped"}
+            writer.append(end)
+        writer.close("clean")
+        write_checksums(writer.path)
+        return writer.path
+
+
+def _values(spec: StreamSpec, seed: int) -> dict[str, Any]:
+    values = content(spec, COUNT, seed)
+    if spec is SCAN:  # what packing makes smaller
+        values["near"] = np.sort(values["near"] % 5000, axis=2)
+    return values
