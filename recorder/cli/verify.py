@@ -19,9 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is verified, and who is trusted."""
     parser.add_argument(
         "path",
-        type=Path,
-        metavar="PATH",
-        help="a session, a clip, an archive, or a folder of sessions or archives",
+        metavar="PATH_OR_URL",
+        help="a session, a clip, an archive, a folder of sessions or archives, or a store to which "
+        "they were uploaded (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--public-key",
@@ -46,11 +46,15 @@ def run(args: argparse.Namespace) -> int:
     """Print what is proven; 0 if nothing is changed, missing or added, else 1."""
     from recorder.custody.proof import Trust
     from recorder.custody.verifying import verify
+    from recorder.fleet.store.base import is_store, open_store
+    from recorder.fleet.verified import verify_store
 
+    trust = Trust(args.public_key)
     with ExitStack() as stack:
-        proof = verify(
-            args.path, Trust(args.public_key), args.sources, lambda path: _bar(stack, path)
-        )
+        if is_store(args.path):
+            proof = verify_store(open_store(args.path), trust)
+        else:
+            proof = verify(Path(args.path), trust, args.sources, lambda path: _bar(stack, path))
     emit(proof.to_wire(), args, lambda _: "\n".join(map(clean, _lines(proof))))
     return 0 if proof.sound else 1
 

@@ -19,8 +19,8 @@ class Proof:
     """What was proven of a session, a clip, an archive, or a folder of them.
 
     Attributes:
-        path: of it.
-        kind: ``session``, ``clip``, ``archive`` or ``folder``.
+        path: of it; of what is in a store, its URL.
+        kind: ``session``, ``clip``, ``archive``, ``folder`` or ``store``.
         proven: a line per thing that is proven.
         unproven: a line per thing that is not, and why.
         faults: a line per thing that is changed, missing or added, the first place first.
@@ -29,7 +29,7 @@ class Proof:
         parts: the proofs of what is in it.
     """
 
-    path: Path
+    path: Path | str
     kind: str
     proven: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ def check_rows(folder: Proof, sessions: Iterable[Proof]) -> None:
         folder: gets what is proven, and the faults.
         sessions: proofs of all sessions.
     """
-    rows: dict[str, dict[int, tuple[Signed, Path]]] = {}
+    rows: dict[str, dict[int, tuple[Signed, Path | str]]] = {}
     for session in sessions:
         for signed in session.signatures:
             row = rows.setdefault(signed.fingerprint, {})
@@ -33,7 +33,7 @@ def check_rows(folder: Proof, sessions: Iterable[Proof]) -> None:
         _check_row(folder, key, row)
 
 
-def _check_row(folder: Proof, key: str, row: dict[int, tuple[Signed, Path]]) -> None:
+def _check_row(folder: Proof, key: str, row: dict[int, tuple[Signed, Path | str]]) -> None:
     key = key[:SHOWN]
     numbers = sorted(row)
     last = row[numbers[-1]][0]

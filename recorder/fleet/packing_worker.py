@@ -19,6 +19,7 @@ from typing import Final
 
 import recorder
 from recorder.contract.errors import RecorderError, StorageError
+from recorder.custody.archives import source_of
 from recorder.finalizer import Finalized, Step, finalize
 from recorder.fleet.packing_jobs import Job, conflict, is_input
 from recorder.fleet.store import Entry, Manifest, Store, open_store
@@ -81,7 +82,7 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
         fetched_s = time.monotonic()
         result = _pack(job, session, folder / "out")
         packed_s = time.monotonic()
-        manifest = _bring(job, result, folder / "out", store)
+        manifest = _bring(job, result, session, folder / "out", store)
     return Packed(
         *(where, len(manifest.files), manifest.size, fetched_s - began_s, packed_s - fetched_s),
         *(time.monotonic() - packed_s, time.process_time() - began_cpu_s, result.notes),
@@ -136,8 +137,12 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
     return result
 
 
-def _bring(job: Job, result: Finalized, out: Path, store: Store) -> Manifest:
+def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) -> Manifest:
     """Bring an archive into the store; returns its manifest, which is there then."""
+    try:
+        source = source_of(session)
+    except RecorderError:  # a trace of other software has no journal
+        source = None
     folder = out / job.archive
     entries = []
     for path in sorted(file for file in folder.rglob("*") if file.is_file()):
@@ -155,6 +160,7 @@ def _bring(job: Job, result: Finalized, out: Path, store: Store) -> Manifest:
             "archive": job.archive,
             "options": job.options,
             "software": job.version,
+            "source": source,
             "notes": list(result.notes),
         },
     )

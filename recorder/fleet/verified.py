@@ -1,0 +1,113 @@
+"""The proof of what is in a store: every object, the journal of each session, and its archives.
+
+Sessions are brought here one after the other, into a folder that is emptied after each: what is
+verified is what the store gives, and the disk holds one session at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from recorder.contract.errors import RecorderError, StorageError
+from recorder.custody.archives import check_source
+from recorder.custody.proof import Proof, Trust
+from recorder.custody.verifying import verify
+from recorder.fleet.store import Manifest, Store
+from recorder.fleet.store.base import download
+from recorder.fleet.store.manifest import MANIFESTS
+from recorder.fleet.uploading import check_objects
+
+
+def verify_store(store: Store, trust: Trust, scratch: Path | None = None) -> Proof:
+    """Verify everything that has a manifest in a store, and name what has none.
+
+    Args:
+        store: what to verify.
+        trust: the keys.
+        scratch: folder for one session at a time; None: the machine's for temporary files.
+
+    Raises:
+        StorageError: the store cannot be listed or reached.
+    """
+    proof, known = Proof(store.url, "store"), set[str]()
+    objects = {found.key for found in store.list()}
+    manifests: dict[str, Manifest] = {}
+    for key in sorted(key for key in objects if key.startswith(MANIFESTS)):
+        known.add(key)
+        try:
+            manifests[key] = Manifest.decode(store.read(key), f"{store.url}/{key}")
+        except RecorderError as error:
+            proof.faults.append(str(error))
+    sessions: dict[str, Proof] = {}
+    for key, manifest in sorted(manifests.items(), key=lambda item: item[1].kind != "session"):
+        known |= {f"{manifest.folder}/{entry.path}" for entry in manifest.files}
+        if manifest.kind == "session":
+            part = sessions[manifest.name] = _session(store, manifest, trust, scratch)
+        else:
+            part = _archive(store, manifest, key, trust, sessions)
+        proof.parts.append(part)
+    others = sorted(objects - known)
+    proof.unproven += [f"{store.url}/{key}: belongs to no manifest" for key in others]
+    if not manifests:
+        raise StorageError(f"{store.url}: has no manifest; nothing was uploaded there")
+    return proof
+
+
+def _session(store: Store, manifest: Manifest, trust: Trust, scratch: Path | None) -> Proof:
+    url = f"{store.url}/{manifest.folder}"
+    proof = Proof(url, "session")
+    with tempfile.TemporaryDirectory(prefix="recorder-verify-", dir=scratch) as folder:
+        session = Path(folder).resolve() / manifest.name
+        if shutil.disk_usage(folder).free < manifest.size:
+            text = f"{folder}: {manifest.size / 1e9:.1f} GB do not fit there; set TMPDIR"
+            raise StorageError(f"{url}: {text}")
+        for entry in manifest.files:
+            try:
+                sha256 = download(store, f"{manifest.folder}/{entry.path}", session / entry.path)
+            except StorageError as error:
+                proof.faults.append(str(error))
+                continue
+            if sha256 != entry.sha256:
+                proof.faults.append(f"{url}/{entry.path}: is not what was uploaded")
+        if proof.faults:
+            return proof
+        return _elsewhere(verify(session, trust), str(session), url)
+
+
+def _elsewhere(proof: Proof, here: str, url: str) -> Proof:
+    """A proof of a copy as one of the original: its texts name that."""
+
+    def told(lines: Iterable[str]) -> list[str]:
+        return [line.replace(here, url) for line in lines]
+
+    return dataclasses.replace(
+        proof,
+        path=str(proof.path).replace(here, url),
+        proven=told(proof.proven),
+        unproven=told(proof.unproven),
+        faults=told(proof.faults),
+        parts=[_elsewhere(part, here, url) for part in proof.parts],
+    )
+
+
+def _archive(
+    store: Store, manifest: Manifest, key: str, trust: Trust, sessions: dict[str, Proof]
+) -> Proof:
+    """An archive that was packed on a cluster: by its manifest, and by the session's journal."""
+    proof = Proof(f"{store.url}/{manifest.folder}", "archive")
+    try:
+        check_objects(store, manifest)
+        proof.proven.append(f"every byte of {len(manifest.files)} files, by {key}")
+        proof.unproven.append(f"{key} is not signed: a cluster packed it")
+        source = manifest.about.get("source")
+        if source is None:
+            proof.unproven.append(f"{key} does not tell what it was made from")
+        else:
+            check_source(proof, source, trust, sessions.get)
+    except (RecorderError, LookupError, TypeError) as error:
+        proof.faults.append(str(error) if isinstance(error, RecorderError) else f"{key}: {error!r}")
+    return proof
