@@ -18,6 +18,7 @@ from recorder.session.journal import walk_journal
 from recorder.session.journal_checks import check_journal
 from recorder.session.journal_frames import FIRST
 from recorder.session.journal_state import JournalState
+from recorder.session.lock import reading
 from recorder.session.reader import Session
 from recorder.session.signatures import SIGN
 from recorder.session.validation_report import ERROR, Problem, Report
@@ -47,10 +48,14 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
         for name in (layout.SESSION_JSON, layout.JOURNAL):
             if not (missing := layout.private(path, name)).exists():
                 raise SessionError(f"{missing}: is missing; without it nothing proves the session")
-        journal = _Journal(layout.private(path, layout.JOURNAL))
-        proof.faults += _changed_metadata(path, journal)  # a reader may not say which file is wrong
-        with Session(path, virtual=True) as session:
-            _verify(session, journal, trust, proof, advance)
+        with reading(path) as held:
+            if not held:
+                text = "is being recorded, recovered or deleted; verify it afterwards"
+                raise SessionError(f"{path}: {text}")
+            journal = _Journal(layout.private(path, layout.JOURNAL))
+            proof.faults += _changed_metadata(path, journal)  # readers may not name the file
+            with Session(path, virtual=True) as session:
+                _verify(session, journal, trust, proof, advance)
     except (RecorderError, OSError) as error:
         proof.faults.append(_place(path, error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:

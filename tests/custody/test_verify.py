@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -127,6 +128,13 @@ def test_a_session_that_is_signed_again_explains_the_lost_number(vehicle: Vehicl
     proof = verify(vehicle.root, Trust([vehicle.public]))
     assert proof.sound
     assert "signature 1: was lost in a power cut; drive was signed again" in proof.unproven
+
+
+def test_a_session_that_is_written_is_not_proven(vehicle: Vehicle) -> None:
+    writer, _ = vehicle.begin("drive")
+    (fault,) = faults(vehicle, writer.path)
+    assert fault == f"{writer.path}: is being recorded, recovered or deleted; verify it afterwards"
+    writer.abandon()
 
 
 def test_packing_later_is_signed(vehicle: Vehicle) -> None:
