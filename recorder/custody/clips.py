@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +48,12 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
 
 
 def _compare(clip: Session, sources: Sequence[Proof], proof: Proof) -> None:
+    if not proof.signatures:
+        text = "not signed itself: its samples are proven by its sources, its session.json is not"
+        proof.unproven.append(text)
+    if (odd := _odd_file(clip, sources)) is not None:
+        proof.faults.append(f"{odd}: is not that of its sources")
+        return
     count = 0
     with_streams = [Session(source.path) for source in sources]
     try:
@@ -77,6 +84,18 @@ def _compare(clip: Session, sources: Sequence[Proof], proof: Proof) -> None:
         for source in with_streams:
             source.close()
     proof.proven.append(f"its {count} samples are those of its sources, byte for byte")
+
+
+def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
+    """The first file of metadata that is in none of the sources."""
+    names = ["config.yaml", "calibration.yaml"]
+    names += [f"{n}/{p.name}" for n in clip.streams for p in (clip.path / n).glob("*.json")]
+    for name in names:
+        path = clip.path / name
+        theirs = [source.path / name for source in sources if (source.path / name).is_file()]
+        if path.is_file() and all(path.read_bytes() != p.read_bytes() for p in theirs):
+            return path
+    return None
 
 
 def _differs(one: Stream, at: Any, other: Stream, there: Any) -> int:

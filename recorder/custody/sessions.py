@@ -18,6 +18,7 @@ from recorder.session.journal import walk_journal
 from recorder.session.journal_checks import check_journal
 from recorder.session.journal_frames import FIRST
 from recorder.session.journal_state import JournalState
+from recorder.session.lock import reading
 from recorder.session.reader import Session
 from recorder.session.signatures import SIGN
 from recorder.session.validation_report import ERROR, Problem, Report
@@ -44,25 +45,32 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
     """
     proof = Proof(path, "session")
     try:
-        with Session(path, virtual=True) as session:
-            _verify(session, trust, proof, advance)
+        for name in (layout.SESSION_JSON, layout.JOURNAL):
+            if not (missing := layout.private(path, name)).exists():
+                raise SessionError(f"{missing}: is missing; without it nothing proves the session")
+        with reading(path) as held:
+            if not held:
+                text = "is being recorded, recovered or deleted; verify it afterwards"
+                raise SessionError(f"{path}: {text}")
+            journal = _Journal(layout.private(path, layout.JOURNAL))
+            proof.faults += _changed_metadata(path, journal)  # readers may not name the file
+            with Session(path, virtual=True) as session:
+                _verify(session, journal, trust, proof, advance)
     except (RecorderError, OSError) as error:
         proof.faults.append(_place(path, error))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         proof.faults.append(f"{path}: cannot be understood: {error!r}")
+    proof.faults = list(dict.fromkeys(proof.faults))
     return proof
 
 
-def _verify(session: Session, trust: Trust, proof: Proof, advance: Advance) -> None:
+def _verify(
+    session: Session, journal: _Journal, trust: Trust, proof: Proof, advance: Advance
+) -> None:
     path = session.path
-    for name in (layout.SESSION_JSON, layout.JOURNAL):
-        if not layout.private(path, name).exists():
-            missing = layout.private(path, name)
-            raise SessionError(f"{missing}: is missing; without it nothing proves the session")
     if session.state not in (layout.CLEAN, layout.RECOVERED):
         raise SessionError(f"{path}: was not closed; run `recorder recover {path}`")
     report = Report(path, session.name)
-    journal = _Journal(layout.private(path, layout.JOURNAL))
     if check_journal(session, report):
         check_digests(session, report, advance)
     problems = [p for p in report.problems if p.severity == ERROR]
@@ -89,6 +97,7 @@ class _Journal:
         state: its last state.
         heads: digests of its records.
         signatures: with the offset of each record, and the digest of the record before it.
+        metadata: digests of files that were written at once, by path.
         committed: paths of all files that it has digests of.
         unsigned: the kind and the offset of the first record behind the last signature.
         faults: in the order of records.
@@ -98,7 +107,7 @@ class _Journal:
         self.path, self.state = path, JournalState()
         self.heads: set[str] = set()
         self.signatures: list[tuple[int, str, Any]] = []
-        self.committed: set[str] = set()
+        self.metadata: dict[str, bytes] = {}
         self.unsigned: tuple[str, int] | None = None
         self.faults: list[str] = []
         link, end, closed = FIRST, 0, False
@@ -121,20 +130,28 @@ class _Journal:
             self._fault(f"bytes {end} to {size} hold no record")
         if not closed:
             self._fault(f"lacks the record `close`; its last record ends at byte {end}")
-        self.committed |= {*self.state.files, f"{layout.PRIVATE}/{layout.JOURNAL}"}
+        own = f"{layout.PRIVATE}/{layout.JOURNAL}"
+        self.committed = {*self.metadata, *self.state.files, own}
 
     def _take(self, kind: str, content: Any) -> None:
         match kind:
             case "open":
-                self.committed |= set(content.get("files", {}))
+                self.metadata |= content.get("files", {})
             case "stream":
                 stream = content["spec"]["name"]
-                self.committed |= {f"{stream}/{name}" for name in content.get("files", {})}
-            case "close":
-                self.committed.add(f"{layout.PRIVATE}/{layout.SESSION_JSON}")
+                self.metadata |= {f"{stream}/{n}": v for n, v in content.get("files", {}).items()}
+            case "close" if "session" in content:
+                self.metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
 
     def _fault(self, text: str) -> None:
         self.faults.append(f"{self.path}: {text}")
+
+
+def _changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
+    for name, value in journal.metadata.items():
+        file = path / name
+        if file.is_file() and digest(file.read_bytes()) != value:
+            yield f"{file}: is not as it was recorded"
 
 
 def _check_name(session: Session, proof: Proof) -> None:

@@ -97,6 +97,8 @@ class Signed(msgspec.Struct, frozen=True):
         try:
             key, signature = bytes.fromhex(self.public_key), bytes.fromhex(self.signature)
             nacl.signing.VerifyKey(key).verify(self.statement.encode(), signature)
+            if (key.hex(), signature.hex()) != (self.public_key, self.signature):
+                raise ValueError("upper-case digits")  # a record has one form only
         except (ValueError, nacl.exceptions.CryptoError):
             raise UsageError("the signature is not of this statement") from None
 

@@ -9,12 +9,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from recorder.cli import main
+from recorder.cli.output import plain
 from recorder.clip import writing
 from recorder.clip.sources import origin_of
 from recorder.clip.writing import write_clip
@@ -25,7 +27,7 @@ from recorder.custody.verifying import verify
 from recorder.daemon.postprocessing.retention import delete
 from recorder.finalizer import Step, collect, finalize
 from recorder.formats.disk import PosixDisk
-from recorder.session.journal import walk_journal
+from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from recorder.session.repacking import repack
@@ -128,6 +130,13 @@ def test_a_session_that_is_signed_again_explains_the_lost_number(vehicle: Vehicl
     assert "signature 1: was lost in a power cut; drive was signed again" in proof.unproven
 
 
+def test_a_session_that_is_written_is_not_proven(vehicle: Vehicle) -> None:
+    writer, _ = vehicle.begin("drive")
+    (fault,) = faults(vehicle, writer.path)
+    assert fault == f"{writer.path}: is being recorded, recovered or deleted; verify it afterwards"
+    writer.abandon()
+
+
 def test_packing_later_is_signed(vehicle: Vehicle) -> None:
     session = vehicle.record("drive")
     repack(session)
@@ -215,6 +224,43 @@ def test_a_session_that_was_made_anew_with_another_key_is_found(
     session = forger.record("drive")
     assert verify(session, Trust()).sound
     assert not verify(session, Trust([vehicle.public])).sound
+
+
+def test_a_signature_of_another_session_is_found(vehicle: Vehicle, tmp_path: Path) -> None:
+    """A forger has all that is public, and computes every digest anew."""
+    (genuine,) = signatures(vehicle.record("drive"))
+    session = Vehicle(tmp_path / "forged", None).record("drive", 2)
+    state = read_journal(journal(session))
+    forged = JournalWriter(PosixDisk().reopen(journal(session), state.length), state)
+    forged.append("sign", **genuine.to_record())
+    forged.close()
+    text = f"{journal(session)}: the signature at byte"
+    (fault,) = faults(vehicle, session)
+    assert fault.startswith(text) and fault.endswith(": is of another root, description, head")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        {},
+        {"statement": 1, "signature": b"", "public_key": None},
+        {"statement": "{", "signature": "zz", "public_key": ""},
+        {"statement": "[]", "signature": "00" * 64, "public_key": "00" * 32},
+        {"statement": "{}", "signature": "00", "public_key": "ff" * 32},
+    ],
+)
+def test_garbage_for_a_signature_is_a_fault(
+    vehicle: Vehicle, tmp_path: Path, garbage: dict[str, Any]
+) -> None:
+    session = Vehicle(tmp_path / "plain", None).record("drive")
+    state = read_journal(journal(session))
+    writer = JournalWriter(PosixDisk().reopen(journal(session), state.length), state)
+    writer.append("sign", **garbage)
+    writer.close()
+    for trust in (Trust(), Trust([vehicle.public])):
+        proof = verify(session, trust)
+        assert [str(journal(session)) in fault for fault in proof.faults] == [True], proof.faults
+        json.dumps(plain(proof.to_wire()))
 
 
 def test_a_session_without_a_signature(vehicle: Vehicle, tmp_path: Path) -> None:
