@@ -126,6 +126,8 @@ TARGETS: Final = (
         0.10,
     ),
     Target("CAN frames lost or missing", "none", "can_live", "frames lost or missing", "<=", 0),
+    Target("packing on two workers", "one", "cluster", "two workers against one", ">=", 1.7),
+    Target("planning 1000 sessions, s", "", "cluster", "planning 1000 sessions", "<=", 10),
     Target("ten triggers, CPU s / s", "", "triggers", "triggers", "<=", 0.01),
     Target("capture to the screen, ms", "", "screen", "median", "<=", 300),
 )

@@ -92,7 +92,9 @@ def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
     names += [f"{n}/{p.name}" for n in clip.streams for p in (clip.path / n).glob("*.json")]
     for name in names:
         path = clip.path / name
-        theirs = [source.path / name for source in sources if (source.path / name).is_file()]
+        theirs = [
+            Path(source.path) / name for source in sources if (Path(source.path) / name).is_file()
+        ]
         if path.is_file() and all(path.read_bytes() != p.read_bytes() for p in theirs):
             return path
     return None
