@@ -48,9 +48,6 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
 
 
 def _compare(clip: Session, sources: Sequence[Proof], proof: Proof) -> None:
-    if not proof.signatures:
-        text = "not signed itself: its samples are proven by its sources, its session.json is not"
-        proof.unproven.append(text)
     if (odd := _odd_file(clip, sources)) is not None:
         proof.faults.append(f"{odd}: is not that of its sources")
         return

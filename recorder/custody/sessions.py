@@ -84,7 +84,7 @@ def _verify(
     proof.heads = journal.heads
     _check_name(session, proof)
     _check_signatures(session, journal, trust, proof)
-    _check_files(path, journal, proof)
+    _check_files(session, journal, proof)
     if not proof.faults:
         proof.proven.insert(0, f"every byte of {len(journal.committed)} committed files")
 
@@ -203,15 +203,17 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
         proof.proven.append(f"signed{how} (cause {cause}, signature {number}) by {who}")
 
 
-def _check_files(path: Path, journal: _Journal, proof: Proof) -> None:
+def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
     """List the files that were not committed, and find unknown ones."""
-    later: dict[str, int] = {}
+    path, later = session.path, dict[str, int]()
+    sensors = ((session.header or {}).get("sensors") or {}).values()
+    is_simulated = any(sensor.get("source") == "sim" for sensor in sensors)
     for name, is_link in _files(path):
         if is_link and not name.startswith(f"{layout.ARCHIVES}/"):
             proof.faults.append(f"{path / name}: is a symbolic link; the recorder makes none")
         elif name in journal.committed:
             continue
-        elif _LATER.fullmatch(name):
+        elif _LATER.fullmatch(name) or (is_simulated and name == "calibration.yaml"):
             folder = name.rpartition("/")[0]
             group = name if folder in ("", layout.PRIVATE) else f"{folder.partition('/')[0]}/"
             if folder.startswith(f"{layout.PRIVATE}/"):

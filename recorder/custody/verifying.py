@@ -77,7 +77,7 @@ class _Verifying:
             following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
         except RecorderError:  # its own proof has it
             return
-        if following is not None and self._place(following.name) is None:
+        if following is not None and self._place(following.name, session.parent) is None:
             text = f"continues in {following.name}, which is not here"
             proof.unproven.append(f"{session}: {text}")
 
