@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="write this Parquet file (default: catalog.parquet in ROOT, of a store in this "
+        help="write this Parquet file (default: catalog.parquet in ROOT, of a store: in this "
         "folder); sessions that are in it, and have not changed, are not read again",
     )
     add_format(parser)
