@@ -107,7 +107,7 @@ def _older_sources(record: Path) -> list[dict[str, Any]]:
 
 def _digests(files: Iterable[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
     for top in files:
-        for path in sorted(p for p in (top, *top.rglob("*")) if p.is_file()):
+        for path in (p for p in (top, *top.rglob("*")) if p.is_file()):
             yield path.relative_to(top.parent).as_posix(), _digest(path)
 
 

@@ -221,11 +221,6 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
             later[group] = later.get(group, 0) + 1
         else:
             proof.faults.append(f"{path / name}: was added: the journal does not have it")
-    for name in sorted(journal.committed):
-        if not os.path.lexists(path / name) and (path / name).parent.exists():
-            fault = f"{path / name}: is missing"
-            if not any(str(path / name) in known for known in proof.faults):
-                proof.faults.append(fault)
     later.pop(f"{layout.ARCHIVES}/", None)  # they have a proof of their own
     if later:
         names = (f"{n} ({count} files)" if n.endswith("/") else n for n, count in later.items())

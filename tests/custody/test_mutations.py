@@ -50,7 +50,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     drive = vehicle.record("drive")
     repack(drive)
     plain = vehicle.record("plain", 2)
-    half = Part(Moment.parse("1"), None, ("camera", "imu"))
+    half = Part(Moment.parse("1"), None)
     clip = write_clip([plain], half, vehicle.root, "clip").session
     signed = write_clip([plain], half, vehicle.root, "own", signing_key=vehicle.key).session
     list(finalize(plain, [Step("vrs"), Step("mcap")]))

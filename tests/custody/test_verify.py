@@ -34,6 +34,7 @@ from recorder.session.repacking import repack
 from recorder.session.vehicle_key import Counter, Signed, VehicleKey, make_key, read_anchor
 from recorder.writer.recovery import recover
 from tests.custody.vehicle import Vehicle
+from tests.session.text_journal import as_text
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_session_is_signed_when_it_is_closed(vehicle: Vehicle) -> None:
     session = vehicle.record("drive")
     proof = verify(session, Trust([vehicle.public]))
     (signed,) = proof.signatures
-    assert proof.sound and proof.proven[0] == "every byte of 27 committed files"
+    assert proof.sound and proof.proven[0] == "every byte of 28 committed files"
     values = signed.values
     frames = [frame for frame, _, _ in walk_journal(journal(session))]
     assert [frame.kind for frame in frames[-2:]] == ["close", "sign"]
@@ -179,6 +180,10 @@ def test_what_the_recorder_deletes_is_not_missing(vehicle: Vehicle) -> None:
     assert "; 2 of them are of sessions that the recorder deleted" in proof.proven[0]
     shutil.rmtree(vehicle.root / "b")
     assert ["signature 2" in fault for fault in faults(vehicle)] == [True]
+    (last,) = (line for line in proof.unproven if "is the last one" in line)
+    assert (
+        last.startswith("nothing here proves that signature 5") and "`recorder keys show`" in last
+    )
 
 
 def test_a_copy_of_a_session_is_found(vehicle: Vehicle) -> None:
@@ -203,6 +208,16 @@ def test_a_counter_that_was_set_back_is_found(vehicle: Vehicle) -> None:
     VehicleKey(vehicle.key).count(Counter())
     vehicle.record("b", 2)
     assert any("the key's counter was set back" in fault for fault in faults(vehicle))
+
+
+def test_a_signature_that_follows_another_one_is_found(vehicle: Vehicle) -> None:
+    vehicle.record("a")
+    assert vehicle.key is not None
+    key = VehicleKey(vehicle.key)
+    key.count(Counter(key.signed({"kind": "session", "session": "a", "counter": 1})))
+    vehicle.record("b", 2)
+    text = f"signature 2 does not follow signature 1 of {vehicle.root}/a"
+    assert faults(vehicle) == [f"{vehicle.root}/b: {text}"]
 
 
 def test_a_session_of_another_key_is_not_trusted(vehicle: Vehicle, tmp_path: Path) -> None:
@@ -322,14 +337,38 @@ def test_a_fault_names_file_bytes_samples_and_time(vehicle: Vehicle) -> None:
     assert fault == f"{place}, from 2024-06-01 10:01:00.700 UTC on"
 
 
+def test_a_fault_of_the_times_has_no_time(vehicle: Vehicle) -> None:
+    session = vehicle.record("drive")
+    os.truncate(session / "imu/t_mono", 4)
+    place = f"{session}/imu/t_mono: bytes 0 to 16 are not as they were recorded (samples 0 to 1)"
+    assert place in faults(vehicle, session)
+
+
+def test_a_journal_that_begins_late_is_found(vehicle: Vehicle) -> None:
+    """Everything before a snapshot is cut off: what is left is read without an error."""
+    session = vehicle.record("drive")
+    frames = [frame for frame, _, _ in walk_journal(journal(session))]
+    snapshot = next(frame for frame in frames if frame.kind == "snapshot")
+    journal(session).write_bytes(journal(session).read_bytes()[snapshot.start :])
+    text = "the record at byte 0 does not follow the one before it"
+    assert f"{journal(session)}: {text}" in faults(vehicle, session)
+
+
+def test_a_session_without_digests_is_not_proven(vehicle: Vehicle) -> None:
+    session = Vehicle(vehicle.root, None).record("drive")
+    journal(session).write_bytes(as_text(journal(session)))
+    proof = verify(session, Trust())
+    text = f"{journal(session)}: has no digests; an earlier version recorded it"
+    assert not proof.sound and text in proof.faults
+
+
 def test_a_clip_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
     session = vehicle.record("drive")
-    half = Part(Moment.parse("1"), None, ("camera", "imu"))
-    clip = write_clip([session], half, vehicle.root, "clip").session
+    clip = write_clip([session], Part(Moment.parse("1"), None), vehicle.root, "clip").session
     trust = Trust([vehicle.public])
     proof = verify(clip, trust)
     assert proof.sound and proof.kind == "clip"
-    assert proof.proven[-1] == "its 6 samples are those of its sources, byte for byte"
+    assert proof.proven[-1] == "its 9 samples are those of its sources, byte for byte"
     apart = Path(shutil.copytree(clip, tmp_path / "apart/clip"))
     assert "--sources names their folder" in faults(vehicle, apart)[0]
     assert verify(apart, trust, [vehicle.root]).sound
@@ -348,21 +387,29 @@ def test_a_clip_of_another_session_of_that_name_is_found(vehicle: Vehicle) -> No
     assert any("was made from another drive than" in fault for fault in faults(vehicle, clip))
 
 
+@pytest.mark.parametrize(
+    ("name", "at", "fault"),
+    [
+        ("imu/acc", 40, "{clip}/imu: sample 3 is not that of {session}/imu"),
+        ("scan/t_col", 0, "{clip}/scan: sample 0 is not that of {session}/scan"),
+        ("imu/t_mono", 24, "{clip}/imu: sample 3 is in none of its sources"),
+        ("calibration.yaml", 9, "{clip}/calibration.yaml: is not that of its sources"),
+    ],
+)
 def test_a_clip_with_other_samples_is_found(
-    vehicle: Vehicle, monkeypatch: pytest.MonkeyPatch
+    vehicle: Vehicle, monkeypatch: pytest.MonkeyPatch, name: str, at: int, fault: str
 ) -> None:
     """The clip is consistent by itself, and has its source's signature."""
     session = vehicle.record("drive")
     other = Vehicle(vehicle.root.parent / "other", None).record("drive", 1)
-    path = other / "imu/acc"
-    values = bytearray(path.read_bytes())
-    values[40] ^= 1
-    path.write_bytes(values)
+    values = bytearray((other / name).read_bytes())
+    values[at] = 32 if name == "calibration.yaml" else values[at] ^ 1
+    (other / name).write_bytes(values)
     with Session(session) as opened:
         origin = origin_of(opened)
     monkeypatch.setattr(writing, "origin_of", lambda _: origin)
     clip = write_clip([other], Part(), vehicle.root, "clip").session
-    assert faults(vehicle, clip) == [f"{clip}/imu: sample 3 is not that of {session}/imu"]
+    assert faults(vehicle, clip) == [fault.format(clip=clip, session=session)]
 
 
 def test_an_archive_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
@@ -434,7 +481,7 @@ def test_the_command(vehicle: Vehicle, capsys: pytest.CaptureFixture[str]) -> No
     session = vehicle.record("drive")
     assert main(["verify", str(session), "--public-key", vehicle.public]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "proven    every byte of 27 committed files"
+    assert lines[0] == "proven    every byte of 28 committed files"
     assert lines[-1] == f"{session}: session: proven"
     (session / "extra").touch()
     assert main(["verify", str(vehicle.root), "--format", "json"]) == 1

@@ -28,6 +28,7 @@ SCAN = StreamSpec(
     (
         ChannelSpec("near", "lzmaf", "u2", (4, 64), delta=True),
         ChannelSpec("t_col", "raw", "u8", (64,)),
+        ChannelSpec("valid", "lzma", "u1", (2,)),
     ),
     rate_hz=10.0,
     settings={STORED: ["near"]},
