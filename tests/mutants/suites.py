@@ -19,6 +19,8 @@ BESIDE = {
     "recorder/contract/config/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),
     "recorder/formats/": ("tests/session", "tests/writer"),
     "recorder/session/": ("tests/faults", "tests/accounting", "tests/writer", "tests/cli"),
+    "recorder/session/signatures": ("tests/custody",),
+    "recorder/session/vehicle_key": ("tests/custody",),
     "recorder/writer/": ("tests/kit", "tests/faults", "tests/accounting", "tests/crash"),
     "recorder/processing/": ("tests/archives", "tests/sim"),
     "recorder/archives/": ("tests/finalizer",),
