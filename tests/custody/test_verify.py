@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from msgspec.structs import replace
 
 from recorder.cli import main
 from recorder.cli.output import plain
@@ -457,6 +459,59 @@ def test_a_dataset_names_all_its_sessions(vehicle: Vehicle, tmp_path: Path) -> N
     assert [line for line in proof.proven if "unchanged since" in line] == [
         f"its source {session} is unchanged since" for session in (first, second)
     ]
+
+
+def test_a_signature_has_one_form(vehicle: Vehicle) -> None:
+    (signed,) = signatures(vehicle.record("drive"))
+    signed.check()
+    for name in ("signature", "public_key"):
+        other = replace(signed, **{name: getattr(signed, name).upper()})
+        with pytest.raises(UsageError, match="not of this statement"):
+            other.check()
+
+
+def test_a_new_key_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = make_key(tmp_path / "keys")
+    for place in (path, path.with_suffix(".pub"), path.with_suffix(".counter"), path.parent):
+        assert place.stat().st_ino in synced, place
+
+
+@pytest.mark.parametrize("disk", ["full", "well"])
+def test_the_number_is_durable_before_the_record(
+    vehicle: Vehicle, monkeypatch: pytest.MonkeyPatch, disk: str
+) -> None:
+    """A counter that cannot be written gives no signature, and the session is closed."""
+    assert vehicle.key is not None
+    count, append = VehicleKey.count, JournalWriter.append
+    done: list[str] = []
+
+    def counted(key: VehicleKey, counter: Counter) -> None:
+        if disk == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "vehicle.counter")
+        count(key, counter)
+        done.append("counter")
+
+    def appended(writer: JournalWriter, kind: str, **values: Any) -> None:
+        append(writer, kind, **values)
+        done.append(kind)
+
+    monkeypatch.setattr(VehicleKey, "count", counted)
+    monkeypatch.setattr(JournalWriter, "append", appended)
+    session = vehicle.record("drive")
+    assert done[-3:] == (["close", "counter", "sign"] if disk == "well" else done[-3:])
+    assert done[-1] == ("sign" if disk == "well" else "close")
+    assert verify(session, Trust([vehicle.public])).sound == (disk == "well")
+    monkeypatch.undo()
+    recover(session, PosixDisk(), SystemClock())
+    assert faults(vehicle) == []
 
 
 def test_a_key_is_never_replaced(vehicle: Vehicle) -> None:
