@@ -58,7 +58,7 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
                 _verify(session, journal, trust, proof, advance)
     except (RecorderError, OSError) as error:
         proof.faults.append(_place(path, error))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         proof.faults.append(f"{path}: cannot be understood: {error!r}")
     proof.faults = list(dict.fromkeys(proof.faults))
     return proof

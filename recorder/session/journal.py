@@ -51,6 +51,10 @@ from recorder.session.journal_state import NO_LEAF, Damage, JournalState
 ReadRange = Callable[[Path, int, int], bytes]
 
 _TAIL_BYTES = 1 << 20
+_NOT_UNDERSTOOD = (
+    *(LookupError, TypeError, ValueError, AttributeError, ProtocolError),
+    OverflowError,  # of a record in another place: a range that begins before its file
+)
 _SNAPSHOT_COMMITS = 300
 """Commits after which a snapshot is due: a minute of them."""
 
@@ -236,7 +240,7 @@ def _take(state: JournalState, frame: Frame, path: Path) -> Any:
         state.miss(state.length, frame.start)
     try:
         return state.take(frame)
-    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ProtocolError) as error:
+    except _NOT_UNDERSTOOD as error:
         if state.damage:
             text = f"cannot be understood, since bytes {state.damage[-1].start} to "
             text += f"{state.damage[-1].end} are damaged; nothing was changed ({error})"

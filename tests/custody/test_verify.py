@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,25 @@ def test_a_journal_that_begins_late_is_found(vehicle: Vehicle) -> None:
     journal(session).write_bytes(journal(session).read_bytes()[snapshot.start :])
     text = "the record at byte 0 does not follow the one before it"
     assert f"{journal(session)}: {text}" in faults(vehicle, session)
+
+
+def test_records_that_are_missing_doubled_or_swapped_are_found(vehicle: Vehicle) -> None:
+    """All of them: a record in another place may have lengths that are negative there."""
+    session = vehicle.record("drive")
+    before = journal(session).read_bytes()
+    frames = [frame for frame, _, _ in walk_journal(journal(session))]
+    records = [before[frame.start : frame.end] for frame in frames]
+    changed = [[*records[:k], *records[k + 1 :]] for k in range(len(records))]
+    changed += [[*records[:k], records[k], *records[k:]] for k in range(len(records))]
+    for one, other in combinations(range(len(records)), 2):
+        swapped = list(records)
+        swapped[one], swapped[other] = records[other], records[one]
+        changed.append(swapped)
+    trust = Trust([vehicle.public])
+    for order in changed:
+        journal(session).write_bytes(b"".join(order))
+        found = verify(session, trust).faults
+        assert any(str(journal(session)) in fault for fault in found), found
 
 
 def test_a_session_without_digests_is_not_proven(vehicle: Vehicle) -> None:
