@@ -49,6 +49,8 @@ from recorder.session.upload_record import (
     read_uploaded,
     write_uploaded,
 )
+from recorder.session.validation import validate
+from recorder.session.validation_report import ERROR
 
 Progress = Callable[[int], None]
 """Called with bytes that are in the store now."""
@@ -174,7 +176,7 @@ def upload_session(
         read_back: read all objects at the end and hold them against what was sent.
 
     Raises:
-        SessionError: it is no session, or is being recorded, or was not closed.
+        SessionError: it is no session, is being recorded, was not closed, or is damaged.
         ObjectExistsError: the store has another session of that name.
         StorageError: a file changed meanwhile, the disk or the store failed; a later call goes on.
     """
@@ -194,8 +196,8 @@ def upload_session(
 
         manifest = _stored(store, key)
         if manifest is None:
-            manifest = _upload(session, name, store, count, progress)
-            changed: tuple[str, ...] = ()
+            _check_soundness(session)
+            manifest, changed = _upload(session, name, store, count, progress)
         else:
             changed = _changed(session, manifest, store)
         if read_back:
@@ -206,6 +208,8 @@ def upload_session(
         same = known is not None and (known.url, known.manifest_sha256) == (store.url, digest)
         read_back = read_back or (same and known is not None and known.read_back)
         write_uploaded(session, UploadedTo(store.url, digest, read_back))
+        for record in private(session, PARTS).glob("*"):
+            store.abandon(record)  # of a file that is no longer there
         with suppress(OSError):
             private(session, PARTS).rmdir()  # unless an upload into another store is under way
     seconds = time.monotonic() - started
@@ -226,21 +230,45 @@ def _check(session: Path) -> str:
     return check_name(name)
 
 
+def _check_soundness(session: Path) -> None:
+    """Refuse a damaged session: a manifest would say that it is complete.
+
+    All counts, stamps and lengths are checked; of the payloads some.
+    """
+    for problem in validate(session, digests=False).problems:
+        if problem.severity == ERROR:
+            raise SessionError(
+                f"{session}: is damaged; not uploaded; `recorder validate {session}` lists all "
+                f"problems, the first is: {problem.message}"
+            )
+
+
 def _stored(store: Store, key: str) -> Manifest | None:
     if store.stat(key) is None:
         return None
     return Manifest.decode(store.read(key), f"{store.url}/{key}")
 
 
-def _upload(session: Path, name: str, store: Store, pace: Pace, progress: Progress) -> Manifest:
+def _upload(
+    session: Path, name: str, store: Store, pace: Pace, progress: Progress
+) -> tuple[Manifest, tuple[str, ...]]:
+    """The manifest, and the paths that changed after they were sent."""
     parts = private(session, PARTS)
-    entries = []
+    entries, before = [], {}
     for path in files_of(session):
         record = parts / hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
         source = session / path
         with disk_errors(source):
             size = source.stat().st_size
-        sha256 = store.upload_new(f"{name}/{path}", source, record=record, pace=pace)
+        before[path] = _stamp(source)
+        try:
+            sha256 = store.upload_new(f"{name}/{path}", source, record=record, pace=pace)
+        except ObjectExistsError as error:
+            raise ObjectExistsError(
+                f"{error}; it has no manifest: {path} has changed since an upload that was cut "
+                "off, or the object is of another session; upload into another prefix, or remove "
+                f"{store.url}/{name} there"
+            ) from None
         entries.append(Entry(path, size, sha256))
         progress(size)
     entries.sort(key=lambda entry: entry.path)
@@ -248,7 +276,15 @@ def _upload(session: Path, name: str, store: Store, pace: Pace, progress: Progre
         kind="session", name=name, folder=name, files=tuple(entries), about=_row(session, entries)
     )
     store.put_new(session_manifest(name), manifest.encode())
-    return manifest
+    after = {path: _stamp(session / path) for path in files_of(session)}
+    return manifest, tuple(sorted(dict(before.items() ^ after.items())))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+    return None
 
 
 def _row(session: Path, entries: Iterable[Entry]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Link:
         address: of this link, for clients.
         sent: bytes from clients so far.
         on_bytes: called with `sent` after each piece, from the link's threads.
+        lose: bytes in the head of a request whose reply is lost, with the connection; then None.
     """
 
     def __init__(self, address: str) -> None:
@@ -30,6 +31,8 @@ class Link:
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.sent = 0
         self.on_bytes: Callable[[int], object] = lambda _: None
+        self.lose: bytes | None = None
+        self._loses: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
@@ -86,6 +89,12 @@ class Link:
                         self.sent += len(data)
                         sent = self.sent
                     self.on_bytes(sent)
+                    if self.lose is not None and self.lose in data[:500]:
+                        self.lose = None
+                        self._loses.add(other)
+                elif one in self._loses:
+                    self._loses.discard(one)
+                    break
                 other.sendall(data)
         for each in (one, other):
             with suppress(OSError):

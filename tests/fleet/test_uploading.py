@@ -145,6 +145,92 @@ def test_what_is_not_finished_is_not_uploaded(session: Path, tmp_path: Path) -> 
     assert list(store.list()) == []
 
 
+@pytest.mark.parametrize("path", ["imu/meta.json", "imu/acc", "imu/seq", "_recorder/commits"])
+@pytest.mark.parametrize("cut", [None, 7])
+def test_a_damaged_session_is_not_uploaded(
+    session: Path, tmp_path: Path, path: str, cut: int | None
+) -> None:
+    """A file of it is missing, or has lost its end."""
+    damaged = session / path
+    data = damaged.read_bytes()
+    damaged.unlink()
+    if cut is not None:
+        damaged.write_bytes(data[:-cut])
+    store = open_store(f"file://{tmp_path}/store")
+    with pytest.raises(SessionError, match=r"drive: is damaged; not uploaded; `recorder validate"):
+        upload_session(session, store)
+    assert list(store.list()) == []
+    damaged.write_bytes(data)
+    assert upload_session(session, store).changed == ()
+
+
+def test_what_changes_after_it_was_sent_is_named(session: Path, tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    sent: list[int] = []
+    total = sum((session / path).stat().st_size for path in files_of(session))
+
+    def change(size: int) -> None:
+        sent.append(size)
+        if sum(sent) == total:
+            (session / "report.html").write_text("<html>another one</html>")
+            (session / "new").write_text("")
+
+    assert upload_session(session, store, pace=change).changed == ("new", "report.html")
+    assert store.read("drive/report.html") == b"<html></html>"
+
+
+def test_a_change_between_two_attempts_says_what_to_do(session: Path, tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    upload_session(session, store)
+    (tmp_path / "store/_manifests/drive.json").unlink()  # as if it was cut off
+    (session / "report.html").write_text("<html>another one</html>")
+    with pytest.raises(ObjectExistsError) as error:
+        upload_session(session, store)
+    assert "report.html: is there already, with other content; it has no manifest" in str(
+        error.value
+    )
+    assert f"upload into another prefix, or remove {store.url}/drive there" in str(error.value)
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_a_bucket_that_vanishes_is_one_message(
+    server: S3Server, session: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = server.client()
+    client.create_bucket(Bucket="brief")
+    store = open_store("s3://brief/v")
+
+    def vanish(size: int) -> None:
+        for found in client.list_objects_v2(Bucket="brief").get("Contents", ()):
+            client.delete_object(Bucket="brief", Key=found["Key"])
+        client.delete_bucket(Bucket="brief")
+
+    with pytest.raises(StorageError, match=r"^s3://brief: there is no such bucket"):
+        upload_session(session, store, pace=vanish)
+    assert read_uploaded(session) is None
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
+def test_keys_are_in_no_message_session_or_store(
+    server: S3Server, url: str, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = [server.environment[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
+
+    def upload(**more: str) -> str:
+        done = subprocess.run(
+            [*COMMAND, str(session), url], env={**os.environ, **more},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode == 1) is bool(more), done.stderr
+        return done.stdout + done.stderr
+
+    said = upload(AWS_SECRET_ACCESS_KEY="f" * 40) + upload(AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    said += upload()
+    there = b"".join([*stored(open_store(url)).values(), *content_of(session).values()])
+    for secret in (*secrets, "f" * 40):
+        assert secret not in said and secret.encode() not in there
+
+
 @all_stores
 def test_an_object_that_is_not_what_was_sent_is_found(
     store: Store, session: Path, server: S3Server | None

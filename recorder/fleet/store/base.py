@@ -59,7 +59,7 @@ class UploadRecord(msgspec.Struct):
 
     Attributes:
         url: of the object.
-        upload_id: the server's.
+        upload_id: the server's; empty while it is asked for one.
         size, mtime_ns: of the file, which must not change meanwhile.
         part_bytes: size of all parts but the last.
         parts: by number.
@@ -73,13 +73,13 @@ class UploadRecord(msgspec.Struct):
     parts: list[UploadedPart] = []
 
     @classmethod
-    def read(cls, path: Path | None, url: str) -> UploadRecord | None:
-        """The record in a file, of an object; None where there is none that can be read."""
+    def read(cls, path: Path | None, url: str | None = None) -> UploadRecord | None:
+        """The record in a file, of an object or of any; None where none can be read."""
         try:
             record = None if path is None else msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, msgspec.MsgspecError):
             return None
-        return record if record is not None and record.url == url else None
+        return record if record is not None and url in (None, record.url) else None
 
     def is_of(self, given: Source) -> bool:
         """Whether the file is as it was."""
@@ -165,6 +165,12 @@ class Store(Protocol):
 
         Raises:
             ObjectExistsError: there is one with other bytes.
+        """
+
+    def abandon(self, record: Path) -> None:
+        """Remove what an upload that nobody resumes has left here, and its `UploadRecord`.
+
+        Records of other stores stay.
         """
 
 

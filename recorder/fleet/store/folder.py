@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from recorder.contract.errors import StorageError
 from recorder.contract.syscalls import rename_new
@@ -97,6 +98,16 @@ class FolderStore:
         if record is not None:
             record.unlink(missing_ok=True)
         return digest
+
+    def abandon(self, record: Path) -> None:
+        found = UploadRecord.read(record)
+        below = f"{self._folder.as_uri()}/"
+        if found is None or not found.url.startswith(below):
+            return
+        path = self._path(unquote(found.url.removeprefix(below)))
+        with disk_errors(path):
+            self._hidden(path, found.upload_id).unlink(missing_ok=True)
+            record.unlink(missing_ok=True)
 
     def _copy(
         self, path: Path, given: Source, kept: Path | None, pace: Pace | None

@@ -3,6 +3,9 @@
 Objects are created with the condition ``If-None-Match: *``, on single puts and on the completion of
 multipart uploads, and every part goes with its SHA-256, which the server checks.  The server keeps
 the parts of an upload that was cut off; `UploadRecord` has what it does not tell again.
+
+A link may answer in the server's place, as the login page of a public network does.  Every answer
+must therefore have the field that the S3 API gives to it (API Reference of Amazon S3, "Actions").
 """
 
 from __future__ import annotations
@@ -34,6 +37,17 @@ _CHUNK: Final = 1 << 20
 _EXISTS: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 _MISSING: Final = ("NoSuchKey", "404", "NotFound")
 _NO_UPLOAD: Final = ("NoSuchUpload",)
+_NOT_ALLOWED: Final = ("AccessDenied", "NotImplemented")
+_FIELDS: Final = {
+    "HeadObject": "ETag",
+    "GetObject": "ETag",
+    "PutObject": "ETag",
+    "UploadPart": "ETag",
+    "CompleteMultipartUpload": "ETag",
+    "CreateMultipartUpload": "UploadId",
+    "ListObjectsV2": "IsTruncated",
+    "ListParts": "IsTruncated",
+}
 _REASONS: Final = {
     "InvalidAccessKeyId": "the server does not know the access key",
     "SignatureDoesNotMatch": "the secret key is wrong",
@@ -61,6 +75,8 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._client = _client(self.url, credentials)
+        self._client.meta.events.register("before-parse.s3", self._refuse_redirection)
+        self._client.meta.events.register("after-call.s3", self._refuse_stranger)
 
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
@@ -68,8 +84,20 @@ class S3Store:
     def _name(self, key: str) -> str:
         return f"{self.url}/{key}"
 
+    def _refuse_redirection(self, response_dict: Any, **_: Any) -> None:
+        """An S3 server that redirects gives the bucket's region, or an id, in `x-amz-...`."""
+        names = [str(name).lower() for name in response_dict["headers"]]
+        redirects = 300 <= response_dict["status_code"] < 400
+        if redirects and not any(name.startswith("x-amz-") for name in names):
+            raise _stranger(self.url)
+
+    def _refuse_stranger(self, http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
+        field = _FIELDS.get(model.name)
+        if http_response.status_code < 300 and field is not None and field not in parsed:
+            raise _stranger(self.url)
+
     def stat(self, key: str) -> StoredObject | None:
-        with self._errors(key) as found:
+        with self._errors(key, _MISSING) as found:
             return StoredObject(key, self._client.head_object(**self._at(key))["ContentLength"])
         if found.code == "404":  # of a HEAD, which tells no more: the bucket may be missing
             with self._errors(""):
@@ -89,7 +117,7 @@ class S3Store:
         return b"".join(self.chunks(key))
 
     def chunks(self, key: str) -> Iterator[bytes]:
-        with self._errors(key) as found:
+        with self._errors(key, _MISSING) as found:
             body = self._client.get_object(**self._at(key))["Body"]
             yield from body.iter_chunks(_CHUNK)
         if found.code:
@@ -112,6 +140,8 @@ class S3Store:
         with Source(source) as given:
             made = False
             if self.stat(key) is not None:
+                if record is not None:  # of an upload whose end nobody heard of
+                    self.abandon(record)
                 digest = given.read_all()
             elif given.size <= PART_BYTES:
                 data = given.read(PART_BYTES)
@@ -126,6 +156,17 @@ class S3Store:
         if record is not None:
             record.unlink(missing_ok=True)
         return digest
+
+    def abandon(self, record: Path) -> None:
+        found = UploadRecord.read(record)
+        if found is None or not found.url.startswith(f"{self.url}/"):
+            return
+        key = found.url.removeprefix(f"{self.url}/")
+        if found.upload_id:
+            self._abort(key, found)
+        else:
+            self._abort_empty(key, "")
+        record.unlink(missing_ok=True)
 
     def _upload_parts(
         self, key: str, given: Source, path: Path | None, pace: Pace | None
@@ -158,11 +199,16 @@ class S3Store:
             )
         if found.code in _EXISTS:
             self._abort(key, record)
+        if found.code and self.stat(key) is None:  # say, by the bucket's rule for old uploads
+            raise StorageError(f"{self._name(key)}: the server dropped the upload; try again")
         return not found.code, digest
 
     def _resumed(self, key: str, given: Source, path: Path | None) -> UploadRecord:
         """The record of an upload that goes on, or of a new one; durable before its first part."""
         at, record = self._at(key), UploadRecord.read(path, self._name(key))
+        unheard = record is not None and not record.upload_id
+        if unheard:
+            record = None
         if record is not None and record.is_of(given):
             there: dict[int, tuple[str, int]] = {}
             with self._errors(key, _NO_UPLOAD) as found:
@@ -178,21 +224,45 @@ class S3Store:
                 return record
         elif record is not None:  # the file has changed: nobody resumes it
             self._abort(key, record)
+        part_bytes = max(PART_BYTES, -(-given.size // MOST_PARTS))
+        record = UploadRecord(self._name(key), "", given.size, given.mtime_ns, part_bytes)
+        if path is not None:
+            record.write(path)  # that there may be an upload whose id is not known here
         with self._errors(key):
             made = self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256")
-        part_bytes = max(PART_BYTES, -(-given.size // MOST_PARTS))
-        record = UploadRecord(
-            self._name(key), made["UploadId"], given.size, given.mtime_ns, part_bytes
-        )
+        record.upload_id = made["UploadId"]
+        if unheard or made["ResponseMetadata"].get("RetryAttempts"):
+            self._abort_empty(key, record.upload_id)
         if path is not None:
             record.write(path)
         return record
+
+    def _abort_empty(self, key: str, wanted: str) -> None:
+        """Abort the uploads of a key that have no part, except one: their ids never arrived here.
+
+        An upload of someone else that has parts stays.  A server that does not allow the listing
+        keeps the empty ones.
+        """
+        full = self._at(key)["Key"]
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self._bucket, Prefix=full
+        )
+        with self._errors(key, _NOT_ALLOWED):
+            for page in pages:
+                for each in page.get("Uploads", ()):
+                    if each["Key"] != full or each["UploadId"] == wanted:
+                        continue
+                    upload = {**self._at(key), "UploadId": each["UploadId"]}
+                    with self._errors(key, _NO_UPLOAD):
+                        parts = self._client.list_parts(**upload, MaxParts=1).get("Parts")
+                        if not parts:
+                            self._client.abort_multipart_upload(**upload)
 
     def _abort(self, key: str, record: UploadRecord) -> None:
         with self._errors(key, _NO_UPLOAD):
             self._client.abort_multipart_upload(**self._at(key), UploadId=record.upload_id)
 
-    def _errors(self, key: str, expected: tuple[str, ...] = _MISSING) -> _Errors:
+    def _errors(self, key: str, expected: tuple[str, ...] = ()) -> _Errors:
         return _Errors(self._bucket, self._name(key) if key else self.url, expected)
 
 
@@ -212,11 +282,14 @@ class _Errors:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         from botocore import exceptions as known
+        from botocore.parsers import ResponseParserError
         from urllib3.exceptions import HTTPError
 
         if isinstance(error, known.ClientError):
             about = error.response.get("Error", {})
             code = str(about.get("Code", ""))
+            if not code:
+                raise _stranger(self._where) from None
             if code in self._expected:
                 self.code = code
                 return True
@@ -232,9 +305,18 @@ class _Errors:
             raise StoreUnreachableError(
                 f"{self._where}: the server cannot be reached: {error}"
             ) from None
+        if isinstance(error, ResponseParserError):
+            raise _stranger(self._where) from None
         if isinstance(error, known.BotoCoreError | HTTPError):
             raise StorageError(f"{self._where}: {error}") from None
         return False
+
+
+def _stranger(where: str) -> StoreUnreachableError:
+    return StoreUnreachableError(
+        f"{where}: the server cannot be reached: what answers is no S3 server; check "
+        "AWS_ENDPOINT_URL, and whether the network wants a login"
+    )
 
 
 def _client(url: str, credentials: Path | None) -> Any:
