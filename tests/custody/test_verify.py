@@ -31,6 +31,7 @@ from recorder.daemon.postprocessing.retention import delete
 from recorder.finalizer import Step, collect, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal, walk_journal
+from recorder.session.journal_frames import encode_frame
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from recorder.session.repacking import repack
@@ -374,6 +375,20 @@ def test_records_that_are_missing_doubled_or_swapped_are_found(vehicle: Vehicle)
         journal(session).write_bytes(b"".join(order))
         found = verify(session, trust).faults
         assert any(str(journal(session)) in fault for fault in found), found
+
+
+def test_a_range_that_begins_before_its_file_is_an_error(vehicle: Vehicle) -> None:
+    """As of a record that came to another place."""
+    session = vehicle.record("drive")
+    before = journal(session).read_bytes()
+    frames = [frame for frame, _, _ in walk_journal(journal(session))]
+    commit = next(f for f in frames if f.kind == "commit" and isinstance(f.content[6], list))
+    body = list(commit.content)
+    body[6] = [[number, 1 << 20, value] for number, *_, value in body[6]]
+    wrong = encode_frame("commit", body, commit.previous or b"")
+    journal(session).write_bytes(before[: commit.start] + wrong)
+    text = f"{journal(session)}: the record at byte {commit.start} is not of this version"
+    assert faults(vehicle, session)[0].startswith(text)
 
 
 def test_a_session_without_digests_is_not_proven(vehicle: Vehicle) -> None:
