@@ -125,7 +125,7 @@ def ask_stopped(worker, task):
     return ask(worker, task)
 
 def say_and_receive(wire):
-    print(asked.pid, flush=True)
+    os.write(1, b"%d\\n" % asked.pid)  # print() of two threads may mix their lines
     return receive(wire)
 
 worker_process.WorkerProcess.ask = ask_stopped
@@ -148,10 +148,14 @@ def test_an_interrupted_command_leaves_no_process_and_no_file(
         text=True,
         start_new_session=True,
     ) as command:
-        assert command.stdout is not None
-        workers = [int(command.stdout.readline()) for _ in range(2)]
-        command.send_signal(number)
-        _, errors = command.communicate(timeout=120)
+        try:
+            assert command.stdout is not None
+            workers = [int(command.stdout.readline()) for _ in range(2)]
+            command.send_signal(number)
+            _, errors = command.communicate(timeout=120)
+        except BaseException:
+            os.killpg(command.pid, signal.SIGKILL)
+            raise
     assert command.returncode == 1
     assert "interrupted" in errors
     assert "Traceback" not in errors
