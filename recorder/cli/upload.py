@@ -130,7 +130,7 @@ def _pending(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> l
         except NotNowError as error:
             note(f"recorder upload: not now: {error}")
     for session, why in due_uploads(config)[1].items():
-        note(f"recorder upload: {session}: {why}; uploaded later")
+        note(f"recorder upload: {session}: {why}")
     return done
 
 

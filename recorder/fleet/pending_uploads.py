@@ -23,6 +23,7 @@ from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
 from recorder.daemon.postprocessing.steps import due_of
 from recorder.fleet.store import StoreUnreachableError, open_store
+from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
 from recorder.session.layout import read_session_json
 from recorder.session.reader import find_sessions
@@ -137,14 +138,19 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
             continue
         if is_safe_at(session, url):
             continue
+        if uploaded is not None and uploaded.url == url and uploaded.read_back:
+            waiting[str(session)] = (
+                f"has changed since its upload into {url}; it is not deleted here"
+            )
+            continue
         due = due_of(session, archives)
         if _is_unclaimed(session):
             continue  # it is kept for an event, or deleted with the ring
         if due is None:
-            waiting[str(session)] = "is being recorded"
+            waiting[str(session)] = "is being recorded; uploaded later"
         elif due.steps:
             steps = ", ".join(step.name for step in due.steps)
-            waiting[str(session)] = f"is not finished: {steps}"
+            waiting[str(session)] = f"is not finished: {steps}; uploaded later"
         else:
             ready.append(session)
     return ready, waiting
@@ -188,6 +194,8 @@ def upload_pending(
     gate = Gate(config, look)
     gate(0)
     store = open_store(str(upload.url), credentials=upload.credentials)
+    if isinstance(store, FolderStore) and not store.folder.is_dir():
+        raise NotNowError(f"{store.folder}: there is no such folder; is its disk mounted?")
     for session in due_uploads(config)[0]:
         try:
             yield upload_session(

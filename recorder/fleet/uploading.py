@@ -46,7 +46,9 @@ from recorder.session.upload_record import (
     PARTS,
     UPLOADED,
     UploadedTo,
+    is_irreplaceable,
     read_uploaded,
+    stamp_of,
     write_uploaded,
 )
 from recorder.session.validation import validate
@@ -194,6 +196,8 @@ def upload_session(
                 pace(size)
             sent += size
 
+        with disk_errors(session):
+            stamp = stamp_of(session)
         manifest = _stored(store, key)
         if manifest is None:
             _check_soundness(session)
@@ -207,7 +211,9 @@ def upload_session(
         digest = hashlib.sha256(data).hexdigest()
         same = known is not None and (known.url, known.manifest_sha256) == (store.url, digest)
         read_back = read_back or (same and known is not None and known.read_back)
-        write_uploaded(session, UploadedTo(store.url, digest, read_back))
+        if any(is_irreplaceable(path) for path in changed):
+            stamp = ""
+        write_uploaded(session, UploadedTo(store.url, digest, read_back, stamp))
         for record in private(session, PARTS).glob("*"):
             store.abandon(record)  # of a file that is no longer there
         with suppress(OSError):

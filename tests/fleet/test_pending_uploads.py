@@ -18,12 +18,14 @@ from recorder.daemon import driver_registry
 from recorder.fleet import pending_uploads
 from recorder.fleet.pending_uploads import NotNowError, obstacle, upload_pending
 from recorder.fleet.store import open_store
-from recorder.fleet.uploading import urgent_first
+from recorder.fleet.uploading import upload_session, urgent_first
+from recorder.session.upload_record import is_safe_at
 from tests.fleet.sessions import make_session
 
 
 def text(tmp_path: Path, more: str = "", **upload: Any) -> str:
     values = {"url": f"file://{tmp_path}/store", **upload}
+    (tmp_path / "store").mkdir(exist_ok=True)
     return f"""
 version: 1
 session: {{root: {tmp_path}/root}}
@@ -118,7 +120,7 @@ def test_finished_sessions_are_uploaded_and_the_others_wait(tmp_path: Path) -> N
     assert [each.session for each in done] == [kept, first] and failed == []
     assert not done[0].read_back
     _, waiting = pending_uploads.due_uploads(config)
-    assert waiting == {str(tmp_path / "root/b"): "is not finished: checksums"}
+    assert waiting == {str(tmp_path / "root/b"): "is not finished: checksums; uploaded later"}
     assert list(upload_pending(config, failure, look=lambda: None)) == []
     # Where sessions are deleted, uploads are read back.
     config = load(tmp_path, text(tmp_path, "retention: {gb: 100}"))
@@ -140,6 +142,46 @@ def test_an_upload_stops_when_the_time_is_over(
     assert 2 <= len(there) < 6 and not any(key.startswith("_manifests") for key in there)
     assert not (session / "_recorder/uploaded.json").exists()
     assert len(list(upload_pending(config, lambda *_: None, look=lambda: None))) == 1
+
+
+def test_a_disk_that_is_not_mounted_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the recordings would fill the disk that the mount point is on."""
+    config = tmp_path / "rig.yaml"
+    config.write_text(text(tmp_path))
+    finished(make_session(tmp_path / "root/a"))
+    (tmp_path / "store").rmdir()
+    assert main(["upload", "--pending", str(config)]) == 0
+    assert "store: there is no such folder; is its disk mounted?" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_was_labelled_after_its_upload_is_kept(tmp_path: Path) -> None:
+    """Labels that are only here are not deleted with the session; a new report changes nothing."""
+    config = load(tmp_path, text(tmp_path, "retention: {gb: 0}"))
+    url, session = str(config.upload.url), finished(make_session(tmp_path / "root/a"))
+    assert [each.session for each in upload_pending(config, fail, look=lambda: None)] == [session]
+    assert is_safe_at(session, url)
+    (session / "report.html").write_text("another one")
+    (session / "_archives/new").write_text("")
+    assert is_safe_at(session, url) and pending_uploads.due_uploads(config) == ([], {})
+    (session / "_labels").mkdir()
+    (session / "_labels/front.jsonl").write_text("{}\n")
+    assert not is_safe_at(session, url)
+    why = f"has changed since its upload into {url}; it is not deleted here"
+    assert pending_uploads.due_uploads(config) == ([], {str(session): why})
+    done = upload_session(session, open_store(url), read_back=True)
+    assert "_labels/front.jsonl" in done.changed and not is_safe_at(session, url)
+    (session / "_labels/front.jsonl").unlink()
+    assert not is_safe_at(session, url)  # nobody has compared it since
+    upload_session(session, open_store(url), read_back=True)
+    (session / "_labels").rmdir()
+    assert is_safe_at(session, url)
+
+
+def fail(session: Path, error: Exception) -> None:
+    raise AssertionError(f"{session}: {error}")
 
 
 def test_a_server_that_is_not_there_is_waited_for(

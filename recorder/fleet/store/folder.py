@@ -37,10 +37,10 @@ class FolderStore:
     """
 
     def __init__(self, folder: Path, url: str) -> None:
-        self._folder, self.url = folder, url
+        self.folder, self.url = folder, url
 
     def _path(self, key: str) -> Path:
-        return self._folder / check_key(key)
+        return self.folder / check_key(key)
 
     def stat(self, key: str) -> StoredObject | None:
         path = self._path(key)
@@ -53,7 +53,7 @@ class FolderStore:
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         parent = prefix.rpartition("/")[0]
-        folder = self._path(parent) if parent else self._folder
+        folder = self._path(parent) if parent else self.folder
         for key, path in _files(folder, f"{parent}/" if parent else ""):
             if key.startswith(prefix):
                 with disk_errors(path):
@@ -101,7 +101,7 @@ class FolderStore:
 
     def abandon(self, record: Path) -> None:
         found = UploadRecord.read(record)
-        below = f"{self._folder.as_uri()}/"
+        below = f"{self.folder.as_uri()}/"
         if found is None or not found.url.startswith(below):
             return
         path = self._path(unquote(found.url.removeprefix(below)))
