@@ -55,7 +55,7 @@ def write_uploaded(session: Path, uploaded: UploadedTo) -> None:
 
 
 def is_safe_at(session: Path, url: str) -> bool:
-    """Whether a session may be deleted here: it is in the store as it is here, and was read back."""
+    """Whether a session may be deleted here: the store has it as it is now, and was read back."""
     found = read_uploaded(session)
     if found is None or found.url != url.rstrip("/") or not found.read_back:
         return False

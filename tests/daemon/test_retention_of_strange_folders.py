@@ -15,7 +15,7 @@ from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.postprocessing import retention
 from recorder.daemon.postprocessing.retention import choose, delete, keep, sweep
 from recorder.daemon.postprocessing.steps import Due, due_of, tell
-from recorder.session.upload_record import UploadedTo, write_uploaded
+from recorder.session.upload_record import UploadedTo, stamp_of, write_uploaded
 from tests.daemon.fakes import CONFIG, Said, Vehicle, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)
@@ -214,11 +214,12 @@ def test_where_there_is_a_store_only_what_was_read_back_is_deleted(tmp_path: Pat
     url = f"file://{tmp_path}/store"
     text = f"{CONFIG}retention: {{gb: 0}}\nupload: {{url: '{url}'}}\n"
     with vehicle(tmp_path, text) as rig:
-        kept = [session(rig.root, name) for name in ("never", "elsewhere", "unread")]
-        write_uploaded(kept[1], UploadedTo(url + "2", "0", read_back=True))
-        write_uploaded(kept[2], UploadedTo(url, "0", read_back=False))
+        kept = [session(rig.root, name) for name in ("never", "elsewhere", "unread", "changed")]
         gone = session(rig.root, "safe")
-        write_uploaded(gone, UploadedTo(url, "0", read_back=True))
+        uploads = ((kept[1], url + "2", True), (kept[2], url, False), (kept[3], url, True))
+        for path, where, read_back in (*uploads, (gone, url, True)):
+            write_uploaded(path, UploadedTo(where, "0", read_back, stamp_of(path)))
+        (kept[3] / "notes.txt").write_text("of somebody who looked at it later")
         rig.daemon()
         rig.run(700)
         join_sweeper(rig)

@@ -123,6 +123,21 @@ def test_an_upload_of_someone_else_goes_on(
     client.abort_multipart_upload(**theirs)
 
 
+@s3_servers
+def test_an_upload_ends_where_the_object_has_come_meanwhile(
+    server: S3Server, url: str, store: Store, session: Path
+) -> None:
+    """As from a second uploader of the same session."""
+    assert upload_until_part(session, store, 2)
+    path = "drive/_archives/l5kit/large"
+    key = f"{url.removeprefix('s3://fleet/')}/{path}"
+    assert unfinished(server) == [key]
+    data = (session / "_archives/l5kit/large").read_bytes()
+    server.client().put_object(Bucket="fleet", Key=key, Body=data)
+    upload_session(session, store, read_back=True)
+    assert unfinished(server) == [] and not (session / "_recorder/upload").exists()
+
+
 @pytest.mark.parametrize("server", ALL, indirect=True)
 def test_what_was_begun_of_a_file_that_is_gone_is_removed(
     server: S3Server | None, store: Store, session: Path, tmp_path: Path
