@@ -71,7 +71,7 @@ def test_ncore_takes_its_trajectory_from_the_receiver(drive: Path, tmp_path: Pat
     where = ("--to", "ncore", "--option", "ncore.poses=gnss", "--out", tmp_path)
     ran = here("finalize", drive, *where)
     assert ran.code == 0, ran.err
-    (path,) = tmp_path.rglob("*.json")
+    (path,) = tmp_path.glob("ncore/*.json")
     trajectory = poses_of(path.parent)["trajectory"]
     assert trajectory["source"] == "positions of gnss, orientation of imu"
     assert trajectory["poses"] > 300

@@ -37,6 +37,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulated_session(tmp_path_factory.mktemp("workers") / "drive", 1.2).path
 
 
+def packed(out: Path) -> dict[str, str]:
+    """Digests of the archives in a folder, without the records beside them, which have times."""
+    return {path: digest for path, digest in contents(out).items() if "/" in path}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_processes_change_nothing(
     session: Path, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -45,7 +50,7 @@ def test_processes_change_nothing(
     for processes in (0, 2):
         monkeypatch.setattr(finalizer, "processes_for", lambda _, n=processes: n)
         (result,) = finalize(session, [WAYS[way]], out=tmp_path / str(processes))
-        made.append((contents(tmp_path / str(processes)), result.notes))
+        made.append((packed(tmp_path / str(processes)), result.notes))
     assert made[0] == made[1]
 
 
@@ -77,10 +82,7 @@ def test_archives_packed_at_once_are_those_packed_apart(
     at_once = list(finalize(session, steps, out=tmp_path / "at_once"))
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 0)
     apart = [made for step in steps for made in finalize(session, [step], out=tmp_path / "apart")]
-    files = [contents(tmp_path / name) for name in ("at_once", "apart")]
-    for each in files:
-        del each[f"vrs/{session.name}.vrs"]  # has a random number of its own
-    assert files[0] == files[1]
+    assert packed(tmp_path / "at_once") == packed(tmp_path / "apart")
     assert list(map(told, at_once)) == list(map(told, apart))
 
 

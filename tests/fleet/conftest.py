@@ -15,6 +15,8 @@ ALL = [
     "moto",
     pytest.param("seaweedfs", marks=pytest.mark.conformance),
 ]
+CAMPAIGN = ["folder", pytest.param("moto", marks=pytest.mark.campaign(weight=2)), ALL[2]]
+"""The same, for tests that take seconds on a server."""
 _names = iter(range(1_000_000))
 
 

@@ -126,6 +126,7 @@ def test_whatever_is_killed_the_result_is_the_same(
     assert stored(there) == reference(source, tmp_path), kills
 
 
+@pytest.mark.campaign(weight=6)
 def test_failed_sessions_are_reported_and_stop_nothing(
     url: str, server: S3Server, dask: DaskProcesses, tmp_path: Path
 ) -> None:

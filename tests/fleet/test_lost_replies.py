@@ -12,14 +12,14 @@ from recorder.fleet.store import PART_BYTES, Store, open_store
 from recorder.fleet.store.base import download
 from recorder.fleet.store.s3 import S3Store
 from recorder.fleet.uploading import upload_session
-from tests.fleet.conftest import ALL
+from tests.fleet.conftest import CAMPAIGN
 from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server
 from tests.fleet.sessions import make_session
 from tests.fleet.test_uploading import stored
 
 LARGE = PART_BYTES + 4321
-s3_servers = pytest.mark.parametrize("server", ALL[1:], indirect=True)
+s3_servers = pytest.mark.parametrize("server", CAMPAIGN[1:], indirect=True)
 
 
 class Killed(BaseException):
@@ -138,7 +138,7 @@ def test_an_upload_ends_where_the_object_has_come_meanwhile(
     assert unfinished(server) == [] and not (session / "_recorder/upload").exists()
 
 
-@pytest.mark.parametrize("server", ALL, indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_what_was_begun_of_a_file_that_is_gone_is_removed(
     server: S3Server | None, store: Store, session: Path, tmp_path: Path
 ) -> None:

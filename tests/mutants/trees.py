@@ -190,6 +190,8 @@ class Tree:
         (packages / "tree.pth").write_text("\n".join(places) + "\n")
         scripts, ours = where / "bin", str(where / "bin" / "python")
         for script in Path(sys.prefix, "bin").iterdir():
+            if script.is_dir():
+                continue
             with script.open("rb") as file:
                 first = file.readline()
             if (
