@@ -23,7 +23,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -233,11 +233,12 @@ def _at_once(
             progress(archive, done, total)
 
     with ThreadPoolExecutor(len(prepared), "archive") as pool:
-        futures = [pool.submit(make, step, report) for step in prepared]
+        futures: list[Future[Finalized]] = []
         try:
+            futures.extend(pool.submit(make, step, report) for step in prepared)
             yield from (future.result for future in futures)
         finally:
-            if not all(future.done() for future in futures):
+            if len(futures) < len(prepared) or not all(future.done() for future in futures):
                 stopped.set()
                 workers.close()
 

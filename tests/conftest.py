@@ -60,13 +60,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if f"not {name}" in config.option.markexpr or _is_campaign(config) else None
 
 
+def _is_apart(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in APART)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A campaign tries every property once more, with many examples."""
+    """A campaign tries every property once more, with many examples, on what is installed."""
     if not _is_campaign(config):
         if hasattr(config, "workerinput"):
             _spread(items)
         return
+    config.hook.pytest_deselected(items=[item for item in items if _is_apart(item)])
+    items[:] = [item for item in items if not _is_apart(item)]
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.campaign)

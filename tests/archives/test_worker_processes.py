@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,32 @@ def test_an_interrupted_command_leaves_no_process_and_no_file(
         for _ in range(1000):
             os.killpg(command.pid, 0)
             subprocess.run(["sleep", "0.02"], check=True)
+
+
+def test_an_interrupt_while_archives_are_begun_ends_those_that_have_begun(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *arguments: Any) -> Any:
+            if self._threads:
+                assert asked.wait(60)
+                raise KeyboardInterrupt
+            return super().submit(*arguments)
+
+    def stopped(worker: WorkerProcess, task: Any) -> Any:
+        os.kill(worker.pid, signal.SIGSTOP)
+        asked.set()
+        return ask(worker, task)
+
+    ask = WorkerProcess.ask
+    monkeypatch.setattr(WorkerProcess, "ask", stopped)
+    monkeypatch.setattr(finalizer, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
+    with pytest.raises(KeyboardInterrupt):
+        list(finalize(session, [Step("mcap"), Step("ncore")], out=tmp_path))
+    assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
 
 
 def test_workers_of_a_dataset_have_its_modules_from_the_start(

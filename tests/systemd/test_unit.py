@@ -224,6 +224,7 @@ def test_a_parked_vehicle_packs_what_was_left(machine: Any) -> None:
         assert list(folder.glob("_archives/l5kit/*.zarr")), name
         assert (folder / "_recorder/checksums.csv").exists()
     assert m.try_run("systemctl", "is-active", "recorder").stdout.strip() == "inactive"
+    m.run("install", "-d", "-o", "recorder", "-g", "recorder", "/var/lib/recorder/store")
     m.run("systemctl", "start", "recorder-upload")
     manifests = m.work / "state/store/_manifests"
     assert sorted(path.name for path in manifests.iterdir()) == ["drive.json", "drive_p002.json"]
