@@ -178,11 +178,11 @@ def test_an_interrupt_while_archives_are_begun_ends_those_that_have_begun(
     asked = threading.Event()
 
     class Interrupted(ThreadPoolExecutor):
-        def submit(self, *arguments: Any) -> Any:
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
             if self._threads:
                 assert asked.wait(60)
                 raise KeyboardInterrupt
-            return super().submit(*arguments)
+            return super().submit(fn, *args, **kwargs)
 
     def stopped(worker: WorkerProcess, task: Any) -> Any:
         os.kill(worker.pid, signal.SIGSTOP)
