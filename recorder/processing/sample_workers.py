@@ -311,7 +311,7 @@ class SampleWorkers(Closing):
                 pending.cancel()
 
     def close(self) -> None:
-        """End all workers; what is not made yet is not made."""
+        """End all workers; what is not made yet is not made.  May be called again."""
         self._fail("packing has ended")
         for worker in self._workers:
             worker.stop()
@@ -319,6 +319,8 @@ class SampleWorkers(Closing):
             thread.join()
         for worker in self._workers:
             worker.close()
+        self._workers.clear()
+        self._threads.clear()
         for opened in (self._shelf, self._session):
             if opened is not None:
                 opened.close()
