@@ -52,7 +52,11 @@ def cluster(on: str) -> Iterator[Any]:
             "dashboard_address": None,
             "silence_logs": "ERROR",
         }
+        import dask
+
         with (
+            # No worker is given a job while it works on another one.
+            dask.config.set({"distributed.scheduler.worker-saturation": 1.0}),
             distributed.LocalCluster(**options) as made,
             distributed.Client(made, timeout=_CONNECT_S) as client,
         ):
@@ -81,9 +85,13 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
     """
     from distributed import as_completed
 
-    waiting = {_key(job): job for job in jobs}
+    waiting = {key_of(job): job for job in jobs}
     asked = dict.fromkeys(waiting, 1)
-    futures = client.map(pack_job, list(waiting.values()), key=list(waiting), pure=True, retries=0)
+    # The largest first, so that no worker begins a long job when the others are done.
+    ordered = sorted(waiting, key=lambda key: -waiting[key].size)
+    futures = client.map(
+        pack_job, [waiting[key] for key in ordered], key=ordered, pure=True, retries=0
+    )
     completed = as_completed(futures, loop=client.loop, raise_errors=False)
     del futures
     try:
@@ -111,8 +119,13 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
         raise _gone(client)
 
 
-def _key(job: Job) -> str:
-    return f"{job.name}-{job.archive}-{job.identity[:24]}"
+def key_of(job: Job) -> tuple[str, str, str]:
+    """The job's name on the cluster.
+
+    Its first word names one group of tasks for all jobs.  Dask hands the tasks of a group to the
+    workers as they become free; tasks that are alone in their group it divides among them at once.
+    """
+    return "pack", f"{job.name} {job.archive}", job.identity
 
 
 def _check_scheduler(client: Any) -> None:

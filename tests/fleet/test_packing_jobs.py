@@ -12,6 +12,7 @@ import pytest
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.finalizer import Step, finalize
 from recorder.fleet import packing_worker
+from recorder.fleet.dask_cluster import key_of
 from recorder.fleet.packing_jobs import Job, Plan, plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest, ObjectExistsError, open_store
@@ -225,3 +226,12 @@ def test_jobs_cross_to_other_processes() -> None:
         options={"a": [1]}, calibration=b"x", out="s3://y",
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(job)) == job
+
+
+def test_dask_hands_out_jobs_as_workers_become_free(fleet: str, tmp_path: Path) -> None:
+    """Those of one group, as Dask names it by their keys; it divides single tasks at once."""
+    key_split = pytest.importorskip("dask.utils", reason="needs the extra cluster").key_split
+    plan = plan_jobs([fleet], [Step("vrs"), Step("l5kit")], f"file://{tmp_path}/out")
+    keys = [key_of(job) for job in plan.jobs]
+    assert len(set(keys)) == len(plan.jobs) > 2
+    assert len({key_split(key) for key in keys}) == 1
