@@ -146,7 +146,7 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-EXTRAS := archives,can,custody,gnss,radar,rtsp,s3
+EXTRAS := archives,can,custody,encryption,gnss,radar,rtsp,s3
 ifneq ($(LIVE),)
 EXTRAS := $(EXTRAS),live
 endif

@@ -135,6 +135,22 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
     stamp: str = ""
 
+    def public(self) -> Row:
+        """What of the row may be read by everybody who reads a store with encrypted sessions.
+
+        Left out are texts of people, where it was, which vehicle and computer it was, and messages.
+        """
+        return msgspec.structs.replace(
+            self,
+            vehicle=None,
+            host=None,
+            metadata={},
+            marks=(),
+            events=(),
+            place=None,
+            problem=None,
+        )
+
     def line(self) -> dict[str, Any]:
         """The row as `recorder.session.summary.brief` gives a session."""
         return {

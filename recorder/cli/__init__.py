@@ -56,6 +56,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("clip", "recorder.cli.clip", "cut sessions, or merge parts, into a new session"),
         ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
         ("upload", "recorder.cli.upload", "bring sessions into an S3 bucket or a folder"),
+        ("download", "recorder.cli.download", "get a session back from where it was uploaded"),
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recorder.cli.download import add_identity, identity_of
 from recorder.cli.output import add_format, emit, human_bytes, note
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write this Parquet file (default: catalog.parquet in ROOT, of a store: in this "
         "folder); sessions that are in it, and have not changed, are not read again",
     )
+    add_identity(parser)
     add_format(parser)
 
 
@@ -34,11 +36,15 @@ def run(args: argparse.Namespace) -> int:
     """Write the table; 0, or 1 if a session or a folder cannot be read (the others are in it)."""
     from recorder.catalog.catalog import update_catalog
     from recorder.catalog.table import CATALOG
+    from recorder.contract.errors import UsageError
     from recorder.fleet.store.base import is_store, open_store
     from recorder.fleet.stored_catalog import catalog_store
 
     if is_store(args.root):
-        update = catalog_store(open_store(args.root), args.out or Path(CATALOG))
+        identity = identity_of(args)
+        update = catalog_store(open_store(args.root), args.out or Path(CATALOG), identity)
+    elif args.identity is not None:
+        raise UsageError("--identity: is of stores; what is here is not encrypted")
     else:
         update = update_catalog(Path(args.root), args.out)
     emit(_values(update), args, _text)

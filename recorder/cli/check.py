@@ -145,10 +145,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys(config: Config) -> list[Problem]:
-    """What is wrong with the keys that the config asks for: the vehicle's, and those for TCP."""
+    """What is wrong with the keys that the config asks for: of uploads, the vehicle, and TCP."""
     from recorder.contract.curve import check_keys
     from recorder.contract.errors import UsageError
 
+    if config.upload.recipients:
+        from recorder.fleet.encryption import Recipients
+
+        try:
+            Recipients(config.upload.recipients)
+        except UsageError as error:
+            return [Problem("upload.recipients", str(error), 2)]
     if config.custody.key is not None:
         from recorder.session.vehicle_key import VehicleKey
 

@@ -66,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pack on a Dask cluster, dask://HOST:PORT, or in processes of this machine, local[:N]",
     )
     parser.add_argument(
+        "--identity",
+        metavar="FILE",
+        help="with --on: the secret keys that decrypt encrypted sessions of stores; a file on each "
+        "worker",
+    )
+    parser.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
@@ -100,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
     part = _part(args)
     if args.pending is not None:
-        if args.sessions or args.to is not None or args.on is not None:
+        if args.sessions or args.to is not None or args.on is not None or args.identity:
             raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
         if not part.is_whole:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
@@ -112,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
         all_prepared = prepare(steps)
     except UsageError as error:
         raise UsageError(_as_typed(str(error), args.option)) from None
+    if args.identity is not None and args.on is None:
+        raise UsageError("--identity: needs --on; get the session with `recorder download` first")
     if args.on is not None:
         from recorder.cli import finalize_on_cluster
 

@@ -25,7 +25,8 @@ def run(args: argparse.Namespace, steps: list[Step]) -> int:
     if args.out is None:
         raise UsageError("--on: needs --out, a folder that all workers see, or s3://BUCKET/PREFIX")
     out = args.out if is_store(args.out) else Path(args.out).absolute().as_uri()
-    plan = plan_jobs(args.sessions, steps, out, args.calibration)
+    identity = None if args.identity is None else str(Path(args.identity).absolute())
+    plan = plan_jobs(args.sessions, steps, out, args.calibration, identity)
     for what, why in plan.refused.items():
         note(f"recorder finalize: {what}: {why}")
     seconds = 0.0

@@ -53,6 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "environment, or from that file)",
     )
     parser.add_argument(
+        "--recipient",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="encrypt for who has the secret key of this public one (age1..., from age-keygen); "
+        "may be given again, and each can decrypt",
+    )
+    parser.add_argument(
         "--read-back",
         action="store_true",
         help="read all objects afterwards and compare them with what was sent",
@@ -65,7 +73,13 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import UsageError
 
     if args.pending is not None:
-        if args.source is not None or args.mbit or args.credentials or args.read_back:
+        if (
+            args.source is not None
+            or args.mbit
+            or args.credentials
+            or args.read_back
+            or args.recipient
+        ):
             raise UsageError("--pending: takes nothing else; the config says what, where and how")
     elif args.url is None:
         raise UsageError("needs SESSION_OR_ROOT and URL, or --pending")
@@ -86,10 +100,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
     from recorder.contract.errors import RecorderError, SessionError
+    from recorder.fleet.encryption import Recipients
     from recorder.fleet.store import StoreUnreachableError, open_store
     from recorder.fleet.uploading import Limit, upload_session, urgent_first
     from recorder.session.search import sessions_below
 
+    recipients = Recipients(args.recipient) if args.recipient else None
     store = open_store(args.url, credentials=args.credentials)
     sessions = urgent_first(
         sessions_below(args.source, lambda text: failed(args.source, SessionError(text)))
@@ -104,7 +120,7 @@ def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> lis
                 done.append(
                     upload_session(
                         session, store, pace=pace, progress=_bar(stack, session),
-                        read_back=args.read_back,
+                        read_back=args.read_back, recipients=recipients,
                     )
                 )  # fmt: skip
         except StoreUnreachableError:

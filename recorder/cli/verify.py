@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recorder.cli.download import add_identity, identity_of
 from recorder.cli.output import add_format, clean, emit, progress
 
 if TYPE_CHECKING:
@@ -39,20 +40,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="find the sessions that an archive or a clip was made from in this folder, too",
     )
+    add_identity(parser)
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is proven; 0 if nothing is changed, missing or added, else 1."""
+    from recorder.contract.errors import UsageError
     from recorder.custody.proof import Trust
     from recorder.custody.verifying import verify
     from recorder.fleet.store.base import is_store, open_store
     from recorder.fleet.verified import verify_store
 
     trust = Trust(args.public_key)
+    identity = identity_of(args)
+    if identity is not None and not is_store(args.path):
+        raise UsageError("--identity: is of stores; what is here is not encrypted")
     with ExitStack() as stack:
         if is_store(args.path):
-            proof = verify_store(open_store(args.path), trust)
+            proof = verify_store(open_store(args.path), trust, identity=identity)
         else:
             proof = verify(Path(args.path), trust, args.sources, lambda path: _bar(stack, path))
     emit(proof.to_wire(), args, lambda _: "\n".join(map(clean, _lines(proof))))

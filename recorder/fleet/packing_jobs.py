@@ -25,7 +25,7 @@ from recorder.contract.errors import RecorderError, SessionError
 from recorder.finalizer import Step, prepare
 from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import Source, canonical_json, is_store
-from recorder.fleet.store.manifest import MANIFESTS, archive_manifest
+from recorder.fleet.store.manifest import ENCRYPTED, MANIFESTS, archive_manifest
 from recorder.fleet.uploading import files_of
 from recorder.processing.calibration import read_calibration
 from recorder.session.layout import (
@@ -63,6 +63,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         calibration: content of the calibration file instead of the session's own.
         out: URL of the store for the result.
         version: of the recorder that plans.
+        identity_file: path, on the worker, of the secret keys that decrypt the session; the keys
+            themselves are in no job.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     calibration: bytes | None
     out: str
     version: str = recorder.__version__
+    identity_file: str | None = None
 
     @property
     def identity(self) -> str:
@@ -122,7 +125,11 @@ class _Found:
 
 
 def plan_jobs(
-    sources: Sequence[str], steps: Sequence[Step], out: str, calibration: Path | None = None
+    sources: Sequence[str],
+    steps: Sequence[Step],
+    out: str,
+    calibration: Path | None = None,
+    identity_file: str | None = None,
 ) -> Plan:
     """What is to be done for all sessions of some sources.
 
@@ -131,6 +138,7 @@ def plan_jobs(
         steps: the archives.
         out: URL of the store for the results.
         calibration: a calibration file instead of the sessions' own.
+        identity_file: see `Job`; None: encrypted sessions are refused.
 
     Raises:
         UsageError: as `prepare`, the calibration is wrong, or a URL is no store.
@@ -142,7 +150,10 @@ def plan_jobs(
     refused: dict[str, str] = {}
     found: dict[str, _Found] = {}
     for source in sources:
-        for session in _stored(source, refused) if is_store(source) else _local(source, refused):
+        readable = identity_file is not None
+        for session in (
+            _stored(source, refused, readable) if is_store(source) else _local(source, refused)
+        ):
             if session.name in found:
                 refused[f"{session.source}: {session.name}"] = (
                     f"another session of this name is in {found[session.name].source}"
@@ -159,6 +170,7 @@ def plan_jobs(
                 options=dict(step.options),
                 calibration=given,
                 out=out,
+                identity_file=identity_file,
             )
             key = archive_manifest(job.name, job.archive)
             if key not in there:
@@ -195,7 +207,7 @@ def _inputs(entries: Iterable[Entry]) -> str:
     return hashlib.sha256(canonical_json(files)).hexdigest()
 
 
-def _stored(url: str, refused: dict[str, str]) -> Iterator[_Found]:
+def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Found]:
     store = open_store(url)
 
     def read(key: str) -> _Found | None:
@@ -203,6 +215,9 @@ def _stored(url: str, refused: dict[str, str]) -> Iterator[_Found]:
             manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
         except RecorderError as error:
             refused[f"{store.url}/{key}"] = str(error)
+            return None
+        if manifest.version == ENCRYPTED and not readable:
+            refused[f"{store.url}/{manifest.name}"] = "is encrypted; give --identity"
             return None
         size = sum(entry.size for entry in manifest.files if is_input(entry.path))
         return _Found(manifest.name, store.url, True, _inputs(manifest.files), size)

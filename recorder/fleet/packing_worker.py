@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Final
 
 import recorder
-from recorder.contract.errors import RecorderError, StorageError
+from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.custody.archives import source_of
 from recorder.finalizer import Finalized, Step, finalize
+from recorder.fleet.encryption import Identity
+from recorder.fleet.fetching import fetch_file
 from recorder.fleet.packing_jobs import Job, conflict, is_input
 from recorder.fleet.store import Entry, Manifest, Store, open_store
-from recorder.fleet.store.base import disk_errors, download
-from recorder.fleet.store.manifest import archive_manifest, session_manifest
+from recorder.fleet.store.base import disk_errors
+from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
 
 _ROOM: Final = 2.0  # of a session's bytes: itself and its archive
 
@@ -117,12 +119,15 @@ def _fetched(job: Job, folder: Path) -> Path:
         )
     source, key = open_store(job.source), session_manifest(job.name)
     manifest = Manifest.decode(source.read(key), f"{source.url}/{key}")
-    session = folder / job.name
+    session, identity = folder / job.name, None
+    if job.identity_file is not None and manifest.version == ENCRYPTED:
+        try:
+            identity = Identity(Path(job.identity_file))
+        except UsageError as error:
+            raise UsageError(f"worker {socket.gethostname()}: {error}") from None
     for entry in manifest.files:
         if is_input(entry.path):
-            name = f"{manifest.folder}/{entry.path}"
-            if download(source, name, session / entry.path) != entry.sha256:
-                raise StorageError(f"{source.url}/{name}: is not what was uploaded")
+            fetch_file(source, manifest, entry, session / entry.path, identity)
     return session
 
 

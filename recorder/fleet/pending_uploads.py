@@ -22,6 +22,7 @@ from recorder.contract.control.sockets import socket_to_ask
 from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
 from recorder.daemon.postprocessing.steps import due_of
+from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import StoreUnreachableError, open_store
 from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
@@ -187,10 +188,11 @@ def upload_pending(
 
     Raises:
         NotNowError: the time is not right, or no longer, or the server cannot be reached.
-        UsageError: the store's URL or its credentials cannot be used.
+        UsageError: the store's URL, its credentials or a recipient cannot be used.
         SessionError: the root cannot be listed.
     """
     upload = config.upload
+    recipients = Recipients(upload.recipients) if upload.recipients else None
     gate = Gate(config, look)
     gate(0)
     store = open_store(str(upload.url), credentials=upload.credentials)
@@ -204,6 +206,7 @@ def upload_pending(
                 pace=gate,
                 progress=progress(session),
                 read_back=_reads_back(config),
+                recipients=recipients,
             )
         except NotNowError:
             raise

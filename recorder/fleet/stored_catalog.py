@@ -15,13 +15,14 @@ from recorder.catalog.catalog import KnownRows, Update
 from recorder.catalog.rows import Row
 from recorder.catalog.table import write_table
 from recorder.contract.errors import RecorderError
+from recorder.fleet.encryption import Identity
 from recorder.fleet.store import Manifest, Store
 from recorder.fleet.store.manifest import MANIFESTS, session_manifest
 
 _READERS: Final = 16  # manifests that are read at a time
 
 
-def catalog_store(store: Store, out: Path) -> Update:
+def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> Update:
     """Write the catalog of all sessions that were uploaded into a store.
 
     A session's archives are those that it had, and those that a cluster packed into the same store.
@@ -29,6 +30,7 @@ def catalog_store(store: Store, out: Path) -> Update:
     Args:
         store: what to read.
         out: the file.
+        identity: decrypts the rows of encrypted sessions; None: they have what everybody may read.
 
     Raises:
         UsageError: pyarrow is not installed.
@@ -45,32 +47,41 @@ def catalog_store(store: Store, out: Path) -> Update:
             sizes[name] = found.size
     rows, new = [], []
     for name in sorted(sizes):
-        stamp = _stamp(sizes[name], archives[name])
+        stamp = _stamp(sizes[name], archives[name], identity is not None)
         row = known.get(f"{store.url}/{name}")
         if row is not None and row.stamp == stamp:
             rows.append(row)
         else:
             new.append((name, stamp))
     with ThreadPoolExecutor(_READERS) as pool:
-        rows += pool.map(partial(_read, store, archives), new)
+        rows += pool.map(partial(_read, store, archives, identity), new)
     rows.sort(key=lambda row: row.location)
     write_table(out, rows)
     gone = len(known.keys() - {row.location for row in rows})
     return Update(out, tuple(rows), len(new), len(rows) - len(new), gone)
 
 
-def _stamp(size: int, archives: list[str]) -> str:
-    """Of a manifest, which never changes, and of what was packed since."""
-    text = f"{size} {' '.join(sorted(archives))}"
+def _stamp(size: int, archives: list[str], opened: bool) -> str:
+    """Of a manifest, which never changes, what was packed since, and how much of it is known."""
+    text = f"{size} {' '.join(sorted(archives))}{' opened' if opened else ''}"
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _read(store: Store, archives: dict[str, list[str]], new: tuple[str, str]) -> Row:
+def _read(
+    store: Store,
+    archives: dict[str, list[str]],
+    identity: Identity | None,
+    new: tuple[str, str],
+) -> Row:
     name, stamp = new
     location, key = f"{store.url}/{name}", session_manifest(name)
     try:
         manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
-        row = msgspec.convert(manifest.about, Row)
+        if identity is not None and manifest.sealed:
+            plain = identity.decrypt_bytes(manifest.sealed, f"{store.url}/{key}")
+            row = msgspec.json.decode(plain, type=Row)
+        else:
+            row = msgspec.convert(manifest.about, Row)
     except (RecorderError, msgspec.MsgspecError) as error:
         return Row(session=name, location=location, recording=name, part=0, problem=str(error))
     made = dict.fromkeys([*row.archives, *sorted(archives[name])])

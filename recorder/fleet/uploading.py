@@ -7,6 +7,7 @@
 
 The order is metadata, report, data, archives.  A killed upload goes on with the part that it was
 at.  An upload without a manifest is none yet; with it, it is complete, and stays as it is.
+With recipients, the files are encrypted (`recorder.fleet.sealed_upload`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,9 +27,11 @@ import msgspec
 from recorder.catalog.rows import Row, read_row
 from recorder.contract.errors import SessionError, StorageError
 from recorder.contract.session_names import check_name
+from recorder.fleet.encryption import Recipients
+from recorder.fleet.sealed_upload import SealedUpload, forget
 from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store
 from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
-from recorder.fleet.store.manifest import session_manifest
+from recorder.fleet.store.manifest import ENCRYPTED, VERSION, session_manifest
 from recorder.session.layout import (
     ARCHIVES,
     CLEAN,
@@ -70,7 +73,7 @@ class Uploaded:
         session: its folder.
         url: of the store.
         manifest: the key of its manifest.
-        files, bytes: of the upload.
+        files, bytes: of the upload, before encryption.
         sent: bytes that were sent now; 0 of an upload that was complete.
         read_back: all objects were read, and are what was sent.
         changed: paths that the session has gained, lost or changed since; they are not in it.
@@ -167,6 +170,7 @@ def upload_session(
     pace: Pace | None = None,
     progress: Progress = lambda _: None,
     read_back: bool = False,
+    recipients: Recipients | None = None,
 ) -> Uploaded:
     """Bring a session into a store, as a whole.
 
@@ -176,6 +180,7 @@ def upload_session(
         pace: called before bytes are sent; may wait, or raise to stop.
         progress: see `Progress`.
         read_back: read all objects at the end and hold them against what was sent.
+        recipients: for whom the files are encrypted; None: they are not.
 
     Raises:
         SessionError: it is no session, is being recorded, was not closed, or is damaged.
@@ -201,8 +206,13 @@ def upload_session(
         manifest = _stored(store, key)
         if manifest is None:
             _check_soundness(session)
-            manifest, changed = _upload(session, name, store, count, progress)
+            manifest, changed = _upload(session, name, store, count, progress, recipients)
         else:
+            if recipients is not None and manifest.version != ENCRYPTED:
+                raise ObjectExistsError(
+                    f"{store.url}/{name}: was uploaded before, and is not encrypted; upload into "
+                    f"another prefix, or remove {store.url}/{key} and {store.url}/{name} there"
+                )
             changed = _changed(session, manifest, store)
         if read_back:
             check_objects(store, manifest)
@@ -214,6 +224,7 @@ def upload_session(
         if any(is_irreplaceable(path) for path in changed):
             stamp = ""
         write_uploaded(session, UploadedTo(store.url, digest, read_back, stamp))
+        forget(session, store)
         for record in private(session, PARTS).glob("*"):
             store.abandon(record)  # of a file that is no longer there
         with suppress(OSError):
@@ -256,34 +267,60 @@ def _stored(store: Store, key: str) -> Manifest | None:
 
 
 def _upload(
-    session: Path, name: str, store: Store, pace: Pace, progress: Progress
+    session: Path,
+    name: str,
+    store: Store,
+    pace: Pace,
+    progress: Progress,
+    recipients: Recipients | None,
 ) -> tuple[Manifest, tuple[str, ...]]:
     """The manifest, and the paths that changed after they were sent."""
-    parts = private(session, PARTS)
     entries, before = [], {}
-    for path in files_of(session):
-        record = parts / hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
-        source = session / path
-        with disk_errors(source):
-            size = source.stat().st_size
-        before[path] = _stamp(source)
-        try:
-            sha256 = store.upload_new(f"{name}/{path}", source, record=record, pace=pace)
-        except ObjectExistsError as error:
-            raise ObjectExistsError(
-                f"{error}; it has no manifest: {path} has changed since an upload that was cut "
-                "off, or the object is of another session; upload into another prefix, or remove "
-                f"{store.url}/{name} there"
-            ) from None
-        entries.append(Entry(path, size, sha256))
-        progress(size)
+    with (
+        nullcontext() if recipients is None else SealedUpload(session, store, recipients, pace)
+    ) as sealed:
+        for path in files_of(session):
+            source = session / path
+            before[path] = _stamp(source)
+            if sealed is not None:
+                entry = sealed.upload(name, path, source)
+            else:
+                entry = _plain(session, name, path, store, pace)
+            entries.append(entry)
+            progress(entry.size)
     entries.sort(key=lambda entry: entry.path)
+    row = _row(session, entries)
     manifest = Manifest(
-        kind="session", name=name, folder=name, files=tuple(entries), about=_row(session, entries)
+        kind="session",
+        name=name,
+        folder=name,
+        files=tuple(entries),
+        about=_values(row if recipients is None else row.public()),
+        recipients=() if recipients is None else recipients.names,
+        sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
+        version=VERSION if recipients is None else ENCRYPTED,
     )
     store.put_new(session_manifest(name), manifest.encode())
     after = {path: _stamp(session / path) for path in files_of(session)}
     return manifest, tuple(sorted(dict(before.items() ^ after.items())))
+
+
+def _plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Entry:
+    """Bring a file into the store as it is."""
+    source = session / path
+    digest = hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
+    record = private(session, PARTS) / digest
+    with disk_errors(source):
+        size = source.stat().st_size
+    try:
+        sha256 = store.upload_new(f"{name}/{path}", source, record=record, pace=pace)
+    except ObjectExistsError as error:
+        raise ObjectExistsError(
+            f"{error}; it has no manifest: {path} has changed since an upload that was cut "
+            "off, or the object is of another session; upload into another prefix, or remove "
+            f"{store.url}/{name} there"
+        ) from None
+    return Entry(path, size, sha256)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -293,11 +330,14 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _row(session: Path, entries: Iterable[Entry]) -> dict[str, Any]:
+def _row(session: Path, entries: Iterable[Entry]) -> Row:
     """The session's row of a catalog, without what is so on this machine only."""
-    row: Row = msgspec.structs.replace(
+    return msgspec.structs.replace(
         read_row(session), location="", stamp="", bytes=sum(entry.size for entry in entries)
     )
+
+
+def _values(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(row)
     return values
 
@@ -327,12 +367,11 @@ def _is_as(path: Path, entry: Entry) -> bool:
 
 
 def check_objects(store: Store, manifest: Manifest) -> None:
-    """Read all objects of a manifest back.
+    """Read all objects of a manifest back, those of encrypted files as they are.
 
     Raises:
         StorageError: one is missing, or is not what was sent; the first is named.
     """
-    for entry in manifest.files:
-        key = f"{manifest.folder}/{entry.path}"
-        if not same_content(store, key, entry.size, entry.sha256):
-            raise StorageError(f"{store.url}/{key}: is missing, or is not what was sent")
+    for each in manifest.objects():
+        if not same_content(store, each.path, each.size, each.sha256):
+            raise StorageError(f"{store.url}/{each.path}: is missing, or is not what was sent")

@@ -1,7 +1,8 @@
 """The proof of what is in a store: every object, the journal of each session, and its archives.
 
 Sessions are brought here one after the other, into a folder that is emptied after each: what is
-verified is what the store gives, and the disk holds one session at a time.
+verified is what the store gives, and the disk holds one session at a time.  Of encrypted sessions,
+only who has an identity can prove more than that the store has what was sent.
 """
 
 from __future__ import annotations
@@ -16,19 +17,28 @@ from recorder.contract.errors import RecorderError, StorageError
 from recorder.custody.archives import check_source
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.verifying import verify
+from recorder.fleet.encryption import Identity
+from recorder.fleet.fetching import fetch_file
 from recorder.fleet.store import Manifest, Store
-from recorder.fleet.store.base import download
-from recorder.fleet.store.manifest import MANIFESTS
+from recorder.fleet.store.base import same_content
+from recorder.fleet.store.manifest import ENCRYPTED, MANIFESTS, session_manifest
 from recorder.fleet.uploading import check_objects
 
 
-def verify_store(store: Store, trust: Trust, scratch: Path | None = None) -> Proof:
+def verify_store(
+    store: Store,
+    trust: Trust,
+    scratch: Path | None = None,
+    identity: Identity | None = None,
+) -> Proof:
     """Verify everything that has a manifest in a store, and name what has none.
 
     Args:
         store: what to verify.
         trust: the keys.
         scratch: folder for one session at a time; None: the machine's for temporary files.
+        identity: decrypts; None: of encrypted sessions, the age files are compared with what was
+            sent, and nothing else is proven.
 
     Raises:
         StorageError: the store cannot be listed or reached.
@@ -44,9 +54,9 @@ def verify_store(store: Store, trust: Trust, scratch: Path | None = None) -> Pro
             proof.faults.append(str(error))
     sessions: dict[str, Proof] = {}
     for key, manifest in sorted(manifests.items(), key=lambda item: item[1].kind != "session"):
-        known |= {f"{manifest.folder}/{entry.path}" for entry in manifest.files}
+        known |= {each.path for each in manifest.objects()}
         if manifest.kind == "session":
-            part = sessions[manifest.name] = _session(store, manifest, trust, scratch)
+            part = sessions[manifest.name] = _session(store, manifest, trust, scratch, identity)
         else:
             part = _archive(store, manifest, key, trust, sessions)
         proof.parts.append(part)
@@ -57,9 +67,17 @@ def verify_store(store: Store, trust: Trust, scratch: Path | None = None) -> Pro
     return proof
 
 
-def _session(store: Store, manifest: Manifest, trust: Trust, scratch: Path | None) -> Proof:
+def _session(
+    store: Store,
+    manifest: Manifest,
+    trust: Trust,
+    scratch: Path | None,
+    identity: Identity | None,
+) -> Proof:
     url = f"{store.url}/{manifest.folder}"
     proof = Proof(url, "session")
+    if manifest.version == ENCRYPTED and identity is None:
+        return _sealed(store, manifest, proof)
     with tempfile.TemporaryDirectory(prefix="recorder-verify-", dir=scratch) as folder:
         session = Path(folder).resolve() / manifest.name
         if shutil.disk_usage(folder).free < manifest.size:
@@ -67,15 +85,29 @@ def _session(store: Store, manifest: Manifest, trust: Trust, scratch: Path | Non
             raise StorageError(f"{url}: {text}")
         for entry in manifest.files:
             try:
-                sha256 = download(store, f"{manifest.folder}/{entry.path}", session / entry.path)
+                fetch_file(store, manifest, entry, session / entry.path, identity)
             except StorageError as error:
                 proof.faults.append(str(error))
-                continue
-            if sha256 != entry.sha256:
-                proof.faults.append(f"{url}/{entry.path}: is not what was uploaded")
         if proof.faults:
             return proof
         return _elsewhere(verify(session, trust), str(session), url)
+
+
+def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
+    """An encrypted session, by those who cannot decrypt it."""
+    key, count = session_manifest(manifest.name), 0
+    for each in manifest.objects():
+        count += 1
+        try:
+            if not same_content(store, each.path, each.size, each.sha256):
+                text = f"{store.url}/{each.path}: is missing, or is not what was sent"
+                proof.faults.append(text)
+        except StorageError as error:
+            proof.faults.append(str(error))
+    if not proof.faults:
+        proof.proven.append(f"every byte of {count} encrypted objects, by {key}")
+    proof.unproven.append(f"{key} is not signed, and the content is encrypted; give --identity")
+    return proof
 
 
 def _elsewhere(proof: Proof, here: str, url: str) -> Proof:

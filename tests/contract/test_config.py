@@ -453,3 +453,15 @@ def test_processes_run_as_the_kernel_runs_them_by_default() -> None:
     asked = ProcessSettings()
     assert (asked.cpus, asked.nice, asked.policy, asked.priority) == ((), 0, None, 1)
     assert (asked.io_class, asked.io_level) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    "text", ["AGE-SECRET-KEY-1QQQQQQQQQ", "age-secret-key-1qqqqqqqqq", "age1X"]
+)
+def test_what_is_no_public_key_is_refused_and_not_shown(rig: Path, text: str) -> None:
+    good = "age1e86j5egld4vt5ynca2xzyq6fz2lnexlc654a22k9macqvh2yxcfsme5a9w"
+    assert load(rig, SMALL + f"upload: {{recipients: [{good}]}}\n").upload.recipients == (good,)
+    with pytest.raises(ConfigError) as error:
+        load(rig, SMALL + f"upload: {{recipients: [{good}, {text}]}}\n")
+    assert "upload.recipients[1]: needs a public key of age, such as age1..." in str(error.value)
+    assert "qqqq" not in str(error.value).lower()

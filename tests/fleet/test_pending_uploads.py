@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyrage
 import pytest
 
 from recorder.cli import main
@@ -17,7 +18,7 @@ from recorder.contract.errors import ConfigError
 from recorder.daemon import driver_registry
 from recorder.fleet import pending_uploads
 from recorder.fleet.pending_uploads import NotNowError, obstacle, upload_pending
-from recorder.fleet.store import open_store
+from recorder.fleet.store import Manifest, open_store
 from recorder.fleet.uploading import upload_session, urgent_first
 from recorder.session.upload_record import is_safe_at
 from tests.fleet.sessions import make_session
@@ -302,3 +303,14 @@ def test_clips_and_what_is_kept_go_first(tmp_path: Path) -> None:
     header = d / "_recorder/session.json"
     header.write_text(json.dumps(json.loads(header.read_text()) | {"origin": {}}))
     assert urgent_first([b, a, d, c]) == [c, d, a, b]
+
+
+def test_pending_uploads_are_encrypted_for_the_configs_recipients(tmp_path: Path) -> None:
+    finished(make_session(tmp_path / "root/drive"))
+    key = str(pyrage.x25519.Identity.generate().to_public())
+    config = load(tmp_path, text(tmp_path, "retention: {days: 1}", recipients=[key], when="always"))
+    (done,) = upload_pending(config, lambda path, error: pytest.fail(str(error)), look=lambda: None)
+    store = open_store(done.url)
+    manifest = Manifest.decode(store.read("_manifests/drive.json"), "")
+    assert manifest.recipients == (key,) and all(entry.segments for entry in manifest.files)
+    assert is_safe_at(tmp_path / "root/drive", done.url)

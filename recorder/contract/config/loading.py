@@ -67,6 +67,8 @@ _SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
 
 _STORE = re.compile(r"s3://[^/@?#]+(/[^?#]*)?|file:///.+")
 
+_RECIPIENT = re.compile(r"age1[0-9a-z]+|ssh-(ed25519|rsa) [A-Za-z0-9+/=]+( [^\n]*)?")
+
 _OF_DAEMON = (
     "session.autostart",
     "session.split.minutes",
@@ -412,6 +414,10 @@ class _Reader:
         if upload.when not in ("idle", "always") and upload.hours is None:
             text = f"needs idle, always, or hours such as 22:00-06:00, not {upload.when!r}"
             raise self.document.fail("upload.when", text)
+        for index, text in enumerate(upload.recipients):
+            if not _RECIPIENT.fullmatch(text):  # it is not shown: it may be a secret key
+                where = f"upload.recipients[{index}]"
+                raise self.document.fail(where, "needs a public key of age, such as age1...")
         if upload.credentials is not None:
             self.existing("upload.credentials", str(upload.credentials), file=True)
 

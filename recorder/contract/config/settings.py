@@ -205,6 +205,10 @@ class UploadSettings:
         Path | None, key("file of keys; null: the environment, or ~/.aws/credentials")
     ] = None
 
+    recipients: Annotated[
+        tuple[str, ...], key("encrypt for these public keys of age (age1...)", items="str")
+    ] = ()
+
     @property
     def hours(self) -> tuple[int, int] | None:
         """Begin and end of the hours in `when`, in minutes of the local day; None without."""

@@ -16,13 +16,14 @@ from recorder.fleet.store.base import (
     UploadRecord,
     open_store,
 )
-from recorder.fleet.store.manifest import Entry, Manifest
+from recorder.fleet.store.manifest import Entry, Manifest, Segment
 
 __all__ = [
     "PART_BYTES",
     "Entry",
     "Manifest",
     "ObjectExistsError",
+    "Segment",
     "Store",
     "StoreUnreachableError",
     "StoredObject",

@@ -1,0 +1,82 @@
+"""``recorder download URL/NAME FOLDER``: get a session back from a store."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.finalize import interrupt
+from recorder.cli.output import add_format, emit, human_bytes, plain, progress
+from recorder.cli.signals import handled
+
+if TYPE_CHECKING:
+    from recorder.fleet.encryption import Identity
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which session is wanted, and where."""
+    parser.add_argument(
+        "url", metavar="URL/NAME", help="the store (s3://BUCKET/PREFIX) and the session in it"
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="where the folder of the session is made"
+    )
+    parser.add_argument(
+        "--credentials",
+        type=Path,
+        metavar="FILE",
+        help="take the keys of the store from this file, in the format of ~/.aws/credentials",
+    )
+    add_identity(parser)
+    add_format(parser)
+
+
+def add_identity(parser: argparse.ArgumentParser) -> None:
+    """Declare the file of secret keys."""
+    parser.add_argument(
+        "--identity",
+        type=Path,
+        metavar="FILE",
+        help="decrypt with the secret keys in this file, which age-keygen made",
+    )
+
+
+def identity_of(args: argparse.Namespace) -> Identity | None:
+    """The secret keys that the user gave, if any."""
+    from recorder.fleet.encryption import Identity
+
+    return None if args.identity is None else Identity(args.identity)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Download; 0, or an error."""
+    from recorder.contract.errors import UsageError
+    from recorder.fleet.fetching import download_session
+    from recorder.fleet.store.base import is_store, open_store
+
+    url, _, name = args.url.rstrip("/").rpartition("/")
+    if not is_store(args.url) or url.endswith(":/"):
+        raise UsageError(f"{args.url}: needs a store and a session in it, s3://BUCKET/PREFIX/NAME")
+    store = open_store(url, credentials=args.credentials)
+    with handled(interrupt, signal.SIGTERM), ExitStack() as stack:
+        advance: Any = None
+
+        def count(size: int, total: int) -> None:
+            nonlocal advance
+            if advance is None:
+                bar = progress(f"downloading {name}", total=float(total))
+                advance = stack.enter_context(bar)
+            advance(size)
+
+        done = download_session(
+            store, name, args.folder, identity=identity_of(args), progress=count
+        )
+    emit(
+        plain(done),
+        args,
+        lambda made: f"{made['session']}: {made['files']} files, {human_bytes(made['bytes'])}",
+    )
+    return 0

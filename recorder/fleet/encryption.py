@@ -1,0 +1,167 @@
+"""Encryption with age: for whom a store's objects are, and who can read them.
+
+The format is that of https://age-encryption.org/v1; the library is pyrage, whose recipients are
+X25519 keys (``age1...``) and SSH keys.  What is encrypted here, the programs age and rage decrypt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+
+from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.private_files import check_private
+
+_SECRET: Final = re.compile(r"AGE-SECRET-KEY-", re.IGNORECASE)
+_MOST_BYTES: Final = 64 << 10  # of a file of identities
+
+
+class Readable(Protocol):
+    """What is encrypted."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes; none at the end."""
+
+
+class Recipients:
+    """Those who can decrypt.
+
+    Attributes:
+        names: their public keys, sorted.
+
+    Args:
+        texts: public keys, ``age1...``, ``ssh-ed25519 ...`` or ``ssh-rsa ...``.
+
+    Raises:
+        UsageError: there is none, a text is no public key, or pyrage is missing.  The message shows
+            no secret key.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.names = tuple(sorted(dict.fromkeys(text.strip() for text in texts)))
+        if not self.names:
+            raise UsageError("there is no recipient")
+        self._keys = [_recipient(name) for name in self.names]
+
+    def encrypt(self, plain: Readable, cipher: BinaryIO) -> tuple[int, str]:
+        """Write one age file; returns its bytes, and their SHA-256 in hex."""
+        tee = Tee(cipher)
+        _pyrage().encrypt_io(plain, tee, self._keys)
+        return tee.size, tee.sha256
+
+    def encrypt_bytes(self, plain: bytes) -> bytes:
+        """One age file of a few bytes."""
+        cipher: bytes = _pyrage().encrypt(plain, self._keys)
+        return cipher
+
+
+class Identity:
+    """The secret keys of a file, which decrypt; they are shown nowhere.
+
+    Args:
+        path: a file as age-keygen writes it, or an SSH private key without a passphrase.
+
+    Raises:
+        UsageError: it cannot be read, others can read it, it holds no such key, or pyrage is
+            missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_private(path)
+        self._path, self._keys = path, _identities(path)
+
+    def decrypt(self, cipher: Path, plain: BinaryIO | Tee, where: str) -> None:
+        """Write the content of an age file.
+
+        Args:
+            cipher: the file.
+            plain: takes the content.
+            where: names it in errors.
+
+        Raises:
+            StorageError: it is not for this identity, or is damaged; a part may be written.
+        """
+        rage = _pyrage()
+        try:
+            with cipher.open("rb") as file:
+                rage.decrypt_io(file, plain, self._keys)
+        except (rage.DecryptError, OSError) as error:
+            raise StorageError(f"{where}: {self._failure(error)}") from None
+
+    def decrypt_bytes(self, cipher: bytes, where: str) -> bytes:
+        """The content of a small age file; raises as `decrypt`."""
+        rage = _pyrage()
+        try:
+            plain: bytes = rage.decrypt(cipher, self._keys)
+        except rage.DecryptError as error:
+            raise StorageError(f"{where}: {self._failure(error)}") from None
+        return plain
+
+    def _failure(self, error: Exception) -> str:
+        return f"cannot be decrypted with {self._path}: {error}"
+
+
+class Tee:
+    """A file that is written to; counts the bytes, and keeps their digest.
+
+    Attributes:
+        size: bytes so far.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest, self.size = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        self.size += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def sha256(self) -> str:
+        """Of the bytes so far, in hex."""
+        return self._digest.hexdigest()
+
+
+def _recipient(text: str) -> Any:
+    rage = _pyrage()
+    if _SECRET.search(text) or "PRIVATE KEY" in text:
+        raise UsageError("a recipient is a secret key; give the public one, which begins with age1")
+    kind = rage.ssh.Recipient if text.startswith("ssh-") else rage.x25519.Recipient
+    try:
+        return kind.from_str(text)
+    except rage.RecipientError as error:
+        raise UsageError(f"{text[:80]!r} is no recipient of age: {error}") from None
+
+
+def _identities(path: Path) -> list[Any]:
+    rage = _pyrage()
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES)
+        if b"PRIVATE KEY-----" in data:
+            return [rage.ssh.Identity.from_buffer(data)]
+        lines = [line.strip() for line in io.StringIO(data.decode())]
+        keys = [line for line in lines if line and not line.startswith("#")]
+        found = [rage.x25519.Identity.from_str(key) for key in keys]
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (rage.IdentityError, ValueError):  # whose text may show the key
+        found = []
+    if not found:
+        raise UsageError(f"{path}: holds no secret keys of age (age-keygen makes one)")
+    return found
+
+
+def _pyrage() -> Any:
+    try:
+        import pyrage
+    except ModuleNotFoundError:
+        raise UsageError("encryption needs pyrage: install vehicle-recorder[encryption]") from None
+    return pyrage

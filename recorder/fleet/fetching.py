@@ -1,0 +1,156 @@
+"""A session comes back from a store: every digest is checked, and what is encrypted is decrypted.
+
+::
+
+    done = download_session(open_store("s3://fleet/vehicle-7"), "drive-1", Path("sessions"))
+    done.session
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.session_names import check_name
+from recorder.contract.syscalls import rename_new, sync_file_system
+from recorder.fleet.encryption import Identity, Tee
+from recorder.fleet.store import Entry, Manifest, Store
+from recorder.fleet.store.base import Source, disk_errors, download
+from recorder.fleet.store.manifest import ENCRYPTED, session_manifest
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A session that is here.
+
+    Attributes:
+        session: its folder.
+        files, bytes: of it.
+        fetched: bytes of the files that were not here from an earlier call.
+    """
+
+    session: Path
+    files: int
+    bytes: int
+    fetched: int
+
+
+def check_identity(manifest: Manifest, where: str, identity: Identity | None) -> None:
+    """UsageError where files are encrypted, and nothing is given that decrypts them."""
+    if manifest.version == ENCRYPTED and identity is None:
+        raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
+
+
+def fetch_file(
+    store: Store, manifest: Manifest, entry: Entry, target: Path, identity: Identity | None
+) -> None:
+    """Bring a file of a manifest into a new file here, for use at once.
+
+    Raises:
+        StorageError: an object is missing, is not what was sent, or cannot be decrypted.
+        UsageError: the file is encrypted, and there is no identity.
+    """
+    where = f"{store.url}/{manifest.folder}/{entry.path}"
+    if not entry.segments:
+        sha256 = download(store, f"{manifest.folder}/{entry.path}", target)
+    elif identity is None:
+        raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
+    else:
+        sha256 = _decrypted(store, manifest.folder, entry, target, identity)
+    if sha256 != entry.sha256:
+        raise StorageError(f"{where}: is not what was uploaded")
+
+
+def _decrypted(store: Store, folder: str, entry: Entry, target: Path, identity: Identity) -> str:
+    cipher = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:24]}.part")
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with target.open("xb") as file:
+                plain = Tee(file)
+                for segment in entry.segments:
+                    key = f"{folder}/{segment.path}"
+                    cipher.unlink(missing_ok=True)
+                    if download(store, key, cipher) != segment.sha256:
+                        raise StorageError(f"{store.url}/{key}: is not what was uploaded")
+                    identity.decrypt(cipher, plain, f"{store.url}/{key}")
+        finally:
+            cipher.unlink(missing_ok=True)
+    return plain.sha256
+
+
+def download_session(
+    store: Store,
+    name: str,
+    folder: Path,
+    *,
+    identity: Identity | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Downloaded:
+    """Bring a session from a store into a folder, as a whole.
+
+    The files come into a hidden folder, which gets the session's name when all are there.  A call
+    that was cut off leaves it; the next one keeps the files in it that are right.
+
+    Args:
+        store: where from.
+        name: of the session.
+        folder: gets a folder of that name.
+        identity: decrypts; needed where the session is encrypted.
+        progress: called with bytes of a file that is here, and of all.
+
+    Raises:
+        UsageError: there is no such session in the store, there is one here, or it is encrypted,
+            and there is no identity.
+        StorageError: an object is missing or is not what was sent, or the disk failed.
+    """
+    key, session = session_manifest(check_name(name)), folder / name
+    if session.exists():
+        raise UsageError(f"{session}: is there already; nothing was changed")
+    if store.stat(key) is None:
+        raise UsageError(f"{store.url}: has no session {name} (no {key})")
+    manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
+    if (manifest.kind, manifest.name) != ("session", name):
+        raise StorageError(f"{store.url}/{key}: is no manifest of {name}")
+    check_identity(manifest, f"{store.url}/{name}", identity)
+    part, fetched = folder / f".{name}.part", 0
+    with disk_errors(part):
+        part.mkdir(parents=True, exist_ok=True)
+        for entry in manifest.files:
+            target = part / entry.path
+            if not _is_here(target, entry):
+                fetch_file(store, manifest, entry, target, identity)
+                fetched += entry.size
+            progress(entry.size, manifest.size)
+        _remove_others(part, {part / entry.path for entry in manifest.files})
+        sync_file_system(part)
+        if not rename_new(part, session):
+            raise UsageError(f"{session}: is there already; nothing was changed")
+        sync_file_system(folder)
+    return Downloaded(session, len(manifest.files), manifest.size, fetched)
+
+
+def _is_here(target: Path, entry: Entry) -> bool:
+    """Whether a file came in an earlier call; removes what is not as it should be."""
+    if target.is_symlink() or not target.exists():
+        target.unlink(missing_ok=True)
+        return False
+    if target.is_dir():
+        shutil.rmtree(target)
+        return False
+    with Source(target) as here:
+        if here.size == entry.size and here.read_all() == entry.sha256:
+            return True
+    target.unlink()
+    return False
+
+
+def _remove_others(part: Path, wanted: set[Path]) -> None:
+    """Remove what a call that was cut off has left beside the files."""
+    for path in part.rglob("*"):
+        if path not in wanted and not path.is_dir():
+            path.unlink()
