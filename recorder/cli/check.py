@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         examine_disk,
         examine_live,
         machine_warnings,
+        ring_problem,
         sensor_findings,
     )
 
@@ -78,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     rate = sum(spec.bytes_per_second for r in results for spec in r.streams)
     if root.problem is not None:
         problems.append(Problem("session.root", root.problem, 1))
+    if (swapped := ring_problem(config.ring, config.storage)) is not None:
+        problems.append(Problem("ring.folder", swapped, 1))
     disk = examine_disk(root)
     slow, warnings = disk_findings(disk, config.storage, rate)
     problems += [Problem("session.root", message, 1) for message in slow]

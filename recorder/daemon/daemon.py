@@ -37,7 +37,7 @@ from recorder.daemon.keeping.keeper import Keeper, Live, new_event
 from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
-from recorder.daemon.preflight import check_root, mount_problem
+from recorder.daemon.preflight import check_root, mount_problem, ring_problem
 from recorder.daemon.processes.live_process import LiveProcess
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
@@ -237,6 +237,7 @@ class Daemon:
             StorageError: the root is not there, cannot be written to, or is too full.
         """
         problem = check_root(self.config.session.root, self.config.storage).problem
+        problem = problem or ring_problem(self.config.ring, self.config.storage)
         if problem is None and (not self._root.held or self._root.lost):
             self._open_root()
             problem = self.root_problem

@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.contract.config.live_checks import is_loopback
-from recorder.contract.config.settings import LiveSettings, SensorEntry, StorageSettings
+from recorder.contract.config.settings import (
+    LiveSettings,
+    RingSettings,
+    SensorEntry,
+    StorageSettings,
+)
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure, nearest
+from recorder.daemon.host.disk_encryption import unencrypted
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
@@ -78,23 +84,46 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
 
 
 def mount_problem(root: Path, storage: StorageSettings) -> str | None:
-    """Why a root is not on the disk that ``storage.require_mount`` asks for; None if it is.
+    """Why a root is not on a disk such as ``storage`` asks for; None if it is.
 
-    Where nothing is mounted, a path lies on the system's own disk, or in memory as below /run.
+    With ``require_mount`` it must be a disk of its own: where nothing is mounted, a path lies on
+    the system's own disk, or in memory as below /run.  With ``require_encrypted`` the disk must be
+    encrypted.
 
     Raises:
         OSError: the path cannot be looked at.
     """
     if not storage.require_mount:
-        return None
+        return encryption_problem(root, storage)
     place = nearest(root)
     system = file_system(place)
     in_memory = system is not None and system.kind in _IN_MEMORY
     place = place.resolve()
     mount_point = next(folder for folder in (place, *place.parents) if folder.is_mount())
     if mount_point != Path("/") and not in_memory:
-        return None
+        return encryption_problem(root, storage)
     return f"{root} is on no mounted volume, and storage.require_mount is set"
+
+
+def encryption_problem(folder: Path, storage: StorageSettings) -> str | None:
+    """Why a folder is not encrypted, where ``storage.require_encrypted`` asks for it.
+
+    Raises:
+        OSError: the folder cannot be looked at.
+    """
+    if not storage.require_encrypted or (why := unencrypted(folder)) is None:
+        return None
+    return f"{folder} {why}, and storage.require_encrypted is set"
+
+
+def ring_problem(ring: RingSettings | None, storage: StorageSettings) -> str | None:
+    """Why a ring in memory may get onto a disk unencrypted; None if it may not."""
+    if ring is None or ring.ram_folder is None:
+        return None
+    try:
+        return encryption_problem(ring.ram_folder, storage)
+    except OSError as error:
+        return f"{ring.ram_folder} cannot be read: {error.strerror}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class StorageSettings:
     min_free_gb: Annotated[float, key("space to leave free [GB, 1e9]", minimum=0)] = 5.0
     buffer_mb: Annotated[float, key("buffers of all drivers [MB, 1e6]", minimum=1)] = 256.0
     require_mount: Annotated[bool, key("root must be on a mounted volume")] = False
+    require_encrypted: Annotated[bool, key("root must be encrypted on its disk")] = False
     process: ProcessSettings = ProcessSettings()
 
     @property
