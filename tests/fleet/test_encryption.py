@@ -204,14 +204,19 @@ def cut_at(number: int) -> Any:
 
 
 def test_what_was_acknowledged_is_not_sent_again(
-    session: Path, store: Store, identity_file: Path
+    session: Path, store: Store, identity_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(CutError):
         seal(session, store, identity_file, pace=cut_at(5))
     before = {found.key for found in store.list()}
     assert len(before) == 5
     sent: list[int] = []
-    manifest = seal(session, store, identity_file, pace=sent.append)
+    monkeypatch.setattr(store, "chunks", lambda key: pytest.fail(f"{key} is fetched"))
+    upload_session(
+        session, store, recipients=Recipients([recipient_of(identity_file)]), pace=sent.append
+    )
+    monkeypatch.undo()
+    manifest = manifest_of(store)
     keys = {each.path for each in manifest.objects()}
     assert before < keys and len(sent) == len(keys) - len(before)
 
@@ -264,6 +269,24 @@ def test_an_object_of_somebody_else_is_neither_overwritten_nor_accepted(
     assert key not in {each.path for each in manifest.objects()}
     proof = verify_store(store, Trust())
     assert proof.unproven == [f"{store.url}/{key}: belongs to no manifest"]
+
+
+def test_an_age_file_that_changes_before_it_is_sent_is_never_acknowledged(
+    session: Path, store: Store, identity_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = store.upload_new
+
+    def spoil(key: str, source: Path, **more: Any) -> str:
+        source.write_bytes(source.read_bytes() + b"x")
+        return real(key, source, **more)
+
+    monkeypatch.setattr(store, "upload_new", spoil)
+    with pytest.raises(StorageError, match=r"\.age: was changed while it was uploaded; try again"):
+        seal(session, store, identity_file)
+    monkeypatch.setattr(store, "upload_new", real)
+    (spoiled,) = [found.key for found in store.list()]
+    manifest = seal(session, store, identity_file, read_back=True)
+    assert spoiled not in {each.path for each in manifest.objects()}
 
 
 def test_a_file_that_changed_between_two_attempts_is_sent_as_it_is_now(
@@ -399,6 +422,10 @@ def test_segments_that_were_replaced_with_a_fitting_manifest_are_found(
     proof = verify_store(store, Trust(), identity=Identity(identity_file))
     assert proof.faults == [] and not proof.sound
     assert proof.first_fault == f"{store.url}/drive/report.html: is not what was uploaded"
+    genuine = Recipients(manifest.recipients).encrypt_bytes((session / "report.html").read_bytes())
+    object_path(store, f"drive/{entry['segments'][0]['path']}").write_bytes(genuine)
+    proof = verify_store(store, Trust(), identity=Identity(identity_file))  # it is another one
+    assert f"{entry['segments'][0]['path']}: is not what was uploaded" in str(proof.first_fault)
     entry["segments"] = []
     path.write_text(json.dumps(values))
     with pytest.raises(FormatError, match="some of its files are encrypted, not all"):
@@ -504,6 +531,10 @@ def test_a_download_goes_on_where_it_was_cut_off(
     monkeypatch.undo()
     assert [path.name for path in (tmp_path / "b").iterdir()] == [".drive.part"]
     (tmp_path / "b/.drive.part/more").write_text("of an earlier call")
+    part, whole = tmp_path / "b/.drive.part", data_of(session)
+    here = next(p for p, data in whole.items() if data and (part / p).is_file())
+    assert (part / here).read_bytes() == whole[here]
+    (part / here).write_bytes(bytes(len(whole[here])))
     done = download_session(store, "drive", tmp_path / "b")
     assert 0 < done.fetched < done.bytes
     assert content_of(done.session) == data_of(session)
