@@ -24,16 +24,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recorder.archives.base import Job, Notes, Packer, load_packer
 from recorder.archives.staging import empty, publish, size_of, staging
+from recorder.contract.config.redact import asks_for_redaction
+from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings
 from recorder.contract.errors import (
     ConfigError,
     RecorderError,
+    RedactionError,
     SessionError,
     StorageError,
     UsageError,
@@ -42,6 +45,7 @@ from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.custody.archives import seal_archive
 from recorder.processing.calibration import Calibration, read_calibration
+from recorder.processing.redaction.pictures import redact_session, sentence
 from recorder.processing.sample_workers import (
     SampleWorkers,
     open_part,
@@ -56,6 +60,12 @@ from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, outside
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
+
+Redact = Sequence[RedactSettings]
+AS_CONFIGURED: Redact = ()
+"""Pictures as recorded, unless the session's own config asks for redacted ones: then an error."""
+ORIGINALS: Redact = (RedactSettings(ALL_CAMERAS, Path()),)
+"""Pictures as recorded, whatever the session's own config asks for."""
 
 Progress = Callable[[str, float, float], None]
 """Called with the archive, the work done and all the work, from time to time."""
@@ -82,6 +92,7 @@ class Finalized:
         seconds: that it took.
         summary: what is in it.
         notes: what was odd, each once; of several sessions, after the session's name.
+        redaction: by session and camera how pictures were redacted; empty if none were.
     """
 
     session: Path | None
@@ -92,6 +103,7 @@ class Finalized:
     seconds: float
     summary: Mapping[str, Any]
     notes: tuple[str, ...]
+    redaction: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,10 +142,12 @@ class _Held:
     odd: Sequence[str]
     calibration: Calibration
     part: Part
+    redacted: Path | None = None
+    redaction: Mapping[str, Any] = field(default_factory=dict)
 
     def open(self) -> Session:
         """The session, or the part of it that is packed; SessionError for an empty part."""
-        return open_part(self.path, self.part)
+        return open_part(self.path, self.part, self.redacted)
 
 
 def finalize(
@@ -144,6 +158,7 @@ def finalize(
     datasets: bool = False,
     calibration: Path | None = None,
     part: Part = WHOLE,
+    redact: Redact = AS_CONFIGURED,
     progress: Progress = lambda *_: None,
     failed: Failed | None = None,
     processes: int | None = None,
@@ -161,6 +176,7 @@ def finalize(
         datasets: archives that can hold several sessions become datasets of `out`: see `collect`.
         calibration: a calibration file instead of the session's own.
         part: the part of the session to pack.
+        redact: programs that redact pictures first, or `ORIGINALS`.
         progress: see `Progress`.
         failed: called with each archive that cannot be packed; None: the error is
             raised.
@@ -173,6 +189,8 @@ def finalize(
         UsageError: see `prepare`; ConfigError: the given calibration is wrong.
         SessionError: the session is being recorded, was not closed, or is damaged, its
             calibration included.
+        RedactionError: a picture could not be redacted, or the session's config asks for redaction
+            and `redact` has no programs; no archive is packed.
         ArchiveError, FormatError, StorageError: names archive, stream and sample; nothing of that
             archive is left, and an older one is as it was.
     """
@@ -189,7 +207,13 @@ def finalize(
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
         own_name = _archive_name(path)
-        with SampleWorkers(path, part, processes, is_shared=len(prepared) > 1) as workers:
+        with contextlib.ExitStack() as stack:
+            held = stack.enter_context(_redacted(held, prepared, redact, root, own_name, progress))
+            workers = stack.enter_context(
+                SampleWorkers(
+                    *(path, part, processes), is_shared=len(prepared) > 1, redacted=held.redacted
+                )
+            )
 
             def make(step: Prepared, progress: Progress) -> Finalized:
                 place = root / step.packer.name
@@ -250,6 +274,7 @@ def collect(
     *,
     calibration: Path | None = None,
     part: Part = WHOLE,
+    redact: Redact = AS_CONFIGURED,
     progress: Progress = lambda *_: None,
     refused: Refused | None = None,
 ) -> Iterator[Finalized]:
@@ -264,6 +289,7 @@ def collect(
         out: the folder; created if it is missing.
         calibration: a calibration file instead of the sessions' own.
         part: the part of each session to pack.
+        redact: as for `finalize`.
         progress: see `Progress`.
         refused: called with each session that cannot be packed; None, or only
             such sessions: that is raised.
@@ -273,7 +299,8 @@ def collect(
 
     Raises:
         UsageError: a step's packer does not collect, a session is given twice, and as `finalize`.
-        SessionError, ArchiveError, FormatError, StorageError: as `finalize`.
+        SessionError, RedactionError, ArchiveError, FormatError, StorageError: as `finalize`; a
+            session that cannot be redacted is not left out: no archive is packed.
     """
     tune_memory()
     prepared = prepare(steps)
@@ -291,9 +318,11 @@ def collect(
                 if processes_for(path):
                     _start_workers_early(prepared)
                 odd = verify(path)
-                held.append(_Held(path, odd, _calibration(path, calibration), part))
-                held[-1].open().close()
-            except UsageError:
+                one = _Held(path, odd, _calibration(path, calibration), part)
+                one.open().close()
+                redacted = _redacted(one, prepared, redact, out, f"{name}.{number}", progress)
+                held.append(stack.enter_context(redacted))
+            except (UsageError, RedactionError):
                 raise
             except RecorderError as error:
                 if refused is None or (number == len(paths) and not held):
@@ -304,6 +333,41 @@ def collect(
             made = _pack(held, step, place, name, refused, progress, adds=True)
             _record(out, step, made, f".{name}")
             yield made
+
+
+@contextlib.contextmanager
+def _redacted(
+    held: _Held,
+    steps: Sequence[Prepared],
+    redact: Redact,
+    root: Path,
+    name: str,
+    progress: Progress,
+) -> Iterator[_Held]:
+    """The session with its pictures redacted into a folder of `root`, which is removed at the end.
+
+    Raises:
+        RedactionError: they cannot be; the session's config asks for it, and `redact` is empty.
+    """
+    if not any(step.packer.has_pictures for step in steps) or redact == ORIGINALS:
+        yield held
+        return
+    if not redact:
+        if asks_for_redaction(held.path / "config.yaml"):
+            raise RedactionError(
+                f"{held.path}: its config asks for redacted pictures (redact): name the programs "
+                "with --redact FILE, or ask for recorded pictures with --originals"
+            )
+        yield held
+        return
+    with staging(root, f"{name}.redacted") as folder:
+        try:
+            with held.open() as session:
+                tick = partial(progress, "redaction")
+                about = redact_session(session, redact, folder, tick)
+        except RecorderError as error:
+            raise type(error)(f"{held.path}: {error}") from error
+        yield replace(held, redacted=folder, redaction=about)
 
 
 def _start_workers_early(prepared: Iterable[Prepared]) -> None:
@@ -452,6 +516,7 @@ def _pack(
         time.monotonic() - started,
         packed.summary,
         tuple(_notes(jobs)),
+        {job.session.name: job.redaction for job in jobs if job.redaction},
     )
 
 
@@ -470,7 +535,7 @@ def _record(root: Path, step: Prepared, made: Finalized, suffix: str) -> None:
     record = f"{made.archive}{suffix}"
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
-        about |= kept
+        about |= kept | ({"redaction": made.redaction} if made.redaction else {})
         custody = seal_archive(made.archive, name, made.files, made.sessions, older, about)
         write_record(root, record, about | {"custody": custody})
     except OSError as error:
@@ -484,7 +549,10 @@ def _job(held: _Held, session: Session, step: Prepared) -> Job:
         notes.add(f"packed in part: {session.part}", "session")
         for name in session.empty:
             notes.add("has no sample in the packed part", name)
-    return Job(session, Path(), step.options, held.calibration, notes)
+    about = held.redaction if step.packer.has_pictures else {}
+    for camera, facts in about.items():
+        notes.add(sentence(facts), camera)
+    return Job(session, Path(), step.options, held.calibration, notes, redaction=about)
 
 
 def _count_progress(jobs: Sequence[Job], packer: Packer, progress: Progress) -> None:

@@ -94,6 +94,7 @@ class Job:
             None: the job makes its own.
         shelf: in a worker, what its makers share.
         at_fault: whether this session is the one that could not be packed; see `fault_scope`.
+        redaction: by camera, how its pictures were redacted (`redact_session`); else empty.
     """
 
     session: Session
@@ -105,6 +106,7 @@ class Job:
     workers: SampleWorkers | None = None
     shelf: Shelf | None = None
     at_fault: bool = False
+    redaction: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     _own: SampleWorkers | None = None
 
     def products(
@@ -146,7 +148,9 @@ class Job:
     def _pool(self) -> SampleWorkers:
         if self.workers is None:
             path, part = self.session.path, getattr(self.session, "part", WHOLE)
-            self.workers = self._own = SampleWorkers(path, part, processes_for(path))
+            self.workers = self._own = SampleWorkers(
+                path, part, processes_for(path), redacted=self.session.redacted
+            )
         return self.workers
 
     def close(self) -> None:
@@ -317,12 +321,14 @@ class Packer(ABC):
         collects: whether one archive can hold several sessions.  Such a packer implements
             `pack_all`, every other packer implements `pack`.
         worker_modules: modules that the packer's makers need, which workers import early.
+        has_pictures: whether its archives have the pictures of cameras, which may be redacted.
     """
 
     name: ClassVar[str]
     options: ClassVar[OptionTable] = {}
     collects: ClassVar[bool] = False
     worker_modules: ClassVar[tuple[str, ...]] = ()
+    has_pictures: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -28,7 +28,7 @@ from recorder.cli.signals import handled
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
-    from recorder.finalizer import Finalized, Step
+    from recorder.finalizer import Finalized, Redact, Step
     from recorder.session.part import Moment, Part
 
 
@@ -93,6 +93,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--until", metavar="T", help="pack up to, and without, this time")
     parser.add_argument("--streams", metavar="A,B", help="pack only these streams")
+    parser.add_argument(
+        "--redact",
+        type=Path,
+        metavar="FILE",
+        help="redact pictures with the programs in the section redact of this config or file",
+    )
+    parser.add_argument(
+        "--originals",
+        action="store_true",
+        help="pack pictures as they were recorded, even if the session's config asks for redaction",
+    )
     add_format(parser)
 
 
@@ -110,10 +121,13 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
         if not part.is_whole:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
+        if args.redact is not None or args.originals:
+            raise UsageError("--pending: takes no --redact and no --originals; see the config")
         return _pending(args)
     if not args.sessions or args.to is None:
         raise UsageError("needs sessions and --to, or --pending")
     steps = parse_steps(",".join(args.to), args.option)
+    args.redact = _redact(args)
     try:
         all_prepared = prepare(steps)
     except UsageError as error:
@@ -152,6 +166,19 @@ def run(args: argparse.Namespace) -> int:
             _pack_together(args, part, together, results, failed)
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
     return 1 if failed or lacking else 0
+
+
+def _redact(args: argparse.Namespace) -> Redact:
+    """What ``--redact`` and ``--originals`` ask for."""
+    from recorder.contract.config.redact import load_redact
+    from recorder.contract.errors import UsageError
+    from recorder.finalizer import AS_CONFIGURED, ORIGINALS
+
+    if args.redact is not None and args.originals:
+        raise UsageError("--originals: packs what --redact must not show; give one of them")
+    if args.redact is not None:
+        return load_redact(args.redact)
+    return ORIGINALS if args.originals else AS_CONFIGURED
 
 
 def _folder(text: str) -> Path:
@@ -241,7 +268,7 @@ def _pack_apart(
 
     for path in args.sessions:
         try:
-            with _bar(path, len(steps)) as show:
+            with _bar(path, len(steps) + bool(args.redact)) as show:
                 for result in finalize(
                     path,
                     steps,
@@ -249,6 +276,7 @@ def _pack_apart(
                     datasets=args.out is not None,
                     calibration=args.calibration,
                     part=part,
+                    redact=args.redact,
                     progress=show,
                     failed=None if only else tell,
                 ):
@@ -282,13 +310,14 @@ def _pack_together(
     if not paths:
         return
     try:
-        with _bar(args.out, len(steps)) as show:
+        with _bar(args.out, len(steps) + bool(args.redact)) as show:
             for result in collect(
                 paths,
                 steps,
                 args.out,
                 calibration=args.calibration,
                 part=part,
+                redact=args.redact,
                 progress=show,
                 refused=refused if len(paths) > 1 else None,
             ):
@@ -401,8 +430,15 @@ def configured_steps(config: Config) -> list[Step]:
     return steps
 
 
-def finalize_session(session: Path, steps: list[Step]) -> list[dict[str, Any]] | None:
+def finalize_session(
+    session: Path, steps: list[Step], redact: Path | None = None
+) -> list[dict[str, Any]] | None:
     """Pack a session that has just been recorded, in a process of its own that gives way.
+
+    Args:
+        session: its folder.
+        steps: the archives.
+        redact: the config, if it has programs that redact pictures.
 
     Returns:
         What ``--format json`` prints of the archives; None where one failed (it has said why).
@@ -411,6 +447,7 @@ def finalize_session(session: Path, steps: list[Step]) -> list[dict[str, Any]] |
 
     command = module_command("recorder", "finalize", str(session), "--format", "json")
     command += ["--to", ",".join(step.archive for step in steps)]
+    command += [] if redact is None else ["--redact", str(redact)]
     for step in steps:
         for key, value in step.options.items():
             command += ["--option", f"{step.archive}.{key}={json.dumps(value)}"]

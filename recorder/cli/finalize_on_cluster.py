@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, steps: list[Step]) -> int:
         raise UsageError("--on: needs --out, a folder that all workers see, or s3://BUCKET/PREFIX")
     out = args.out if is_store(args.out) else Path(args.out).absolute().as_uri()
     identity = None if args.identity is None else str(Path(args.identity).absolute())
-    plan = plan_jobs(args.sessions, steps, out, args.calibration, identity)
+    plan = plan_jobs(args.sessions, steps, out, args.calibration, identity, args.redact)
     for what, why in plan.refused.items():
         note(f"recorder finalize: {what}: {why}")
     seconds = 0.0

@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
         note(f"recorder run: {why}")
     packed = None
     if steps and outcome.sealed is None:
-        packed = finalize_session(outcome.session, steps)
+        packed = finalize_session(outcome.session, steps, config.path if config.redact else None)
     reported = None
     if wants_report := config.report and not args.no_finalize and outcome.sealed is None:
         reported = report_session(outcome.session)

@@ -108,3 +108,11 @@ class StorageError(RecorderError):
 
 class SessionError(RecorderError):
     """A session folder is missing, damaged, in use, or in the way."""
+
+
+class RedactionError(RecorderError):
+    """A redactor failed: nothing is packed, since a picture would be published unredacted.
+
+    Scenarios: its process ended, did not answer in time, or gave an answer that is not one of its
+    protocol; a camera has no redactor.
+    """

@@ -111,7 +111,10 @@ class Daemon:
         self.live: LiveProcess | None = None
         self.triggers: LiveProcess | None = None
         root = config.session.root
-        self.finalizing = finalizing or Finalizing(root, clock, say, frozenset(available()))
+        redact = config.path if config.redact else None
+        self.finalizing = finalizing or Finalizing(
+            root, clock, say, frozenset(available()), redact=redact
+        )
         self._say = say
         self._root = RootLock(root)
         self._desired_state_file = desired_state_file or DesiredStateFile(

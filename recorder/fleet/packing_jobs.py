@@ -14,20 +14,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import to_builtins
 
 import recorder
 from recorder.contract.errors import RecorderError, SessionError
-from recorder.finalizer import Step, prepare
+from recorder.finalizer import AS_CONFIGURED, ORIGINALS, Redact, Step, prepare
 from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import Source, canonical_json, is_store
 from recorder.fleet.store.manifest import ENCRYPTED, MANIFESTS, archive_manifest
 from recorder.fleet.uploading import files_of
 from recorder.processing.calibration import read_calibration
+from recorder.processing.redaction.pictures import describe
 from recorder.session.layout import (
     ARCHIVES,
     CLEAN,
@@ -62,6 +64,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         archive, options: as for `recorder.finalizer.Step`.
         calibration: content of the calibration file instead of the session's own.
         out: URL of the store for the result.
+        redact: entries of ``redact`` (`RedactSettings`), for archives with pictures.
+        redaction: what the result depends on of them, by camera; see `planned_redaction`.
         version: of the recorder that plans.
         identity_file: path, on the worker, of the secret keys that decrypt the session; the keys
             themselves are in no job.
@@ -76,6 +80,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     calibration: bytes | None
     out: str
+    redact: tuple[dict[str, Any], ...] = ()
+    redaction: dict[str, Any] = {}
     version: str = recorder.__version__
     identity_file: str | None = None
 
@@ -90,6 +96,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             "calibration": None if given is None else hashlib.sha256(given).hexdigest(),
             "version": self.version,
         }
+        if self.redaction:
+            about["redaction"] = self.redaction
         return hashlib.sha256(canonical_json(about)).hexdigest()
 
     @property
@@ -130,6 +138,7 @@ def plan_jobs(
     out: str,
     calibration: Path | None = None,
     identity_file: str | None = None,
+    redact: Redact = AS_CONFIGURED,
 ) -> Plan:
     """What is to be done for all sessions of some sources.
 
@@ -139,8 +148,10 @@ def plan_jobs(
         out: URL of the store for the results.
         calibration: a calibration file instead of the sessions' own.
         identity_file: see `Job`; None: encrypted sessions are refused.
+        redact: as for `recorder.finalizer.finalize`; the programs must be on the workers, too.
 
     Raises:
+        RedactionError: the file of a program cannot be read.
         UsageError: as `prepare`, the calibration is wrong, or a URL is no store.
         StorageError: a store cannot be read.
     """
@@ -160,6 +171,8 @@ def plan_jobs(
                 )
             else:
                 found[session.name] = session
+    programs = tuple(to_builtins(asdict(entry), enc_hook=str) for entry in redact)
+    planned = planned_redaction(redact)
     there = {key.key for key in store.list(MANIFESTS)}
     jobs, finished = [], []
     for session in found.values():
@@ -171,6 +184,8 @@ def plan_jobs(
                 calibration=given,
                 out=out,
                 identity_file=identity_file,
+                redact=programs if step.packer.has_pictures else (),
+                redaction=planned if step.packer.has_pictures else {},
             )
             key = archive_manifest(job.name, job.archive)
             if key not in there:
@@ -180,6 +195,15 @@ def plan_jobs(
             else:
                 finished.append(job)
     return Plan(tuple(jobs), tuple(finished), refused)
+
+
+def planned_redaction(redact: Redact) -> dict[str, Any]:
+    """What the pictures depend on, by entry of ``redact``; empty for recorded pictures.
+
+    Raises:
+        RedactionError: the file of a program cannot be read.
+    """
+    return {} if redact == ORIGINALS else {entry.camera: describe(entry) for entry in redact}
 
 
 def conflict(job: Job, store: Store) -> str | None:

@@ -11,19 +11,20 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import recorder
-from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.config.settings import RedactSettings
+from recorder.contract.errors import RecorderError, RedactionError, StorageError, UsageError
 from recorder.custody.archives import source_of
 from recorder.finalizer import Finalized, Step, finalize
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
-from recorder.fleet.packing_jobs import Job, conflict, is_input
+from recorder.fleet.packing_jobs import Job, conflict, is_input, planned_redaction
 from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import disk_errors
 from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
@@ -138,8 +139,21 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
         with disk_errors(calibration):
             calibration.write_bytes(job.calibration)
     step = Step(job.archive, job.options)
-    (result,) = finalize(session, [step], out=out, calibration=calibration, processes=0)
+    redact = tuple(RedactSettings(**_settings(entry)) for entry in job.redact)
+    if planned_redaction(redact) != job.redaction:
+        raise RedactionError(
+            f"worker {socket.gethostname()}: the programs of --redact are not those of the machine "
+            "that planned: the same files must be in the same folder on both"
+        )
+    (result,) = finalize(
+        session, [step], out=out, calibration=calibration, redact=redact, processes=0
+    )
     return result
+
+
+def _settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `RedactSettings` of a job's entry."""
+    return {**entry, "folder": Path(entry["folder"]), "command": tuple(entry["command"])}
 
 
 def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) -> Manifest:
@@ -167,6 +181,7 @@ def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) 
             "software": job.version,
             "source": source,
             "notes": list(result.notes),
+            **({"redaction": result.redaction} if result.redaction else {}),
         },
     )
     store.put_new(archive_manifest(job.name, job.archive), manifest.encode())

@@ -123,6 +123,7 @@ class Pictures:
         size: (width, height) in pixels.
         pixels: what the values of raw pictures are; None if JPEGs or video are recorded.
         encodes: `jpeg` encodes pictures, since no JPEGs are recorded.
+        quality: of JPEGs that are encoded here.
 
     Raises:
         FormatError: the levels in the stream's settings are invalid.
@@ -135,7 +136,7 @@ class Pictures:
         settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
         self._stream, self._channel = stream, channel
         self._show = picture_maker(channel, entry, settings)
-        self._quality = int(quality or settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
+        self.quality = int(quality or settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
         self._video = CHANNEL_FORMATS[entry["format"]].keyed
         height, width = entry["shape"][:2]
         self.size: tuple[int, int] = (width, height)
@@ -160,7 +161,7 @@ class Pictures:
         """
         if not self.encodes:
             return self._encoded(index)
-        encoded = encode_jpeg(self.picture(index), self._quality)
+        encoded = encode_jpeg(self.picture(index), self.quality)
         if encoded is None:
             raise FormatError(f"{self._channel}: {self.size} pixels cannot be encoded as JPEG")
         return bytes(encoded)
@@ -169,7 +170,7 @@ class Pictures:
         """For an archive of JPEGs: what raw pictures and video lose; empty for JPEGs."""
         if self._video:
             return (
-                f"{self._channel}: decoded and packed as JPEGs of quality {self._quality}; "
+                f"{self._channel}: decoded and packed as JPEGs of quality {self.quality}; "
                 "the session, VRS and MCAP (foxglove) keep the video"
             )
         if self.pixels is None:

@@ -69,8 +69,10 @@ class Shelf(Closing):
             last samples, so that several archives decode them once; do not write to their values.
     """
 
-    def __init__(self, path: Path, part: Part, is_shared: bool = False) -> None:
-        self.session = open_part(path, part)
+    def __init__(
+        self, path: Path, part: Part, is_shared: bool = False, redacted: Path | None = None
+    ) -> None:
+        self.session = open_part(path, part, redacted)
         for stream in self.session.streams.values():
             stream.remember(_SHARED_BYTES if is_shared else _ALONE_BYTES)
         self._shared: dict[Hashable, Any] = {}
@@ -216,10 +218,17 @@ class SampleWorkers(Closing):
         processes: their number; they start when the first products are asked for.  With 0, the
             caller's thread makes products when it takes them.
         is_shared: several archives are packed at the same time; their samples are kept for longer.
+        redacted: as for `Session`.
     """
 
     def __init__(
-        self, path: Path, part: Part = WHOLE, processes: int = 0, *, is_shared: bool = False
+        self,
+        path: Path,
+        part: Part = WHOLE,
+        processes: int = 0,
+        *,
+        is_shared: bool = False,
+        redacted: Path | None = None,
     ) -> None:
         self._session: Session | None = None  # for the times of samples
         self._shelf: Shelf | None = None
@@ -229,7 +238,7 @@ class SampleWorkers(Closing):
         self._owners: dict[str, OrderedDict[int, int]] = {}
         self._fault: str | None = None
         self.made = 0
-        self._arguments, self._processes = (path, part, is_shared), processes
+        self._arguments, self._processes = (path, part, is_shared, redacted), processes
         self._workers: list[WorkerProcess] = []
         self._threads: list[threading.Thread] = []
 
@@ -327,7 +336,8 @@ class SampleWorkers(Closing):
 
     def _start(self) -> None:
         """Start the processes, with a thread for each that gives it its tasks."""
-        self._session = open_part(*self._arguments[:2])
+        path, part, _, redacted = self._arguments
+        self._session = open_part(path, part, redacted)
         for number in range(self._processes):
             self._workers.append(WorkerProcess(_tuned_shelf, self._arguments))
             thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
@@ -413,13 +423,18 @@ def _tuned_shelf(*arguments: Any) -> Shelf:
     return Shelf(*arguments)
 
 
-def open_part(path: Path, part: Part) -> Session:
+def open_part(path: Path, part: Part, redacted: Path | None = None) -> Session:
     """A session as it is packed: whole with virtual sensors, or a part.
+
+    All that is packed is read through this: with a folder of redacted pictures, there is no way to
+    the recorded ones.
 
     Raises:
         SessionError: the part is empty.
     """
-    return Session(path, virtual=True) if part.is_whole else SessionPart(path, part)
+    if part.is_whole:
+        return Session(path, virtual=True, redacted=redacted)
+    return SessionPart(path, part, redacted=redacted)
 
 
 def processes_for(path: Path) -> int:

@@ -131,6 +131,7 @@ class SessionPart(Session):
         path: the session's folder.
         part: which part.
         lead_in: streams of video begin with the keyframe that their first picture needs.
+        redacted: as for `Session`.
 
     Attributes:
         part: which part.
@@ -143,9 +144,11 @@ class SessionPart(Session):
             the interval.
     """
 
-    def __init__(self, path: str | Path, part: Part, *, lead_in: bool = False) -> None:
-        super().__init__(path, virtual=True)
-        self._whole = Session(path, virtual=True)
+    def __init__(
+        self, path: str | Path, part: Part, *, lead_in: bool = False, redacted: Path | None = None
+    ) -> None:
+        super().__init__(path, virtual=True, redacted=redacted)
+        self._whole = Session(path, virtual=True, redacted=redacted)
         self.part = part
         self._with_lead_in = lead_in
         self.lead_ins: dict[str, int] = {}

@@ -293,7 +293,7 @@ def _described(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 def _intrinsics(stream: Stream) -> dict[str, str]:
     """Files beside the channels, such as ``lidar.json``, by name."""
-    known = {"meta.json", *TIME_CHANNELS}
+    known = {"meta.json", *TIME_CHANNELS, *(f"{name}.json" for name in stream.replaced)}
     for name, entry in stream.meta.items():
         known.update(channel_files(name, entry["format"]))
         if (found := CHANNEL_FORMATS.get(entry["format"])) is not None:

@@ -64,6 +64,7 @@ class Session(Closing):
 
     Attributes:
         path: the session's folder.
+        redacted: folder with redacted pictures; None: the recorded ones are read.
         name: its name.
         state: ``recording``, ``clean``, ``sealed`` or ``recovered``; ``clean`` for a plain roverd
             trace.
@@ -77,7 +78,14 @@ class Session(Closing):
         SessionError: there is no such folder, it is no session, or ``session.json`` is damaged.
     """
 
-    def __init__(self, path: str | Path, *, virtual: bool = False, partial: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        virtual: bool = False,
+        partial: bool = False,
+        redacted: Path | None = None,
+    ) -> None:
         """Open the session at `path`.
 
         Args:
@@ -85,8 +93,10 @@ class Session(Closing):
             virtual: with processed sensors (``_NAME``).
             partial: read what damaged files of a closed session hold, too: files that end in the
                 middle of a sample.
+            redacted: folder with redacted pictures, a folder for each camera that has some, which
+                are read in place of the recorded ones (`recorder.processing.redaction`).
         """
-        self.path = Path(path)
+        self.path, self.redacted = Path(path), redacted
         if not self.path.is_dir():
             raise SessionError(f"{path}: no such session folder")
         self.header = read_header(self.path)
@@ -120,7 +130,10 @@ class Session(Closing):
                     offset_ns=offset_ns,
                     epochs=epochs.get(name),
                     partial=partial,
+                    redacted=_folder_of(name, redacted),
                 )
+                if (spec := streams[name].spec) is not None:
+                    self.declared[name] = spec
             except FormatError as error:
                 self.broken[name] = error
         self.streams: Mapping[str, Stream] = streams
@@ -262,6 +275,11 @@ class Session(Closing):
 
     def __repr__(self) -> str:
         return f"Session({str(self.path)!r}: {self.state}, {', '.join(self.streams)})"
+
+
+def _folder_of(stream: str, redacted: Path | None) -> Path | None:
+    """The folder with a stream's redacted pictures; None if it has none."""
+    return redacted / stream if redacted is not None and (redacted / stream).is_dir() else None
 
 
 def _items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator[Item]:

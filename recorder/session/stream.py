@@ -7,7 +7,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.contract.streams import TIME_CHANNELS, StreamSpec
+from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
 from recorder.formats.roverd import ChannelReader, open_channel
 
 BATCH_BYTES = 1 << 20
@@ -64,6 +64,7 @@ class Stream:
         epochs: starts of the driver, ``[{epoch, first_sample, ...}]``; None until closed.
         whole: the stream itself; the recorded stream of a part (`recorder.session.part`).
         first: index of the first sample in `whole`.
+        replaced: channels that are not the recorded ones: redacted pictures.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Stream:
         offset_ns: int | None = None,
         epochs: Sequence[Mapping[str, Any]] | None = None,
         partial: bool = False,
+        redacted: Path | None = None,
     ) -> None:
         """Open a stream.
 
@@ -83,6 +85,8 @@ class Stream:
             offset_ns: epoch ns minus ``t_mono``; None: take times from ``ts``.
             epochs: its epochs, as ``session.json`` holds them.
             partial: accept files that end in the middle of a sample; else a FormatError.
+            redacted: a folder with channels that take the place of recorded ones, and their
+                ``meta.json``; None: there is none.
 
         Raises:
             FormatError: ``meta.json`` is not one of roverd's.
@@ -92,7 +96,14 @@ class Stream:
         self.spec = spec
         self.epochs = epochs
         self.meta = read_channels(path)
-        self.channels = Channels(path, self.meta, partial)
+        replaced = {} if redacted is None else read_meta(redacted)
+        self.replaced = frozenset(replaced)
+        self.meta |= replaced
+        if spec is not None and replaced:
+            channels = tuple(_redeclared(channel, replaced) for channel in spec.channels)
+            self.spec = replace(spec, channels=channels)
+        folders = {name: redacted for name in replaced if redacted is not None}
+        self.channels = Channels(path, self.meta, partial, folders)
         self.offset_ns = offset_ns
         self.whole: Stream = self
         self.first = 0
@@ -317,8 +328,14 @@ class Stream:
 class Channels(Mapping[str, ChannelReader]):
     """Channel readers by name, opened when first asked for."""
 
-    def __init__(self, path: Path, meta: Mapping[str, Mapping[str, Any]], partial: bool) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: Path,
+        meta: Mapping[str, Mapping[str, Any]],
+        partial: bool,
+        elsewhere: Mapping[str, Path],
+    ) -> None:
+        self._path, self._elsewhere = path, elsewhere
         self._partial = partial
         self._meta = meta
         self._open: dict[str, ChannelReader] = {}
@@ -327,14 +344,13 @@ class Channels(Mapping[str, ChannelReader]):
     def __getitem__(self, name: str) -> ChannelReader:
         with self._opening:
             if name not in self._open:
+                path = self._elsewhere.get(name, self._path)
                 try:
                     self._open[name] = open_channel(
-                        self._path, name, self._meta[name], partial=self._partial
+                        path, name, self._meta[name], partial=self._partial
                     )
                 except OSError as error:
-                    raise FormatError(
-                        f"{self._path / name}: cannot be read: {error.strerror}"
-                    ) from None
+                    raise FormatError(f"{path / name}: cannot be read: {error.strerror}") from None
             return self._open[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -346,6 +362,15 @@ class Channels(Mapping[str, ChannelReader]):
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
+
+
+def _redeclared(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]]) -> ChannelSpec:
+    """A channel's declaration, or that of the channel in its place."""
+    if (entry := replaced.get(channel.name)) is None:
+        return channel
+    return ChannelSpec(
+        channel.name, entry["format"], entry["type"], tuple(entry["shape"]), entry["desc"]
+    )
 
 
 def read_channels(folder: Path) -> dict[str, dict[str, Any]]:

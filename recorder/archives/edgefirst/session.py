@@ -197,6 +197,8 @@ class SessionPacker:
             "calibration_sha256": self._job.calibration.sha256,
             "notes": list(self._job.notes.lines),
         }
+        if self._job.redaction:
+            facts["redaction"] = dict(self._job.redaction)
         if self._lidar is not None:
             facts["lidar"] = self._lidar.name
         if self._radar is not None:

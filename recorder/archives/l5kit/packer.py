@@ -26,6 +26,7 @@ class L5kitPacker(Packer):
     """Packs sessions as scenes of one L5Kit dataset."""
 
     collects: ClassVar[bool] = True
+    has_pictures: ClassVar[bool] = False
     options: ClassVar[OptionTable] = {
         "lidar": Option("str", None, "the lidar (or other sensor) whose samples are the frames"),
         "scene_s": Option("float", None, "split sessions into scenes of this length [s]",

@@ -136,6 +136,8 @@ def metadata_records(
         "publish_time": PUBLISH_TIME,
         **_calibration(job.calibration),
     }
+    if job.redaction:
+        values["redaction"] = dict(job.redaction)
     if events:
         values["events"] = msgspec.to_builtins(events)
     if isinstance(session, SessionPart):

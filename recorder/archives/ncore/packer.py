@@ -184,7 +184,8 @@ class _SessionPacker:
         header = session.header or {}
         lost = self._job.note_losses()
         self._job.note_recovery()
-        return {
+        redaction = {"redaction": dict(self._job.redaction)} if self._job.redaction else {}
+        return redaction | {
             "session": session.name,
             "session_state": session.state,
             "session_metadata": dict(session.metadata),

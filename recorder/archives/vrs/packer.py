@@ -45,7 +45,7 @@ from recorder.session.part import SessionPart
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
-from recorder.session.vrs.metadata_records import as_text, drivers_of
+from recorder.session.vrs.metadata_records import as_json, as_text, drivers_of
 
 _SMALL_TICKS = 1 / 256
 _KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
@@ -188,6 +188,8 @@ class _SessionPacker:
         tags = dict(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
         if self._part is not None:
             tags["part"] = str(self._part.part)
+        if self._job.redaction:
+            tags["redaction"] = as_json(self._job.redaction)
         calibration = self._job.calibration
         if calibration.path is not None:
             tags["calibration"] = as_text(Path(calibration.path).read_text("utf-8", "replace"))

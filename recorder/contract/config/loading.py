@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 from recorder.contract.config.driver_schema import SESSION_SCHEME, DriverSchema
 from recorder.contract.config.live_checks import live_faults
 from recorder.contract.config.options import Option, OptionTable, suggest
+from recorder.contract.config.redact import read_redact
 from recorder.contract.config.sections import read_section
 from recorder.contract.config.settings import (
     ARCHIVES,
@@ -330,6 +331,9 @@ class _Reader:
         made["live"] = self._live(made["live"])
         self._try(self._check_template, values["session"])
         made["finalize"] = self._try(self._finalize, values["finalize"])
+        made["redact"] = self._try(
+            read_redact, self.document, self.base, self.faults, list(values["sensors"] or ())
+        )
         made["report"] = values["report"]
         made["triggers"] = tuple(self._triggers(values["triggers"] or {}))
         made["ring"] = self._ring(made["ring"], made["session"], made["triggers"])

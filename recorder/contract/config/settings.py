@@ -20,6 +20,8 @@ from recorder.contract.config.options import Option, OptionTable
 
 VERSION = 1
 ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs", "mcap")
+ALL_CAMERAS = "*"
+"""The entry of ``redact`` for cameras without one of their own."""
 PACES = ("realtime", "max")
 UPLOAD_HOURS = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
@@ -156,6 +158,31 @@ class LiveSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RedactSettings:
+    """One entry of ``redact``: the program that finds what archives must not show of a camera.
+
+    Attributes:
+        camera: name of the stream, or `ALL_CAMERAS`.
+        folder: working directory of the command: the folder of the config file.
+        command: empty for a camera whose pictures are packed as they were recorded.
+    """
+
+    camera: str
+    folder: Path
+    command: Annotated[
+        tuple[str, ...], key("program and arguments", items="str", required=True)
+    ] = ()
+    quality: Annotated[
+        int | None,
+        key("quality of the JPEGs; null: the camera's setting", minimum=1, maximum=100),
+    ] = None
+    timeout_s: Annotated[float, key("most time for a picture [s]", minimum=0.1)] = 60.0
+    start_timeout_s: Annotated[float, key("most time for the first picture [s]", minimum=0.1)] = (
+        300.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class TriggerSettings:
     """One entry of ``triggers``: a condition, and what is kept when it comes true.
 
@@ -277,6 +304,10 @@ class Sections:
     calibration: Annotated[Path | None, key("calibration file, copied into each session")]
     finalize: Annotated[
         tuple[FinalizeStep, ...], key("archives to pack: a name, or {name: {option: value}}")
+    ] = ()
+    redact: Annotated[
+        tuple[RedactSettings, ...],
+        key("what archives do not show, by camera: {command: [PROGRAM]}, or keep", "map"),
     ] = ()
     report: Annotated[bool, key("write report.html after each session")] = False
     control: ControlSettings

@@ -100,6 +100,8 @@ class Finalizing:
         say: takes one line for people.
         available: archives that this installation can pack.
         spawn: starts a chore; injectable.
+        redact: the config whose programs redact the pictures of archives.  The programs of a
+            session's own config are never run: who can write a session could run anything.
 
     Attributes:
         current: session and step of the chore that runs; None if none runs.
@@ -113,12 +115,13 @@ class Finalizing:
         say: Say,
         available: frozenset[str],
         spawn: Callable[[Sequence[str]], Process] = Chore,
+        redact: Path | None = None,
     ) -> None:
         self._root = root
         self._clock = clock
         self._say = say
         self._available = available
-        self._spawn = spawn
+        self._spawn, self._redact = spawn, redact
         self._done: set[Path] = set()  # nothing is due of these any more
         self._unseen: deque[Path] = deque()
         self._due: dict[Path, Due] = {}
@@ -225,7 +228,7 @@ class Finalizing:
 
     def _begin(self, path: Path, step: Step) -> None:
         try:
-            self._process = self._spawn(step.command(path))
+            self._process = self._spawn(step.command(path, self._redact))
         except OSError as error:  # no memory, too many processes
             self._say(f"{path.name}: {step.name} cannot be begun: {error.strerror}", ERROR)
             self._wait(path)

@@ -41,7 +41,8 @@ def finalize_pending(
     root = config.session.root
     lock = RootLock(root)
     lock.take()
-    queue = Finalizing(root, clock, say, frozenset(available()), spawn)
+    redact = config.path if config.redact else None
+    queue = Finalizing(root, clock, say, frozenset(available()), spawn, redact)
     try:
         queue.scan()
         while True:

@@ -63,8 +63,13 @@ class Step:
         """The names under which the result is recorded."""
         return tuple(self.archives) or (self.name,)
 
-    def command(self, session: Path) -> list[str]:
-        """Module and arguments of the process that does it."""
+    def command(self, session: Path, redact: Path | None = None) -> list[str]:
+        """Module and arguments of the process that does it.
+
+        Args:
+            session: the session's folder.
+            redact: the config whose programs redact the pictures of archives.
+        """
         match self.name:
             case "recover":
                 return ["recorder", "recover", str(session)]
@@ -81,6 +86,8 @@ class Step:
                 for archive, options in self.archives.items():
                     for key, value in options.items():
                         command += ["--option", f"{archive}.{key}={json.dumps(value)}"]
+                if redact is not None:
+                    command += ["--redact", str(redact)]
                 return [*command, "--format", "json"]
 
 
