@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
     from recorder.contract.control.sockets import socket_warning
     from recorder.contract.errors import ConfigError
-    from recorder.contract.redaction import mask_passwords
+    from recorder.contract.redaction import mask_passwords, secret_keys
     from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.keeping.sizes import ring_findings
@@ -92,6 +92,11 @@ def run(args: argparse.Namespace) -> int:
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
     if (warning := socket_warning(config.control.socket)) is not None:
         warnings.append(warning)
+    if config.upload.url is not None and (keys := list(secret_keys(config.session.metadata))):
+        warnings.append(
+            f"session.metadata: {', '.join(keys)} looks like a secret: archives mask it, but "
+            "`recorder upload` brings a session's files as they were recorded, with it; remove it"
+        )
     problems += _keys(config)
     live = None if config.live is None else examine_live(config.live)
     if live is not None:

@@ -164,7 +164,7 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
         exact_name=True,
         config_text=(first.path / "config.yaml").read_text("utf-8"),
         calibration_text=calibrations[0] if calibrations else None,
-        metadata=dict(first.metadata),
+        metadata=dict(header.get("metadata") or {}),
         sensors=sensors,
         record_format=None if vrs is None else [s for s in vrs["streams"] if s in streams],
         origin={

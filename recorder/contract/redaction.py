@@ -7,6 +7,8 @@ passes through `mask_passwords`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 MASK = "***"
 SECRET_KEYS = frozenset({"token"})
@@ -43,6 +45,55 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _COMMENT = re.compile(rf"(#.*?\b(?:{'|'.join(SECRET_KEYS)})[\"']?:\s*)[^\s,}}]+")
+
+
+_SECRET_WORDS = frozenset(
+    {"pass", "pw", "pwd", "pin", "psk", "key", "keys", "auth", "bearer", "cookie", "private"}
+)
+_SECRET_PARTS = re.compile(
+    r"password|passwd|passphrase|passwort|kennwort|secret|token|credential|(?:api|access|private)key"
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def is_secret_key(name: str) -> bool:
+    """Whether a key of free-form metadata is named like a secret.
+
+    >>> is_secret_key("wifi_password"), is_secret_key("apiKey"), is_secret_key("passengers")
+    (True, True, False)
+    """
+    words = {word.lower() for word in _WORD.findall(name)}
+    joined = re.sub(r"[\W_]", "", name).lower()
+    return not words.isdisjoint(_SECRET_WORDS) or _SECRET_PARTS.search(joined) is not None
+
+
+def mask_secrets(value: Any, *, secret: bool = False) -> Any:
+    """Free-form metadata for others: ``***`` for what is under a key named like a secret.
+
+    Passwords in addresses are masked, too.
+
+    >>> mask_secrets({"vehicle": 7, "wifi": {"password": "x", "cells": [1]}})
+    {'vehicle': 7, 'wifi': {'password': '***', 'cells': [1]}}
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: mask_secrets(each, secret=secret or is_secret_key(str(name)))
+            for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [mask_secrets(each, secret=secret) for each in value]
+    if secret:
+        return value if value in (None, "") else MASK
+    return mask_value(value) if isinstance(value, str) else value
+
+
+def secret_keys(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Paths of the keys with a value that `mask_secrets` masks, such as ``wifi.password``."""
+    for name, value in metadata.items():
+        if isinstance(value, Mapping) and not is_secret_key(str(name)):
+            yield from secret_keys(value, f"{prefix}{name}.")
+        elif mask_secrets({name: value}) != {name: value}:
+            yield f"{prefix}{name}"
 
 
 def mask_passwords(text: str) -> str:

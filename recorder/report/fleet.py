@@ -22,6 +22,7 @@ from recorder.catalog.catalog import KnownRows
 from recorder.catalog.rows import archives_of
 from recorder.catalog.table import CATALOG
 from recorder.contract.errors import StorageError
+from recorder.contract.redaction import mask_secrets
 from recorder.contract.session_names import recording_of
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
@@ -199,7 +200,7 @@ def _look(path: Path, known: KnownRows) -> dict[str, Any]:
 
 
 def _metadata(header: Mapping[str, Any]) -> dict[str, str]:
-    values = header.get("metadata")
+    values = mask_secrets(header.get("metadata"))
     if not isinstance(values, dict):
         return {}
     return {str(key): str(value) for key, value in values.items() if value not in (None, "")}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from recorder.contract.config.yaml_lines import shareable_text
 from recorder.contract.errors import RecorderError
 from recorder.contract.redaction import mask_passwords
 from recorder.processing.calibration import read_calibration
@@ -84,7 +85,7 @@ def setup_section(material: Material) -> Html | None:
     made.append(_calibration(material))
     config = material.session.path / "config.yaml"
     try:
-        text = mask_passwords(config.read_text("utf-8", "replace"))
+        text = shareable_text(config.read_text("utf-8", "replace"))
         made.append(details("config.yaml", element("pre", escape_lines(text, _MOST_TEXT))))
     except OSError as error:
         made.append(element("p", f"config.yaml: cannot be read: {error.strerror}", class_="odd"))

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, ProtocolError, SessionError
+from recorder.contract.redaction import mask_secrets
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.kept_events import KeptEvent, read_events
@@ -68,7 +69,8 @@ class Session(Closing):
         name: its name.
         state: ``recording``, ``clean``, ``sealed`` or ``recovered``; ``clean`` for a plain roverd
             trace.
-        metadata: the free-form metadata of the config.
+        metadata: the free-form metadata of the config, with what looks like a secret masked; as it
+            was recorded it is in `header`.
         streams: its streams by name, sorted.
         declared: the streams that drivers declared; streams without samples have no folder.
         broken: by name, the error of a stream whose ``meta.json`` cannot be read; the other
@@ -106,7 +108,7 @@ class Session(Closing):
         header = self.header or {}
         self.name: str = header.get("name", self.path.resolve().name)
         self.state: str = header.get("state", layout.CLEAN)
-        self.metadata: Mapping[str, Any] = header.get("metadata") or {}
+        self.metadata: Mapping[str, Any] = mask_secrets(header.get("metadata") or {})
         self.declared: dict[str, StreamSpec] = {}
         for name, wire in (header.get("streams") or {}).items():
             try:

@@ -362,3 +362,16 @@ def test_a_ring_in_ram_needs_a_tmpfs_of_its_size(
     kind = "ext4"
     assert check(tmp_path, text)[0] == 2
     assert f"{folder} is not in RAM, its file system is ext4" in capsys.readouterr().err
+
+
+def test_secrets_that_an_upload_would_bring_along(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = "{vehicle: 7, modem: {pin: 1234, cells: 3}, proxy: 'http://u:Zx9@h/', token: }"
+    text = CONFIG.replace("out/sessions}", f"out/sessions, metadata: {metadata}}}")
+    assert check(tmp_path, text)[0] == 0
+    assert "like a secret" not in capsys.readouterr().out
+    assert check(tmp_path, f"{text}upload: {{url: 'file:///media/disk'}}\n")[0] == 0
+    out = capsys.readouterr().out
+    assert "warning: session.metadata: modem.pin, proxy looks like a secret: archives mask" in out
+    assert "Zx9" not in out and "1234" not in out

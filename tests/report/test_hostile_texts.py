@@ -62,7 +62,7 @@ def test_no_text_of_a_session_becomes_markup(tmp_path: Path) -> None:
         recorder_version=trap("version"),
         previous=trap("previous"),
         boot_id=trap("boot"),
-        metadata={trap("metadata key"): trap("metadata"), "list": [{"a": trap("metadata list")}]},
+        metadata={trap("metadata name"): trap("metadata"), "list": [{"a": trap("metadata list")}]},
         streams={"imu": spec},
         sensors={
             "imu": {"streams": ["imu"], "driver": trap("driver"), "source": trap("source")},

@@ -15,6 +15,7 @@ import msgspec
 import recorder
 from recorder.archives.base import Job
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
+from recorder.contract.config.yaml_lines import shareable_text
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.mcap.writer import McapWriter
@@ -88,7 +89,8 @@ def attach_files(job: Job, writer: McapWriter, log_ns: int) -> list[str]:
     files: dict[str, bytes] = {}
     path = job.session.path
     if (path / "config.yaml").is_file():
-        files["config.yaml"] = _read(path / "config.yaml")
+        text = _read(path / "config.yaml").decode("utf-8", "surrogateescape")
+        files["config.yaml"] = shareable_text(text).encode("utf-8", "surrogateescape")
     if job.calibration.path is not None:
         files["calibration.yaml"] = _read(Path(job.calibration.path))
     for stream in job.streams:

@@ -45,7 +45,13 @@ from recorder.session.part import SessionPart
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
-from recorder.session.vrs.metadata_records import as_json, as_text, drivers_of
+from recorder.session.vrs.metadata_records import (
+    as_json,
+    as_text,
+    drivers_of,
+    shared_configuration,
+    shared_tags,
+)
 
 _SMALL_TICKS = 1 / 256
 _KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
@@ -185,7 +191,7 @@ class _SessionPacker:
         return configuration or not begin_ns or record.timestamp_s >= begin_ns / 1e9
 
     def _tags(self, metadata: MetadataRecords) -> dict[str, str]:
-        tags = dict(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
+        tags = shared_tags(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
         if self._part is not None:
             tags["part"] = str(self._part.part)
         if self._job.redaction:
@@ -267,7 +273,11 @@ class _SessionPacker:
                 continue
             stamp, stream = record.timestamp_s, record.stream
             rank = _BEFORE if stamp <= self._first_s.get(stream, stamp) else _AFTER
-            yield stamp, stream, rank, record.record_type, record.version, -1, [record.data]
+            data = record.data
+            if record.record_type is RecordType.CONFIGURATION and not self._names.get(stream):
+                with self._job.at(VRS):
+                    data = shared_configuration(data)
+            yield stamp, stream, rank, record.record_type, record.version, -1, [data]
 
 
 def _data_feed(samples: Samples, stream: StreamId) -> Iterator[Entry]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,14 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from recorder.contract.errors import ConfigError
-from recorder.contract.redaction import MASK, SECRET_KEYS, mask_comment, mask_passwords, mask_value
+from recorder.contract.redaction import (
+    MASK,
+    SECRET_KEYS,
+    is_secret_key,
+    mask_comment,
+    mask_passwords,
+    mask_value,
+)
 
 MAX_BYTES = 1 << 20
 """Largest file that is read; a config of many sensors has some kilobytes."""
@@ -150,6 +157,55 @@ def parse_yaml(text: str, file: Path) -> Document:
     builder = _Builder(file)
     values = builder.value(root, "")
     return Document(file, text, values, builder.lines, _mask(text, root), builder.written)
+
+
+def shareable_text(text: str) -> str:
+    """A config's text for archives and reports: without passwords and what looks like a secret.
+
+    Besides passwords in addresses, values under keys that are named like secrets are masked in
+    ``session.metadata`` and ``sensors``; in a text that is no YAML, in every line.  Without any,
+    the text is unchanged.
+    """
+    try:
+        root = _compose(text, Path("config.yaml"))
+    except ConfigError:
+        return "".join(map(_shareable_line, text.splitlines(keepends=True)))
+    if root is None:
+        return mask_comment(text)
+    secret: set[int] = set()
+    for path in (("session", "metadata"), ("sensors",)):
+        _find_secrets(_below(root, path), secret, False, set())
+    return _mask(text, root, secret)
+
+
+def _below(node: Node | None, path: tuple[str, ...]) -> Node | None:
+    for name in path:
+        pairs = node.value if isinstance(node, MappingNode) else []
+        node = next((value for key, value in pairs if key.value == name), None)
+    return node
+
+
+def _find_secrets(node: Node | None, found: set[int], secret: bool, seen: set[Any]) -> None:
+    """Add the ids of the scalars under keys that are named like secrets."""
+    if node is None or (id(node), secret) in seen:
+        return
+    seen.add((id(node), secret))
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            named = isinstance(key, ScalarNode) and is_secret_key(key.value)
+            _find_secrets(value, found, secret or named, seen)
+    elif isinstance(node, SequenceNode):
+        for item in node.value:
+            _find_secrets(item, found, secret, seen)
+    elif secret and node.value:
+        found.add(id(node))
+
+
+def _shareable_line(line: str) -> str:
+    key, mark, _ = line.partition(":")
+    if mark and is_secret_key(key):
+        return f"{key}: {MASK}" + ("\n" if line.endswith("\n") else "")
+    return mask_comment(line)
 
 
 def _compose(text: str, file: Path) -> Node | None:
@@ -320,17 +376,21 @@ _NEEDED = {
 }
 
 
-def _mask(text: str, root: Node) -> str:
+def _mask(text: str, root: Node, more: Collection[int] = ()) -> str:
     """The text with passwords masked: in values however they are quoted, and in comments.
 
     Values are masked one by one, so that what is around them stays the YAML that it was.
+
+    Args:
+        text, root: the file.
+        more: ids of further nodes whose values are masked.
     """
     spans: dict[tuple[int, int], str] = {}
     nodes, secret = _walk(root)
     for node in nodes:
         start, end = node.start_mark.index, node.end_mark.index
         written, masked = text[start:end], mask_value(node.value)
-        if id(node) in secret:
+        if id(node) in secret or id(node) in more:
             written = _spell_as_json(written, MASK)
         elif masked != node.value:
             written = _spell(written, node.value, masked)

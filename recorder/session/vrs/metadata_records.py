@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import recorder
+from recorder.contract.config.yaml_lines import shareable_text
+from recorder.contract.redaction import mask_secrets
 from recorder.contract.streams import StreamSpec
 from recorder.session.vrs.data_records import ConfigurationData, StateData
 
@@ -118,6 +120,40 @@ def file_tags(values: Mapping[str, Any]) -> dict[str, str]:
         as_text(str(k)): as_text(v if isinstance(v, str) else as_json(v))
         for k, v in (tags | more).items()
     }
+
+
+def shared_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags of a file with what looks like a secret in the session's metadata masked."""
+    return {key: _shared_tag(key, value) for key, value in tags.items()}
+
+
+def _shared_tag(key: str, value: str) -> str:
+    name = key.removeprefix("metadata.")
+    if name == key:
+        return value
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = value
+    masked = mask_secrets({name: parsed})[name]
+    if masked == parsed:
+        return value
+    return as_text(masked if isinstance(masked, str) else as_json(masked))
+
+
+def shared_configuration(data: bytes) -> bytes:
+    """A session's configuration record with what looks like a secret masked; else as it was."""
+    record = ConfigurationData.decode(data)
+    settings: Any = json.loads(record.settings or "{}")
+    masked = settings | {"metadata": mask_secrets(settings.get("metadata"))}
+    files = {
+        name: shareable_text(text) if name == "config.yaml" else text
+        for name, text in record.files.items()
+    }
+    if files == record.files and masked["metadata"] == settings.get("metadata"):
+        return data
+    record.files, record.settings = files, as_json(masked)
+    return record.encode()
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
