@@ -29,7 +29,7 @@ from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import disk_errors
 from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
 
-_ROOM: Final = 2.0  # of a session's bytes: itself and its archive
+_ROOM: Final = 2.0  # of a session's bytes: itself and its archive; once more for redacted pictures
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,11 @@ def _scratch(folder: Path) -> Iterator[None]:
 def _fetched(job: Job, folder: Path) -> Path:
     """The session's files that packing needs, from its store onto the worker's disk."""
     free = shutil.disk_usage(folder).free
-    if free < job.size * _ROOM:
+    room = job.size * (_ROOM + bool(job.redact))
+    if free < room:
         raise StorageError(
             f"worker {socket.gethostname()}: {folder.parent}: {free / 1e9:.1f} GB are free, "
-            f"{job.name} needs {job.size * _ROOM / 1e9:.1f} GB"
+            f"{job.name} needs {room / 1e9:.1f} GB"
         )
     source, key = open_store(job.source), session_manifest(job.name)
     manifest = Manifest.decode(source.read(key), f"{source.url}/{key}")

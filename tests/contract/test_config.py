@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from recorder.contract.config.loading import load_config
 from recorder.contract.config.options import Option, OptionTable, check_options
-from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS, ProcessSettings
+from recorder.contract.config.settings import (
+    SECTIONS,
+    SENSOR_KEYS,
+    ProcessSettings,
+    RedactSettings,
+)
 from recorder.contract.config.yaml_lines import MAX_BYTES
 from recorder.contract.errors import ConfigError
 from tests.contract.configs import SENSOR, SMALL, load, refusal, schema_of
@@ -41,6 +46,10 @@ retention: {gb: 100, days: null}
 record_format: {enabled: true, streams: [lidar_imu, radar]}
 calibration: calibration.yaml
 finalize: [ncore, {edgefirst: {schema: mission}}, {vrs: }]
+redact:
+  camera: {command: [python, blur.py, "3"], quality: 80, timeout_s: 2}
+  radar_x: keep
+  "*": {command: [./blur]}
 report: true
 control: {socket: run/control.sock, tcp: "tcp://*:5555", curve_keys: keys}
 metrics: {port: 9100}
@@ -83,6 +92,10 @@ def test_every_key(rig: Path) -> None:
     assert config.calibration == rig / "calibration.yaml"
     steps = [(step.archive, step.options) for step in config.finalize]
     assert steps == [("ncore", {}), ("edgefirst", {"schema": "mission"}), ("vrs", {})]
+    front = RedactSettings("camera", rig, ("python", "blur.py", "3"), quality=80, timeout_s=2.0)
+    kept, others = RedactSettings("radar_x", rig), RedactSettings("*", rig, ("./blur",))
+    assert config.redact == (front, kept, others)
+    assert (others.start_timeout_s, others.timeout_s, others.quality) == (300.0, 60.0, None)
     assert config.control.socket == rig / "run/control.sock"
     assert (config.control.tcp, config.control.curve_keys) == ("tcp://*:5555", rig / "keys")
     assert config.metrics.port == 9100 and config.report is True
@@ -261,6 +274,16 @@ def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
         (SMALL + "finalize: [{vrs: 3}]\n", 4, "finalize[0].vrs", "needs a mapping of options"),
         (SMALL + "finalize: [3]\n", 4, "finalize[0]", "needs an archive's name"),
         (SMALL + "finalize: [{a: {}, b: {}}]\n", 4, "finalize[0]", "needs an archive's name"),
+        (SMALL + "redact: [cam]\n", 4, "redact", "needs a mapping"),
+        (SMALL + "redact: {cma: keep}\n", 4, "redact.cma", "no sensor records a stream 'cma'"),
+        (SMALL + "redact: {cam: blur}\n", 4, "redact.cam", "needs a mapping with the key"),
+        (SMALL + "redact: {cam: {}}\n", 4, "redact.cam.command", "missing"),
+        (SMALL + "redact: {cam: {command: []}}\n", 4, "redact.cam.command", "needs a program"),
+        (SMALL + "redact: {cam: {command: ['']}}\n", 4, "redact.cam.command", "needs a program"),
+        (SMALL + "redact: {cam: {command: blur}}\n", 4, "redact.cam.command", "needs a list"),
+        (SMALL + "redact: {cam: {command: [a], fps: 1}}\n", 4, "redact.cam.fps", "unknown key"),
+        (SMALL + "redact: {cam: {command: [a], quality: 0}}\n", 4, "redact.cam.quality", "below"),
+        (SMALL + "redact: {'*': {comand: [a]}}\n", 4, "redact.*.comand", "did you mean 'command'"),
         # sensors
         (SMALL + "  Cam: {}\n", 4, "sensors.Cam", "not a valid sensor name"),
         (SMALL + "  _x: {}\n", 4, "sensors._x", "not a valid sensor name"),

@@ -71,6 +71,27 @@ def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_the_daemons_config_names_what_redacts(tmp_path: Path) -> None:
+    path, config = (
+        session(tmp_path, config=f"{BOTH}\nredact: {{camera: {{command: [evil]}}}}\n"),
+        tmp_path / "rig.yaml",
+    )
+    (path / "_recorder/checksums.csv").touch()
+    for redact, more in ((None, []), (config, ["--redact", str(config)])):
+        commands: list[Sequence[str]] = []
+
+        def spawn(command: Sequence[str]) -> FakeChore:
+            commands.append(command)  # noqa: B023
+            return FakeChore(command)
+
+        queue = Finalizing(tmp_path, ManualClock(), Said().say, NCORE, spawn, redact)
+        queue.turn(None)
+        (command,) = commands
+        assert command[:5] == ["recorder", "finalize", str(path), "--to", "ncore"]
+        assert [word for word in command if "redact" in word or word == str(config)] == more
+        assert not any("evil" in word for word in command)
+
+
 def test_rows_are_packed_after_all_else_and_keep_no_session(tmp_path: Path) -> None:
     path = session(tmp_path, config=REPORTED)
     make_session(path, streams={"lidar": {"settings": {"xz_stored": ["rng"]}}, "imu": {}})

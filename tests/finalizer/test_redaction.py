@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import io
 import json
 import os
@@ -192,6 +193,9 @@ def test_archives_name_what_redacted_them(path: Path, tmp_path: Path) -> None:
         notes = [note for note in records[name]["notes"] if ": redacted: 7 boxes in 7 " in note]
         assert [note.partition(":")[0] for note in notes] == ["front", "rear", "side"]
         assert all(about["files"][str(script)] in note for note in notes)
+    assert main(["report", str(path)]) == 0
+    page = html.unescape((path / "report.html").read_text())
+    assert page.count(": redacted: 7 boxes in 7 pictures, found by") == 4 * 3
     meta = json.loads(made["ncore"].files[-1].read_bytes())
     assert meta["generic_meta_data"]["redaction"] == want
     assert read_edgefirst(made["edgefirst"]).reported["sessions"]

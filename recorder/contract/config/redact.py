@@ -38,7 +38,7 @@ def read_redact(
         ConfigError: the section is no mapping.
     """
     entries = document.values.get(SECTION)
-    if entries is None:
+    if entries is None or any(fault.key == SECTION for fault in faults):
         return ()
     if not isinstance(entries, dict):
         raise document.fail(SECTION, f"needs {{CAMERA: {{command: [PROGRAM]}}}}, or CAMERA: {KEEP}")

@@ -98,7 +98,7 @@ def test_broken_redactors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
 ) -> None:
     monkeypatch.setattr("recorder.processing.redaction.redactor._END_S", 0.2)
-    with opened(tmp_path, body, 1.0 if "in time" in message else 20.0) as redactor:
+    with opened(tmp_path, body, 0.3 if "in time" in message else 20.0) as redactor:
         with pytest.raises(RedactionError, match=message) as caught:
             redactor.ask("front", 0, 0, LARGE if "sleep" in body else RGB)
         assert f"redactor `{sys.executable} {tmp_path / 'blur.py'}`" in str(caught.value)
@@ -117,7 +117,7 @@ def test_bad_ends(tmp_path: Path, rest: str, message: str) -> None:
     body = f"{GOOD}\n{rest}"
     with opened(tmp_path, body) as redactor:
         redactor.ask("front", 0, 0, RGB)
-        redactor._timeout_s = 1.0 if "sleep" in rest else 20.0
+        redactor._timeout_s = 0.3 if "in time" in message else 1.0 if "sleep" in rest else 20.0
         with pytest.raises(RedactionError, match=message):
             redactor.finish()
 
