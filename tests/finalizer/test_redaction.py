@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,21 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+from mcap.reader import make_reader
 from PIL import Image
 
+from recorder.archives.base import Job
 from recorder.cli import main
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.errors import FormatError, RedactionError, SessionError, StorageError
 from recorder.finalizer import ORIGINALS, Finalized, Step, collect, finalize
 from recorder.formats.vrs import RecordType, VrsReader
+from recorder.processing.calibration import Calibration
 from recorder.processing.camera_pictures import Pictures
+from recorder.processing.redaction.pictures import redact_session
+from recorder.processing.sample_workers import Maker, SampleWorkers, Shelf
 from recorder.session.packing_records import read_records
-from recorder.session.part import Moment, Part
+from recorder.session.part import WHOLE, Moment, Part, SessionPart
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import read as read_edgefirst
 from tests.archives.mcap.bags import received
@@ -202,10 +207,59 @@ def test_archives_name_what_redacted_them(path: Path, tmp_path: Path) -> None:
     with VrsReader(made["vrs"].files[0]) as vrs:
         assert json.loads(vrs.tags["redaction"]) == want
     with made["mcap"].files[0].open("rb") as file:
-        from mcap.reader import make_reader
-
         values = {m.name: m.metadata for m in make_reader(file).iter_metadata()}
     assert json.loads(values["recorder"]["redaction"]) == want
+
+
+def test_masks_are_painted(path: Path, tmp_path: Path) -> None:
+    body = """
+    for number, width, height, data in pictures():
+        row = bytes(x >= 16 for x in range(width))
+        answer(number, height, width, row * height, b"RMSK")
+    """
+    (made,) = finalize(path, [Step("mcap")], redact=redactor(tmp_path, body))
+    pictures = recorded(path)
+    for name, jpegs in jpegs_of(made).items():
+        for jpeg, picture in zip(jpegs, pictures[name], strict=True):
+            shown = np.array(Image.open(io.BytesIO(jpeg)))[..., ::-1]
+            assert shown[:, 18:].max() < 60
+            want = picture.copy()
+            want[:, 16:] = 0
+            again = cv2.imencode(".jpg", want, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]
+            assert jpeg == again.tobytes()
+    about = made.redaction["drive"]["rear"]
+    assert (about["boxes"], about["masks"], about["quality"]) == (0, COUNT, 90)
+    assert any("0 boxes and 7 masks in 7 pictures" in note for note in made.notes)
+    with made.files[0].open("rb") as file:
+        names = [attachment.name for attachment in make_reader(file).iter_attachments()]
+    assert names == ["config.yaml"]  # not what describes the recorded video
+
+
+def index_reader(shelf: Shelf) -> Maker:
+    stream = shelf.session.streams["front"]
+
+    class Reads:
+        def make(self, indices: Sequence[int]) -> Sequence[Any]:
+            return [stream.channels["video.avi"].encoded(k) for k in indices]
+
+    return Reads()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_workers_have_no_recorded_picture(path: Path, tmp_path: Path, processes: int) -> None:
+    folder = tmp_path / "redacted"
+    folder.mkdir()
+    with Session(path, virtual=True) as session:
+        redact_session(session, redactor(tmp_path), folder, lambda *_: None)
+    with Session(path, virtual=True, redacted=folder) as session:
+        want = [session.streams["front"].channels["video.avi"].encoded(k) for k in range(COUNT)]
+        job = Job(session, tmp_path, {}, Calibration())
+        try:
+            assert list(job.products("front", index_reader, range(COUNT), group=2)) == want
+        finally:
+            job.close()
+    with SampleWorkers(path, WHOLE, processes, redacted=folder) as workers:
+        assert list(workers.products("front", index_reader, range(COUNT), group=2)) == want
 
 
 def test_archives_without_redaction_stay_as_they_are(path: Path, tmp_path: Path) -> None:
@@ -308,9 +362,6 @@ def test_a_part_is_redacted_and_nothing_else(path: Path, tmp_path: Path) -> None
 
 
 def test_pictures_outside_of_the_part_cannot_be_read(path: Path, tmp_path: Path) -> None:
-    from recorder.processing.redaction.pictures import redact_session
-    from recorder.session.part import SessionPart
-
     part, folder = Part(Moment.parse("0.08"), Moment.parse("0.15")), tmp_path / "redacted"
     folder.mkdir()
     with SessionPart(path, part) as session:
@@ -395,7 +446,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_killed_packing_leaves_no_redactor(path: Path, tmp_path: Path, number: int) -> None:
     command = json.dumps(program(tmp_path / "blur.py", HANGS))
     config = tmp_path / "rig.yaml"

@@ -23,6 +23,8 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
+import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,6 +125,8 @@ class Redactor(Closing):
         self._send(PICTURE.pack(b"RPIC", *about, stream.encode()), deadline_s)
         self._send(pixels, deadline_s)
         kind, version, echo, rows, columns = ANSWER.unpack(self._receive(ANSWER.size, deadline_s))
+        if self._unread():
+            raise self._fault("answered before it had read the picture")
         if kind not in (b"RBOX", b"RMSK") or version != VERSION:
             raise self._fault(f"answered {kind!r}, version {version}, which is no header")
         if echo != number:
@@ -231,6 +235,12 @@ class Redactor(Closing):
             return 0
         except BrokenPipeError:
             raise self._fault(self._end()) from None
+
+    def _unread(self) -> int:
+        """Bytes that the program was sent and has not read (pipe(7), FIONREAD)."""
+        count = bytearray(4)
+        fcntl.ioctl(self._in, termios.FIONREAD, count)
+        return int.from_bytes(count, sys.byteorder)
 
     def _read(self, descriptor: int) -> bool:
         """Take what the program wrote; whether it had written any."""

@@ -122,6 +122,14 @@ def test_bad_ends(tmp_path: Path, rest: str, message: str) -> None:
             redactor.finish()
 
 
+@pytest.mark.parametrize("read", [0, 128, 128 + RGB.size - 1])
+def test_a_picture_that_was_not_read_is_not_answered(tmp_path: Path, read: int) -> None:
+    body = f"os.readv(0, [bytearray({read})]); answer(0, 0); time.sleep(60)"
+    message = r"answered before it had (read )?the picture"
+    with opened(tmp_path, body) as redactor, pytest.raises(RedactionError, match=message):
+        redactor.ask("front", 0, 0, RGB)
+
+
 def test_more_than_an_answer_is_no_answer_to_the_next(tmp_path: Path) -> None:
     body = "for p in pictures(): answer(p[0], 0); answer(p[0] + 1, 0)"
     with opened(tmp_path, body) as redactor:
