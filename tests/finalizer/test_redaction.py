@@ -24,13 +24,14 @@ from PIL import Image
 
 from recorder.archives.base import Job
 from recorder.cli import main
+from recorder.contract.config.redact import asks_for_redaction
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.errors import FormatError, RedactionError, SessionError, StorageError
 from recorder.finalizer import ORIGINALS, Finalized, Step, collect, finalize
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.processing.calibration import Calibration
 from recorder.processing.camera_pictures import Pictures
-from recorder.processing.redaction.pictures import redact_session
+from recorder.processing.redaction.pictures import paint, redact_session
 from recorder.processing.sample_workers import Maker, SampleWorkers, Shelf
 from recorder.session.packing_records import read_records
 from recorder.session.part import WHOLE, Moment, Part, SessionPart
@@ -211,7 +212,14 @@ def test_archives_name_what_redacted_them(path: Path, tmp_path: Path) -> None:
     assert json.loads(values["recorder"]["redaction"]) == want
 
 
-def test_masks_are_painted(path: Path, tmp_path: Path) -> None:
+def test_masks_are_painted(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[Path] = []
+
+    def workers(*args: Any, redacted: Path, **more: Any) -> SampleWorkers:
+        shared.append(redacted)
+        return SampleWorkers(*args, redacted=redacted, **more)
+
+    monkeypatch.setattr("recorder.finalizer.SampleWorkers", workers)
     body = """
     for number, width, height, data in pictures():
         row = bytes(x >= 16 for x in range(width))
@@ -227,6 +235,7 @@ def test_masks_are_painted(path: Path, tmp_path: Path) -> None:
             want[:, 16:] = 0
             again = cv2.imencode(".jpg", want, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]
             assert jpeg == again.tobytes()
+    assert shared == [path / "_archives/.drive.redacted.part"]
     about = made.redaction["drive"]["rear"]
     assert (about["boxes"], about["masks"], about["quality"]) == (0, COUNT, 90)
     assert any("0 boxes and 7 masks in 7 pictures" in note for note in made.notes)
@@ -306,6 +315,22 @@ def test_a_dead_redactor_leaves_nothing(path: Path, tmp_path: Path, step: str) -
     assert not failed
     assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
     assert older.files[0].exists()
+
+
+def test_an_error_after_the_last_answer_is_one(path: Path, tmp_path: Path) -> None:
+    entries = redactor(tmp_path, f"{GOOD}\nsys.exit(8)")
+    with pytest.raises(RedactionError, match=r"front: redactor .* exit code 8 after its last"):
+        list(finalize(path, [Step("vrs")], redact=entries))
+    assert not list(path.glob("_archives/vrs/*"))
+
+
+def test_painting_covers_every_pixel_that_is_touched() -> None:
+    boxes = np.array([[-5, -3, 2.1, 3.9], [29.9, 20, 99, 99], [10.5, 10.5, 12, 12]], np.float32)
+    picture = np.full((24, 32, 3), 200, np.uint8)
+    paint(picture, boxes)
+    want = np.full((24, 32, 3), 200, np.uint8)
+    want[0:4, 0:3] = want[20:, 29:] = want[10:12, 10:12] = 0
+    np.testing.assert_array_equal(picture, want)
 
 
 def test_a_dataset_of_several_is_not_packed_without_the_session(tmp_path: Path) -> None:
@@ -413,8 +438,12 @@ def test_a_session_that_asks_for_redaction(
     assert "redaction" not in read_records(path)["vrs"]
     assert main([*words, "--originals", "--redact", str(config)]) == 2
     (path / "config.yaml").write_text("version: 1\nredact: {a: b}\n\tbroken: [\n")
+    assert asks_for_redaction(path / "config.yaml")
     with pytest.raises((SessionError, RedactionError)):
         list(finalize(path, [Step("vrs")]))
+    (path / "config.yaml").write_text("version: 1\n\tbroken: [\n")
+    assert not asks_for_redaction(path / "config.yaml")
+    assert not asks_for_redaction(path / "none.yaml")
 
 
 def test_what_cannot_be_decoded_is_not_packed(

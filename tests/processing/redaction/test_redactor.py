@@ -205,7 +205,7 @@ def test_nothing_remains_of_a_killed_owner(tmp_path: Path, victim: str) -> None:
     guard = int(owner.stdout.readline())
     started = pids(tmp_path)
     os.kill(owner.pid if victim == "owner" else guard, signal.SIGKILL)
-    owner.wait()
+    owner.wait(30)  # although the program's child holds the pipes, if the guard was killed
     owner.stdout.close()
     program_pid, child = started
     if victim == "guard":  # the kernel ends the program; its child is nobody's
