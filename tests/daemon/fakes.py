@@ -93,6 +93,7 @@ class FakeWriter:
     Attributes:
         refuse: by op, the error that it answers with.
         mute: it answers nothing, as one that is stopped.
+        late: its answers are kept back, and arrive together later.
         commands: all that it was asked.
         events: events told, by session name.
     """
@@ -100,7 +101,7 @@ class FakeWriter:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.refuse: dict[str, str] = {}
-        self.mute = False
+        self.mute = self.late = False
         self.session: Path | None = None
         self.ended: dict[str, Any] | None = None
         self.uncommitted_s = 0.0
@@ -115,7 +116,7 @@ class FakeWriter:
         self.clock.advance(seconds)
 
     def receive(self) -> Message | None:
-        return self._replies.popleft() if self._replies else None
+        return self._replies.popleft() if self._replies and not self.late else None
 
     def close(self) -> None:
         pass

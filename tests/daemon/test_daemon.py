@@ -56,6 +56,23 @@ def test_a_session_from_start_to_stop(rig: Vehicle) -> None:
     assert rig.ask("status")["status"]["session"] is None
 
 
+def test_a_status_from_before_a_stop_changes_nothing_after_it(rig: Vehicle) -> None:
+    """Both answers arrive at once on a busy machine; that of the stop is looked at first."""
+    rig.ask("start", name="tour")
+    rig.run(2)
+    rig.writer.late = True
+    rig.run(2)  # the status is asked for
+    before = len(rig.writer.commands)
+    replies = rig.send("stop")
+    rig.run(0.5)
+    rig.writer.late = False
+    rig.run(1)
+    assert replies[0]["ok"]
+    assert not any("without a request" in line for line in rig.lines)
+    assert [c["op"] for c in rig.writer.commands[before:]].count("stop") == 1
+    assert states(rig.ask("status")) == (True, "idle")
+
+
 def test_what_did_not_happen_is_never_ok(rig: Vehicle) -> None:
     reply = rig.ask("stop")
     assert states(reply) == (False, "idle")

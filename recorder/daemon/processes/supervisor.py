@@ -285,6 +285,11 @@ class Supervisor:
                 self._take_report(self.sensors[name], report)
 
     def _take_answers(self) -> None:
+        commands = (self._plan_question, self._close_question)
+        answered = [command.number for command in commands if command is not None and command.done]
+        status = self._status_question
+        if status is not None and status.done and any(status.number < n for n in answered):
+            self._status_question = None  # it tells of a session before these answers
         if (question := self._plan_question) is not None and question.done:
             self._plan_question = None
             if isinstance(question.answer, Status) and question.session:
