@@ -7,8 +7,11 @@ import sys
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command; the exit code.  It is 1 on a machine that is not supported."""
     try:
+        if problem := _unsupported_machine():
+            print(f"recorder: {problem}", file=sys.stderr)
+            return 1
         from recorder.cli import main as command
 
         code = command()
@@ -19,6 +22,15 @@ def main() -> int:
     except KeyboardInterrupt:
         print("recorder: interrupted", file=sys.stderr)
         return 1
+
+
+def _unsupported_machine() -> str | None:
+    # Files are mapped as a whole, and arrays are stored in the order of the machine's bytes.
+    if sys.maxsize < 2**63 - 1:
+        return "this Python is a 32-bit build; install a 64-bit Python on a 64-bit system"
+    if sys.byteorder != "little":
+        return "this machine is big-endian; use a little-endian one, such as x86-64 or aarch64"
+    return None
 
 
 if __name__ == "__main__":
