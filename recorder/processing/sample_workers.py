@@ -40,14 +40,14 @@ from recorder.processing.worker_process import WorkerProcess, start_server
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, sensor_folders
 
-LIDAR_GROUP: Final = 2
+LIDAR_GROUP: Final = 1
 """Sweeps that one worker makes together."""
-RADAR_GROUP: Final = 32
+RADAR_GROUP: Final = 16
 """Frames of a radar that one worker makes together; a few around them are read for their speeds."""
 
 _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
-_ALONE_BYTES: Final = 4 << 20  # decoded values of each stream that a process keeps
+_ALONE_BYTES: Final = 1 << 20  # decoded values of each stream that a process keeps
 _SHARED_BYTES: Final = 8 << 20  # the same, where several archives need them
 
 Made = TypeVar("Made")
