@@ -176,7 +176,7 @@ def test_kills_cost_at_most_a_segment_and_leave_no_orphan(tmp_path: Path, seed: 
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told, manifest = json.loads(done.stdout), manifest_of(store)
-    assert told["kills"] == 12
+    assert 3 <= told["kills"] <= 12  # a try may come to the end before its kill
     objects = {each.path: each for each in manifest.objects()}
     assert {found.key for found in store.list()} == {*objects, "_manifests/drive.json"}
     total = sum(each.size for each in objects.values())
