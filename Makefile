@@ -10,6 +10,8 @@ CSTAMP := $(CVENV)/.installed
 # The newest rosbags, beside which ouster-sdk does not install.
 RVENV := .venv-rosbags
 RSTAMP := $(RVENV)/.installed
+# What a user has who installs the wheel.
+WVENV := .venv-wheel
 # Other software that the benchmarks compare with.
 PVENV := .venv-bench
 PSTAMP := $(PVENV)/.installed
@@ -17,6 +19,9 @@ PSTAMP := $(PVENV)/.installed
 DSTAMP := $(VENV)/.installed-docs
 # What the tests in a browser need.
 BSTAMP := $(VENV)/.installed-browser
+# What makes requirements.lock and the SBOM, and resolves for other machines.
+SVENV := .venv-supply
+SSTAMP := $(SVENV)/.installed
 # roverd is in no registry.  ROVERD=/path/to/red-rover/format/src holds the recorder against it too.
 ROVERD ?=
 DEMO_S ?= 5
@@ -24,12 +29,12 @@ DEMO_S ?= 5
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that run at a time: one more than there are cores, for half of the time a test waits.
 JOBS ?= 3
-test-campaign mutants: JOBS = 2
+test-campaign conformance mutants: JOBS = 2
 # The tests of a file share what they only read.
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo live test test-browser test-campaign test-long browser lint conformance bench \
-    bench-all soak \
+.PHONY: demo wheel wheel-demo resolve sizes live test test-browser test-campaign test-long browser lint \
+    conformance bench bench-all soak fuzz lock licences sbom \
     mutants notebook site pictures clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
@@ -40,22 +45,38 @@ define make_venv
 	    && $(PYTHON) -m pip --quiet --python $(1)/bin/python install pip; }
 endef
 
-$(STAMP): pyproject.toml constraints.txt
+# The packages of requirements.lock that these groups need, and no file that has another digest.
+define install_locked
+	grep -E '# .*\b($(2))\b' requirements.lock | $(1)/bin/python -m pip install --quiet --no-deps \
+	    --require-hashes --only-binary :all: --requirement /dev/stdin
+endef
+
+$(STAMP): pyproject.toml requirements.lock
 	$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,can,gnss,radar,live]'
+	$(call install_locked,$(VENV),develop)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(DSTAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(call install_locked,$(VENV),docs)
 	@touch $@
 
 $(BSTAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	$(call install_locked,$(VENV),browser)
+	@touch $@
+
+$(SSTAMP): constraints-supply.txt
+	$(call make_venv,$(SVENV))
+	$(SVENV)/bin/python -m pip install --quiet --constraint constraints-supply.txt \
+	    cyclonedx-bom packaging uv
 	@touch $@
 
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 	$(call make_venv,$(CVENV))
-	$(CVENV)/bin/python -m pip install --quiet --constraint constraints.txt \
+	@# Where both have a pin, their own is meant, and pip takes one of each only.
+	awk -F '==' 'NR == FNR {own[$$1]; next} !($$1 in own)' constraints-conformance.txt \
+	    constraints.txt > $(CVENV)/constraints.txt
+	$(CVENV)/bin/python -m pip install --quiet --constraint $(CVENV)/constraints.txt \
 	    --constraint constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,conformance]'
 	@# Their own requirements ask for torch, which reading does not need.
 	$(CVENV)/bin/python -m pip install --quiet --no-deps \
@@ -73,11 +94,38 @@ $(PSTAMP): constraints-bench.txt
 	    edgefirst eclipse-zenoh mcap lz4 zstandard
 	@touch $@
 
-# Records the simulated sensors, holds the session against its format, and says where it lies.
+# Records the simulated sensors, checks the session, packs it, and reports it.
 demo: $(STAMP)
-	$(BIN)/recorder run configs/demo.yaml --duration $(DEMO_S)
-	@session=$$(ls -td demo/demo_*/ | head -n 1) && $(BIN)/recorder validate --deep $$session \
-	    && $(BIN)/recorder info $$session && $(BIN)/recorder list demo
+	$(BIN)/recorder demo --duration $(DEMO_S) --no-browser
+
+# dist/vehicle_recorder-VERSION-py3-none-any.whl, which works without this folder.
+wheel: $(STAMP)
+	rm -rf build dist  # or modules of an earlier version would be packed again
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf build
+
+# The wheel in an environment of its own, and the demo in an empty folder: with the core alone, and
+# with what packing needs.
+wheel-demo: wheel
+	rm -rf $(WVENV)
+	$(call make_venv,$(WVENV))
+	folder=$$(mktemp -d) && bin=$(CURDIR)/$(WVENV)/bin && wheel=$$(ls $(CURDIR)/dist/*.whl) \
+	    && for extra in '' '[archives]'; do \
+	        $$bin/python -m pip install --quiet --constraint constraints.txt "$$wheel$$extra" \
+	        && (cd $$folder && $$bin/recorder demo "with$$extra" --duration 1 --no-browser) || exit 1; \
+	    done; rm -rf $$folder
+
+# Every pin of what users install has a wheel, for every machine and every Python that the documents name.
+resolve: $(SSTAMP)
+	$(SVENV)/bin/python -m tests.resolve
+
+# What the wheel and each extra take on disk, as docs/getting-started.md lists them.
+sizes: wheel
+	rm -rf $(WVENV)
+	$(call make_venv,$(WVENV))
+	$(call install_locked,$(WVENV),user)
+	$(WVENV)/bin/python -m pip install --quiet --no-deps dist/*.whl
+	$(WVENV)/bin/python docs/list_sizes.py
 
 # Records the simulated sensors until Ctrl-C, and shows them at the address that it prints.
 live: $(STAMP)
@@ -93,12 +141,16 @@ browser: $(BSTAMP)
 test-browser: browser
 	$(BIN)/python -m pytest -q -m browser tests/browser
 
-# What all campaigns may take together, and the base of their seeds: another one for every commit.
+# What all campaigns may take together, the part of its least that each does, and the base of their
+# seeds: another one for every commit.
 CAMPAIGN_MINUTES ?= 13
+CAMPAIGN_PART ?= 1
 CAMPAIGN_SEED ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 test-campaign: $(STAMP)
-	$(BIN)/python -m pytest -q $(SPREAD) -m campaign tests \
-	    --campaign-minutes $(CAMPAIGN_MINUTES) --campaign-seed $(CAMPAIGN_SEED) \
+	@# Ten thousand crash states take a busy machine longer than a test may take.
+	$(BIN)/python -m pytest -q $(SPREAD) -m campaign tests -o faulthandler_timeout=1500 \
+	    --campaign-minutes $(CAMPAIGN_MINUTES) --campaign-part $(CAMPAIGN_PART) \
+	    --campaign-seed $(CAMPAIGN_SEED) \
 	    --hypothesis-seed $(CAMPAIGN_SEED)
 
 test-long: $(STAMP)
@@ -109,8 +161,9 @@ lint: $(STAMP)
 	@status=0; for tool in 'ruff check .' 'ruff format --check .' mypy lint-imports; do \
 	    echo "$$tool"; $(BIN)/$$tool || status=1; done; exit $$status
 
-conformance: $(CSTAMP) $(RSTAMP)
-	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q -m conformance tests/conformance tests/fleet
+conformance: $(CSTAMP) $(RSTAMP) $(SSTAMP)
+	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q $(SPREAD) -m conformance tests/conformance \
+	    tests/fleet
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks rig
@@ -122,6 +175,32 @@ BENCH ?= all
 bench-all: $(STAMP)
 	-@for stamp in $(PSTAMP) $(CSTAMP) $(BSTAMP); do $(MAKE) --no-print-directory $$stamp; done
 	$(BIN)/python -m benchmarks $(BENCH) --minutes $(BENCH_MINUTES) --out $(BENCH_OUT)
+
+# requirements.lock, after constraints.txt or an extra has changed; asks the package registry.
+lock: $(SSTAMP)
+	$(SVENV)/bin/python -m tests.supply.lock vehicle=$(VEHICLE) live=live user=$(USER_EXTRAS) \
+	    develop=dev,archives,can,gnss,radar,live docs=docs browser=browser
+
+# docs/licences.md, after requirements.lock has changed.
+licences: $(DSTAMP) $(BSTAMP)
+	$(call install_locked,$(VENV),user)
+	$(BIN)/python -m tests.supply.licences
+
+# What an environment contains, as CycloneDX: make sbom SBOM_OF=/opt/recorder SBOM=sbom.json
+SBOM_OF ?= $(VENV)
+SBOM ?= dist/sbom.json
+sbom: $(SSTAMP)
+	@mkdir -p $(dir $(SBOM))
+	$(SVENV)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	    --output-file $(SBOM) $(SBOM_OF)
+
+# Every listening socket and every parser, with mutated bytes: make fuzz FUZZ_S=3600 ONLY=rtsp SEED=7
+# What fails is saved in .fuzz, to be played again by: make fuzz REPLAY=.fuzz/...
+FUZZ_S ?= 3600
+REPLAY ?=
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S) $(addprefix --only ,$(ONLY)) \
+	    $(addprefix --seed ,$(SEED)) $(addprefix --replay ,$(REPLAY))
 
 # The documents as a site, in site/index.html; fails at a link that leads nowhere.
 site: $(DSTAMP)
@@ -138,7 +217,7 @@ notebook: $(STAMP)
 	$(BIN)/python -m docs.make_notebook
 
 clean:
-	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) .mutants build site *.egg-info
+	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) $(WVENV) $(SVENV) .mutants build dist site *.egg-info
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the
@@ -146,10 +225,8 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-EXTRAS := archives,can,custody,encryption,gnss,radar,rtsp,s3
-ifneq ($(LIVE),)
-EXTRAS := $(EXTRAS),live
-endif
+VEHICLE := archives,can,custody,encryption,gnss,radar,rtsp,s3
+USER_EXTRAS := $(VEHICLE),cluster,live,odometry
 UNITS := recorder.service recorder-finalize.service recorder-upload.service recorder-upload.timer \
     run-recorder_ring.mount
 
@@ -159,8 +236,8 @@ install:
 	    || { echo '$(DESTDIR)$(PREFIX) is not empty and no environment of the recorder'; exit 1; }
 	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { $(MAKE) --no-print-directory environment; }
 	rm -rf build  # or modules of an earlier version would be installed again
-	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    '.[$(EXTRAS)]'
+	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle$(if $(LIVE),|live))
+	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --no-deps --no-build-isolation .
 	rm -rf build
 	@# Scripts name their interpreter: as it is called where the image runs.
 	[ -z "$(DESTDIR)" ] || { grep -rlIF '$(DESTDIR)$(PREFIX)' $(DESTDIR)$(PREFIX)/bin \

@@ -1,0 +1,93 @@
+"""``recorder demo``: record simulated sensors, check and pack the session, and open its report.
+
+Each step is a command of the recorder, which is printed before it runs, so that it can be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recorder.cli.output import note, open_in_browser
+from recorder.cli.run import seconds
+from recorder.cli.signals import handled
+
+if TYPE_CHECKING:
+    from recorder.contract.config.loading import Config
+
+_FOLDERS = Path(__file__).resolve().parents[1:3]
+CONFIG = next((f for f in _FOLDERS if (f / "configs").is_dir()), _FOLDERS[0]) / "configs/demo.yaml"
+"""The config of the demo: installed with the package (setup.py), or beside it in a clone."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where to record, and for how long."""
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path("demo"),
+        metavar="FOLDER",
+        help="record below this folder (default: demo)",
+    )
+    parser.add_argument(
+        "--duration", type=seconds, default=5.0, metavar="S", help="record S seconds (default: 5)"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="do not open the report")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the steps; 0, or the exit code of the first that failed."""
+    from recorder.contract.clock import SystemClock
+    from recorder.daemon.driver_registry import load
+    from recorder.daemon.recording.plans import render_config_name
+    from recorder.session.layout import REPORT
+
+    config = load(CONFIG)
+    names = _packable(config)
+    name = render_config_name(config, SystemClock().realtime_ns(), config.session.metadata)
+    session = args.folder / name
+    recording = ["--root", args.folder, "--name", name, "--duration", f"{args.duration:g}"]
+    steps: list[list[object]] = [
+        ["run", CONFIG, *recording, "--no-finalize"],
+        ["validate", "--deep", session],
+        ["finalize", session, "--to", ",".join(names)],
+        ["report", session],
+        ["info", session],
+        ["list", args.folder],
+    ]
+    for step in steps:
+        if code := _show(list(map(str, step))):
+            return code
+    open_in_browser((session / REPORT).absolute().as_uri(), unless=args.no_browser)
+    return 0
+
+
+def _packable(config: Config) -> list[str]:
+    """The archives of the config, but for those whose packages are not installed."""
+    from recorder.contract.errors import UsageError
+    from recorder.finalizer import Step, prepare
+
+    names = []
+    for step in config.finalize:
+        try:
+            prepare([Step(step.archive, step.options)])
+        except UsageError as error:
+            note(f"recorder demo: {step.archive} is not packed: {error}")
+        else:
+            names.append(step.archive)
+    return names
+
+
+def _show(arguments: list[str]) -> int:
+    """Print a command of the recorder and run it; its exit code."""
+    from recorder.contract.launch import module_command
+
+    print(f"\n$ recorder {shlex.join(arguments)}", flush=True)
+    # Ctrl-C is the command's: it ends the recording, and the demo goes on.
+    with handled(lambda _: None, signal.SIGINT):
+        return subprocess.run(module_command("recorder", *arguments), check=False).returncode

@@ -1,0 +1,81 @@
+"""``recorder demo``: from nothing to a report, in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from recorder.cli import main
+from recorder.cli.demo import CONFIG, _packable
+from recorder.daemon.driver_registry import load
+from tests.acceptance.command import DEADLINE_S, RECORDER, assert_nothing_lost
+
+STEPS = ["run", "validate", "finalize", "report", "info", "list"]
+
+
+@pytest.mark.campaign(weight=11)
+def test_it_records_until_ctrl_c_and_then_packs_and_reports(tmp_path: Path) -> None:
+    """Ctrl-C, which a terminal sends to the whole group, ends the recording and not the demo."""
+    with subprocess.Popen(
+        [RECORDER, "demo", "--duration", "3600", "--no-browser"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        lidar = _when_recorded(tmp_path, "*/lidar/nir", process)
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out
+    session = lidar.parents[1]
+    commands = [line.split() for line in out.splitlines() if line.startswith("$ recorder ")]
+    assert [words[2] for words in commands] == STEPS
+    packed = commands[2][-1].split(",")
+    assert sorted(packed) == ["edgefirst", "l5kit", "mcap", "ncore", "vrs"]
+    for archive in packed:
+        assert list((session / "_archives" / archive).iterdir()), archive
+    assert "PASS" in (session / "report.html").read_text()
+    assert_nothing_lost(session)
+    assert out.splitlines()[-1].startswith(f"{session.name}  clean ")
+
+
+def test_an_archive_whose_packages_are_missing_is_left_out_and_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("mcap.", "recorder.formats.mcap", "recorder.archives.mcap")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcap", None)  # an import of it raises
+    names = _packable(load(CONFIG))
+    assert sorted(names) == ["edgefirst", "l5kit", "ncore", "vrs"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("recorder demo: mcap is not packed: ") and "archives]" in line
+
+
+def test_it_ends_with_the_first_step_that_fails(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    assert main(["demo", str(tmp_path / "taken"), "--duration", "1", "--no-browser"]) == 1
+    out, err = capfd.readouterr()
+    assert [line.split()[2] for line in out.splitlines() if line.startswith("$ ")] == ["run"]
+    assert "taken" in err
+
+
+def _when_recorded(folder: Path, pattern: str, process: subprocess.Popen[str]) -> Path:
+    """The file of that pattern below ``demo`` as soon as it holds something."""
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until and process.poll() is None:
+        for path in (folder / "demo").glob(pattern):
+            if path.stat().st_size:
+                return path
+        time.sleep(0.05)
+    process.kill()
+    pytest.fail(f"no {pattern}: {process.communicate()[0]}")
