@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from recorder.clip.clip_clock import ClipClock
+from recorder.clip.proving import OriginProver
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
 from recorder.clip.sources import calibration_of, events_of, offset_ns, open_sources, origin_of
 from recorder.contract.errors import StorageError, UsageError
@@ -199,11 +200,13 @@ class _Cutter:
         self._clock = ClipClock(self._start_ns - self._offset_ns, self._offset_ns)
         self._number: dict[str, int] = {}
         self._samples: dict[str, int] = {}
+        self._firsts: list[dict[str, int]] = []  # samples of each stream before each source
         self._epochs: dict[str, int] = {}  # the latest of each stream of the clip
         self._commit_ns = 0
 
     def run(self) -> Clip:
         streams, notes = _streams(self._sources), []
+        provers = self._provers()
         for source in self._sources:
             notes += [f"{n}: has no sample in {source.name}" for n in source.empty]
         notes += [
@@ -220,6 +223,7 @@ class _Cutter:
                 writer.declare(recorded_spec(stream), self._sensor_of(name))
             for source in self._sources:
                 self._copy(writer, source)
+            self._prove(writer, provers)
             self._clock.advance(self._end_ns - self._offset_ns)
             writer.event(END, cause="clip")
             writer.close(layout.CLEAN, self._end_ns)
@@ -230,6 +234,29 @@ class _Cutter:
         size = sum(path.stat().st_size for path in writer.path.rglob("*") if path.is_file())
         return Clip(writer.path, self._start_ns, self._end_ns, self._samples, size, notes)
 
+    def _provers(self) -> dict[str, tuple[int, OriginProver]]:
+        """By the name of its file, the number of a source that can be proven, and its prover."""
+        assert self._plan.origin is not UNSET
+        found = {}
+        for number, (source, origin) in enumerate(
+            zip(self._sources, self._plan.origin["sessions"], strict=True)
+        ):
+            names = [name for name in _streams([source]) if name in source.streams]
+            prover = OriginProver.of(source, names, origin["signed"], self._offset_ns)
+            if prover is not None:
+                origin["proof"] = f"origin-{number + 1}.proof"
+                found[origin["proof"]] = number, prover
+        return found
+
+    def _prove(
+        self, writer: SessionWriter, provers: Mapping[str, tuple[int, OriginProver]]
+    ) -> None:
+        """Write what proves the samples of each source."""
+        files = {name: writer.attach(name) for name in provers}
+        writer.commit()
+        for name, (number, prover) in provers.items():
+            prover.write(writer.path, files[name], self._firsts[number])
+
     def _sensor_of(self, stream: str) -> str:
         for sensor, entry in self._plan.sensors.items():
             if stream in entry["streams"]:
@@ -238,6 +265,7 @@ class _Cutter:
 
     def _copy(self, writer: SessionWriter, source: SessionPart) -> None:
         """Append what a session has in the interval, in order of time."""
+        self._firsts.append(dict(self._samples))
         names = [n for n in _streams([source]) if n in source.streams]
         lost = lost_events(source.whole.events())
         feeds = {n: StreamFeed(n, source, lost.get(n, []), source.interval_of(n)) for n in names}

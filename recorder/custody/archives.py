@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +29,7 @@ from recorder.session.packing_records import PARTS, encode_record
 from recorder.session.signatures import last_signature
 from recorder.session.vehicle_key import Signed, VehicleKey
 
+_MOST_BYTES: Final = 256 << 20  # of a record, which names each file of an archive
 FindSource = Callable[[str], Proof | None]
 """Gives the proof of a session by its name; None if the session is not here."""
 
@@ -135,9 +136,12 @@ def unknown_files(root: Path) -> Iterator[str]:
     """A line for each file of a session's folder of archives that belongs to no record."""
     records = records_of(root)
     known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
-    found = (path for path in sorted(root.resolve().rglob("*")) if not path.is_dir())
+    below = sorted(root.resolve().rglob("*"))
+    found = (path for path in below if path.is_symlink() or not path.is_dir())
     for path in found:
-        if known.isdisjoint((path, *path.parents)):
+        if path.is_symlink():
+            yield f"{path}: is a symbolic link; the recorder makes none"
+        elif known.isdisjoint((path, *path.parents)):
             record = path.parent.with_suffix(".json")
             if path.parent.name in ARCHIVES:
                 yield f"{record}: is missing; it would be the record of {path}"
@@ -158,6 +162,8 @@ def _kind(record: Path) -> str | None:
 
 def _read(record: Path) -> dict[str, Any]:
     try:
+        if not record.is_file() or record.stat().st_size > _MOST_BYTES:
+            return {}
         values = json.loads(record.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
@@ -179,12 +185,16 @@ def verify_archive(
     proof = Proof(record.parent / kind, "archive")
     values = _read(record)
     try:
+        if not values:
+            raise UsageError("it cannot be read")
         if "custody" not in values:
             raise UsageError("an earlier version packed it; pack it again")
         sealed = Signed.from_record(values["custody"])
         statement = sealed.values
         files, sources = dict(statement["files"]), list(statement["sources"])
-        if statement.get("kind") != "archive" or statement.get("archive") != kind:
+        named = record.stem.partition(".")[2]
+        is_it = (statement.get("kind"), statement.get("archive")) == ("archive", kind)
+        if not is_it or (named and statement["name"] != named):
             raise UsageError("is of another archive")
         names = {name.partition("/")[0] for name in files}
         about = {key: value for key, value in values.items() if key != "custody"}
@@ -228,7 +238,8 @@ def _check_files(
 
 def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -> None:
     if not sealed.signature:
-        text = f"{record.name} is not signed: the vehicle's key was not there when it was packed"
+        text = f"{record.name} is not signed: it was packed where the vehicle's key is not, or the "
+        text += "signature was removed; whoever can write to both can change the archive"
         proof.unproven.append(text)
     elif (why := trust.why_not(sealed)) is not None:
         proof.faults.append(f"{record}: the signature: {why}")
@@ -260,6 +271,9 @@ def check_source(
     session = find(name)
     if session is None:
         proof.unproven.append(f"made from {name}, which is not here: only its digests are known")
+        return None
+    if session.faults and not session.heads:
+        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
         return None
     if head not in session.heads:
         text = f"was made from another {name} than {session.path}: no record of its journal is"

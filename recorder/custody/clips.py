@@ -11,6 +11,7 @@ import numpy as np
 from recorder.contract.errors import RecorderError
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.custody.archives import FindSource, check_source
+from recorder.custody.origins import check_origins
 from recorder.custody.proof import Proof, Trust
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
@@ -40,10 +41,14 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
                 sources += [] if found is None else [found]
             if sources and len(sources) == len(origins):
                 _compare(clip, sources, proof)
+            elif any("proof" in origin for origin in origins) and check_origins(
+                clip, origins, trust, proof
+            ):
+                pass
             elif trust.fingerprints and not proof.signatures and not proof.faults:
                 text = "is not signed, and not all sessions that it was cut from are here"
                 proof.faults.append(f"{proof.path}: {text}; --sources names their folder")
-    except (RecorderError, OSError, LookupError, TypeError, ValueError) as error:
+    except (RecorderError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         proof.faults.append(f"{proof.path}: cannot be compared with its source: {error}")
 
 
@@ -65,6 +70,13 @@ def _compare(clip: Session, sources: Sequence[Proof], proof: Proof) -> None:
                 at = np.searchsorted(known, stamps)
                 inside = at < len(known)
                 inside[inside] = known[at[inside]] == stamps[inside]
+                taken = np.flatnonzero(inside)
+                if (jumps := np.flatnonzero(np.diff(at[taken]) != 1)).size:
+                    one, other = at[taken[jumps[0]]], at[taken[jumps[0] + 1]]
+                    text = f"sample {taken[jumps[0] + 1]} does not follow the one before it: in"
+                    text += f" {whole.path} these are samples {one} and {other}"
+                    proof.faults.append(f"{stream.path}: {text}")
+                    return
                 for first in range(0, len(stream), _WINDOW):
                     chosen = np.flatnonzero(inside[first : first + _WINDOW]) + first
                     if len(chosen) and (k := _differs(stream, chosen, whole, at[chosen])) >= 0:

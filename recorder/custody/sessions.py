@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,31 @@ _LATER: Final = re.compile(
     r"|_recorder/(lock|keep|checksums\.csv|uploaded\.json|finalize\.json|recorder\.log)"
     r"|_recorder/(upload|salvage|repack)/.*|_recorder/tail\.(0|1|kept|new)"
 )
+_MOST_METADATA: Final = 64 << 20  # bytes of a file of JSON or YAML, which is read at once
+
+
+def unreadable(path: Path) -> list[str]:
+    """A fault per file of a session that no reader should open: it may be endless, or elsewhere.
+
+    The archives are left to others.
+
+    Args:
+        path: the session's folder.
+    """
+    faults = []
+    try:
+        for name, found in _files(path):
+            if name.startswith(f"{layout.ARCHIVES}/"):
+                continue
+            if stat.S_ISLNK(found.st_mode):
+                faults.append(f"{path / name}: is a symbolic link; the recorder makes none")
+            elif not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                faults.append(f"{path / name}: is a device, a pipe or a socket, not a file")
+            elif name.endswith((".json", ".yaml")) and found.st_size > _MOST_METADATA:
+                faults.append(f"{path / name}: {found.st_size} bytes: too large for such a file")
+    except OSError as error:
+        faults.append(_place(path, error))
+    return faults
 
 
 def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) -> Proof:
@@ -60,6 +86,8 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
         proof.faults.append(_place(path, error))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         proof.faults.append(f"{path}: cannot be understood: {error!r}")
+    except MemoryError:
+        proof.faults.append(f"{layout.private(path, layout.JOURNAL)}: does not fit into memory")
     proof.faults = list(dict.fromkeys(proof.faults))
     return proof
 
@@ -208,11 +236,12 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
     path, later = session.path, dict[str, int]()
     sensors = ((session.header or {}).get("sensors") or {}).values()
     is_simulated = any(sensor.get("source") == "sim" for sensor in sensors)
-    for name, is_link in _files(path):
-        if is_link and not name.startswith(f"{layout.ARCHIVES}/"):
-            proof.faults.append(f"{path / name}: is a symbolic link; the recorder makes none")
-        elif name in journal.committed:
+    for name, found in _files(path):
+        if name in journal.committed:
             continue
+        if stat.S_ISDIR(found.st_mode):
+            if not _LATER.fullmatch(f"{name}/"):
+                proof.faults.append(f"{path / name}: is an empty folder; the recorder makes none")
         elif _LATER.fullmatch(name) or (is_simulated and name == "calibration.yaml"):
             folder = name.rpartition("/")[0]
             group = name if folder in ("", layout.PRIVATE) else f"{folder.partition('/')[0]}/"
@@ -227,12 +256,17 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
         proof.unproven.append(f"not committed, may change: {', '.join(sorted(names))}")
 
 
-def _files(path: Path) -> Iterator[tuple[str, bool]]:
-    """Every file and link of a session, relative to it, and whether it is a link."""
-    for folder, folders, files in os.walk(path):
-        for name in sorted([*files, *(n for n in folders if Path(folder, n).is_symlink())]):
-            found = Path(folder, name)
-            yield found.relative_to(path).as_posix(), found.is_symlink()
+def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file, link and empty folder of a session, relative to it; OSError."""
+
+    def failed(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files in os.walk(path, onerror=failed):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        found = [Path(folder, name) for name in sorted([*files, *links])]
+        for each in found or ([] if folders else [Path(folder)]):
+            yield each.relative_to(path).as_posix(), each.lstat()
 
 
 def _with_time(session: Session, problem: Problem) -> str:

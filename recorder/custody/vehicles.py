@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,13 +10,15 @@ from recorder.custody.proof import SHOWN, Proof
 from recorder.session.vehicle_key import Signed
 
 
-def check_rows(folder: Proof, sessions: Iterable[Proof]) -> None:
+def check_rows(folder: Proof, sessions: Sequence[Proof], *, whole: bool = True) -> None:
     """Check the signatures of sessions together, a row per key.
 
     Args:
         folder: gets what is proven, and the faults.
         sessions: proofs of all sessions.
+        whole: a session that is missing is a fault; False: sessions may be elsewhere.
     """
+    damaged = {Path(each.path).name for each in sessions if each.faults and not each.signatures}
     rows: dict[str, dict[int, tuple[Signed, Path | str]]] = {}
     for session in sessions:
         for signed in session.signatures:
@@ -30,16 +32,19 @@ def check_rows(folder: Proof, sessions: Iterable[Proof]) -> None:
                 folder.faults.append(f"{session.path}: {text} {row[number][1]}")
             row.setdefault(number, (signed, session.path))
     for key, row in rows.items():
-        _check_row(folder, key, row)
+        _check_row(folder, key, row, damaged, whole)
 
 
-def _check_row(folder: Proof, key: str, row: dict[int, tuple[Signed, Path | str]]) -> None:
+def _check_row(
+    folder: Proof, key: str, row: dict[int, tuple[Signed, Path | str]], damaged: set[str],
+    whole: bool,
+) -> None:  # fmt: skip
     key = key[:SHOWN]
     numbers = sorted(row)
     last = row[numbers[-1]][0]
     deleted = [(int(a), int(b)) for a, b in last.values.get("deleted") or ()]
     names = {str(signed.values.get("session")) for signed, _ in row.values()}
-    faults, gone = len(folder.faults), 0
+    faults, gone, missing = len(folder.faults), 0, 0
     number = numbers[-1]
     while number >= 1:
         if number in row:
@@ -58,10 +63,14 @@ def _check_row(folder: Proof, key: str, row: dict[int, tuple[Signed, Path | str]
         if name in names:  # signed again: a power cut took the record, not the session
             text = f"signature {number}: was lost in a power cut; {name} was signed again"
             folder.unproven.append(text)
+        elif name in damaged:  # its own proof has the fault
+            folder.unproven.append(f"signature {number}: cannot be read in {name}")
         else:
             who = f"of the session {name} " if name else ""
             text = f"signature {number} {who}is missing: it was deleted, or is elsewhere"
-            folder.faults.append(f"{folder.path}: {text} (key {key})")
+            found_in = folder.faults if whole else folder.unproven
+            found_in.append(f"{folder.path}: {text} (key {key})")
+            missing += 1
         number -= 1
     for low, high in pairwise(numbers):
         signed, path = row[high]
@@ -69,7 +78,7 @@ def _check_row(folder: Proof, key: str, row: dict[int, tuple[Signed, Path | str]
         if high == low + 1 and previous.get("digest") != row[low][0].digest:
             text = f"signature {high} does not follow signature {low} of {row[low][1]}"
             folder.faults.append(f"{path}: {text}")
-    if len(folder.faults) == faults:
+    if len(folder.faults) == faults and not missing:
         text = f"signatures 1 to {numbers[-1]} of the key {key} follow each other"
         text += f"; {gone} of them are of sessions that the recorder deleted" if gone else ""
         folder.proven.append(text)

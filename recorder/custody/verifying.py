@@ -9,7 +9,7 @@ from recorder.contract.errors import RecorderError, UsageError
 from recorder.custody.archives import records_of, unknown_files, verify_archive
 from recorder.custody.clips import check_clip
 from recorder.custody.proof import Proof, Trust
-from recorder.custody.sessions import verify_session
+from recorder.custody.sessions import unreadable, verify_session
 from recorder.custody.vehicles import check_rows
 from recorder.session import layout
 from recorder.session.journal import read_journal
@@ -73,6 +73,8 @@ class _Verifying:
         return proof
 
     def _check_next(self, session: Path, proof: Proof) -> None:
+        if self._session(session).faults:
+            return
         try:
             following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
         except RecorderError:  # its own proof has it
@@ -84,6 +86,9 @@ class _Verifying:
     def _session(self, path: Path) -> Proof:
         key = path.resolve()
         if key not in self._known:
+            if faults := unreadable(path):
+                self._known[key] = Proof(path, "session", faults=faults)
+                return self._known[key]
             proof = verify_session(path, self._trust, self._begin(path))
             self._known[key] = proof
             try:

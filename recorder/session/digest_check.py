@@ -7,7 +7,7 @@ import io
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
@@ -18,8 +18,8 @@ from recorder.session.journal_frames import Frame
 from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
 from recorder.session.packed_channels import (
     PackedChannel,
-    RecordedData,
-    RecordedIndex,
+    RecordedFile,
+    open_recorded,
     packed_in_place,
 )
 from recorder.session.reader import Session
@@ -27,7 +27,6 @@ from recorder.session.validation_report import Report
 
 _BLOCK = 1 << 20
 _OPEN_FILES = 64
-_File = BinaryIO | RecordedData | RecordedIndex
 
 
 def check_digests(session: Session, report: Report, advance: Callable[[int], None]) -> None:
@@ -84,7 +83,7 @@ class _Check:
         self._metadata: dict[str, bytes] = {}
         self._declared: set[str] = set()
         self._patched: dict[str, bytes] = {}
-        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._files: OrderedDict[str, RecordedFile] = OrderedDict()
         self._packed: Mapping[str, PackedChannel] = {}
         self._specs: Mapping[str, StreamSpec] = {}
         self._staged: Path | None = None
@@ -216,25 +215,14 @@ class _Check:
             if running.leaf().digest != value:
                 self._error(name, f"{path}: is not as it was packed after the session")
 
-    def _open(self, name: str) -> _File:
+    def _open(self, name: str) -> RecordedFile:
         file = self._files.pop(name, None)
         if file is None:
-            file = self._open_recorded(name)
+            file = open_recorded(self._path, name, self._packed, self._specs, self._staged)
             if len(self._files) >= _OPEN_FILES:
                 self._files.popitem(last=False)[1].close()
         self._files[name] = file
         return file
-
-    def _open_recorded(self, name: str) -> _File:
-        """A file as it was recorded, also if it was packed since; FormatError, OSError."""
-        packed = self._packed.get(name)
-        if packed is None:
-            return (self._path / name).open("rb", buffering=0)
-        stream, _, channel = packed.channel.partition("/")
-        kind = RecordedData if name == packed.channel else RecordedIndex
-        return kind(
-            self._staged or self._path / stream, self._specs[stream].channel(channel), packed.kept
-        )
 
     def _count(self, size: int) -> None:
         ticks = (self._read + size) // _BLOCK - self._read // _BLOCK

@@ -12,9 +12,9 @@ A session that holds some of an event has it in ``_recorder/keep``: ``{"kept": t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -103,6 +103,20 @@ def read_events(session: Path) -> list[KeptEvent]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: is no list of events: {error}") from None
     return sorted(claim.events, key=_order)
+
+
+def events_of_origin(header: Mapping[str, Any], where: Path) -> list[KeptEvent]:
+    """The events that a clip holds some of, by time; none of another session.
+
+    Raises:
+        FormatError: they are no events.
+    """
+    origin = header.get("origin")
+    events = origin.get("events") if isinstance(origin, dict) else None
+    try:
+        return sorted(msgspec.convert(events or [], list[KeptEvent]), key=_order)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"{where}: origin has no list of events: {error}") from None
 
 
 def write_events(disk: Disk, session: Path, events: Iterable[KeptEvent]) -> None:

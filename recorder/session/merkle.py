@@ -1,14 +1,16 @@
 """A tree of digests that grows by appending, as RFC 6962 (section 2.1) lays it out, over BLAKE3.
 
 Only the roots of its complete subtrees are held, one for each bit of the number of leaves.  A
-proof that a leaf is in the tree takes one digest per level.
+proof that consecutive leaves are in the tree takes at most two digests per level.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+from recorder.contract.errors import FormatError
 from recorder.formats.digests import Leaf, digest
 
 _LEAF, _NODE = b"\0", b"\1"  # a leaf is never mistaken for a node
@@ -57,3 +59,66 @@ class MerkleTree:
         if not self.peaks:
             return digest(b"")
         return reduce(lambda right, left: node_digest(left, right), reversed(self.peaks))
+
+
+def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
+    """The nodes beside the leaves ``[start, stop)``, at least one, from left to right.
+
+    Args:
+        leaves: digests of all leaves of the tree.
+        start, stop: the range.
+    """
+    nodes: list[bytes] = []
+
+    def climb(first: int, behind: int) -> None:
+        if behind <= start or first >= stop:
+            tree = MerkleTree()
+            for leaf in leaves[first:behind]:
+                tree.append(leaf)
+            nodes.append(tree.root)
+        elif behind - first > 1:
+            middle = _middle(first, behind)
+            climb(first, middle)
+            climb(middle, behind)
+
+    climb(0, len(leaves))
+    return nodes
+
+
+def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[bytes]) -> bytes:
+    """The root of a tree that has these leaves side by side.
+
+    Args:
+        size: of the tree.
+        start: index of the first of the leaves.
+        leaves: their digests.
+        nodes: as `range_proof` gives them.
+
+    Raises:
+        FormatError: there are too many or too few of them.
+    """
+    stop = start + len(leaves)
+    if not 0 <= start < stop <= size or len(nodes) > 2 * size.bit_length():
+        raise FormatError(f"leaves {start} to {stop} of a tree of {size}")
+    beside: Iterator[bytes] = iter(nodes)
+
+    def climb(first: int, behind: int) -> bytes:
+        if behind <= start or first >= stop:
+            return next(beside)
+        if behind - first == 1:
+            return leaves[first - start]
+        middle = _middle(first, behind)
+        return node_digest(climb(first, middle), climb(middle, behind))
+
+    try:
+        root = climb(0, size)
+    except StopIteration:
+        raise FormatError("a tree's proof lacks nodes") from None
+    if next(beside, None) is not None:
+        raise FormatError("a tree's proof has too many nodes")
+    return root
+
+
+def _middle(first: int, behind: int) -> int:
+    """Where a subtree is divided: the left half is the largest complete tree."""
+    return first + (1 << (behind - first - 1).bit_length() - 1)

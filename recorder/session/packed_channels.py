@@ -17,13 +17,13 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.channel_formats.xz import stored_bytes, stored_stream
-from recorder.contract.streams import ChannelSpec
+from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.roverd import ChannelReader, open_channel
 
 _INDEX = np.dtype("<u8")
@@ -147,6 +147,34 @@ class RecordedIndex(io.BytesIO):
     def __init__(self, folder: Path, spec: ChannelSpec, kept: Sequence[tuple[int, int]]) -> None:
         with RecordedData(folder, spec, kept) as data:
             super().__init__(data.ends.astype(_INDEX).tobytes())
+
+
+RecordedFile = BinaryIO | RecordedData | RecordedIndex
+"""A file as it was recorded, opened for reading."""
+
+
+def open_recorded(
+    session: Path,
+    name: str,
+    packed: Mapping[str, PackedChannel],
+    specs: Mapping[str, StreamSpec],
+    staged: Path | None = None,
+) -> RecordedFile:
+    """A file of a session as it was recorded, also if it was packed since; FormatError, OSError.
+
+    Args:
+        session: its folder.
+        name: path of the file, relative to it.
+        packed: as `packed_in_place` gives it.
+        specs: the streams.
+        staged: a folder that has the packed files; None: that of the stream.
+    """
+    entry = packed.get(name)
+    if entry is None:
+        return (session / name).open("rb", buffering=0)
+    stream, _, channel = entry.channel.partition("/")
+    kind = RecordedData if name == entry.channel else RecordedIndex
+    return kind(staged or session / stream, specs[stream].channel(channel), entry.kept)
 
 
 def recorded_stream(reader: ChannelReader, sample: int, kept: bool) -> bytes:

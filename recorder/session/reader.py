@@ -32,7 +32,7 @@ from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.redaction import mask_secrets
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
-from recorder.session.kept_events import KeptEvent, read_events
+from recorder.session.kept_events import KeptEvent, events_of_origin, read_events
 from recorder.session.lock import lock_is_held
 from recorder.session.stream import Stream
 
@@ -181,10 +181,13 @@ class Session(Closing):
     def kept_events(self) -> list[KeptEvent]:
         """The events of which the session holds some, by time; see `recorder.session.kept_events`.
 
+        A clip has those of the sessions that it was cut from.
+
         Raises:
             FormatError: their file cannot be read.
         """
-        return read_events(self.path)
+        where = layout.private(self.path, layout.SESSION_JSON)
+        return read_events(self.path) or events_of_origin(self.header or {}, where)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The session's events in the order of the file (DESIGN, section 6).

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.contract.errors import RecorderError
+from recorder.contract.errors import RecorderError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.journal import JournalWriter, walk_journal
@@ -103,7 +103,11 @@ def note_deletion(session: Path) -> None:
             Signed.from_record(content) for frame, content, _ in records if frame.kind == SIGN
         ]
         if signed:
-            key = VehicleKey(Path(path))
+            key, name = VehicleKey(Path(path)), layout.read_session_json(session)["name"]
+            for each in signed:  # others may have written them, to hide what they delete themselves
+                each.check()
+                if (each.public_key, each.values.get("session")) != (key.public.hex(), name):
+                    raise UsageError("a signature in it is of another session or key")
             with key.counting() as counter:
                 key.count(counter.without(each.values["counter"] for each in signed))
     except (RecorderError, OSError, LookupError) as error:

@@ -41,7 +41,7 @@ def read_uploaded(session: Path) -> UploadedTo | None:
     """The record of a session; None where it was not uploaded, or the record is damaged."""
     try:
         return msgspec.json.decode(private(session, UPLOADED).read_bytes(), type=UploadedTo)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

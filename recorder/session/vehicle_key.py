@@ -32,7 +32,7 @@ import msgspec
 
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.private_files import check_private
-from recorder.formats.disk import PosixDisk
+from recorder.formats.disk import PosixDisk, make_folders
 
 KEY: Final = "vehicle.key"
 _PUBLIC, _COUNTER = ".pub", ".counter"
@@ -73,7 +73,7 @@ class Signed(msgspec.Struct, frozen=True):
         """The statement's values; empty if it is no JSON object."""
         try:
             values = msgspec.json.decode(self.statement)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return {}
         return values if isinstance(values, dict) else {}
 
@@ -103,7 +103,7 @@ class Signed(msgspec.Struct, frozen=True):
             raise UsageError("the signature is not of this statement") from None
 
 
-class Counter(msgspec.Struct, frozen=True):
+class Counter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a vehicle has signed.
 
     Attributes:
@@ -160,7 +160,12 @@ def make_key(folder: Path) -> Path:
     """
     made, path = _nacl().signing.SigningKey.generate(), folder / KEY
     try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)
+        make_folders(folder.parent)
+        folder.mkdir(0o700, exist_ok=True)
+        PosixDisk().sync_folder(folder.parent)
+        for suffix in (_PUBLIC, _COUNTER):  # of a key that was deleted: old signatures need them
+            if not path.exists() and path.with_suffix(suffix).exists():
+                raise UsageError(f"{path.with_suffix(suffix)}: is of another key; use a new folder")
         with contextlib.ExitStack() as undo:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             undo.callback(path.unlink)
@@ -231,10 +236,13 @@ class VehicleKey:
         """What was counted; errors as `counting`."""
         path = self.path.with_suffix(_COUNTER)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Counter)
+            counter = msgspec.json.decode(path.read_bytes(), type=Counter)
+            if counter.last is not None:
+                counter.last.check()
+            return counter
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, UsageError):
             why = "is damaged"
         raise UsageError(f"{path}: {why}; make a new key: docs/custody.md") from None
 

@@ -25,41 +25,26 @@ from recorder.clip.sources import origin_of
 from recorder.clip.writing import write_clip
 from recorder.contract.clock import SystemClock
 from recorder.contract.errors import UsageError
-from recorder.custody.proof import Proof, Trust
+from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
 from recorder.daemon.postprocessing.retention import delete
 from recorder.finalizer import Step, collect, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.journal_frames import encode_frame
+from recorder.session.packing_records import encode_record
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from recorder.session.repacking import repack
-from recorder.session.vehicle_key import Counter, Signed, VehicleKey, make_key, read_anchor
+from recorder.session.vehicle_key import Counter, VehicleKey, make_key, read_anchor
 from recorder.writer.recovery import recover
-from tests.custody.vehicle import Vehicle
+from tests.custody.vehicle import Vehicle, faults, journal, signatures
 from tests.session.text_journal import as_text
 
 
 @pytest.fixture
 def vehicle(tmp_path: Path) -> Vehicle:
     return Vehicle.make(tmp_path)
-
-
-def journal(session: Path) -> Path:
-    return session / "_recorder/commits"
-
-
-def signatures(session: Path) -> list[Signed]:
-    found = walk_journal(journal(session))
-    return [Signed.from_record(content) for frame, content, _ in found if frame.kind == "sign"]
-
-
-def faults(vehicle: Vehicle, path: Path | None = None) -> list[str]:
-    def of(proof: Proof) -> list[str]:
-        return [*proof.faults, *(fault for part in proof.parts for fault in of(part))]
-
-    return of(verify(path or vehicle.root, Trust([vehicle.public])))
 
 
 def test_a_session_is_signed_when_it_is_closed(vehicle: Vehicle) -> None:
@@ -407,7 +392,7 @@ def test_a_clip_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> N
     assert proof.sound and proof.kind == "clip"
     assert proof.proven[-1] == "its 9 samples are those of its sources, byte for byte"
     apart = Path(shutil.copytree(clip, tmp_path / "apart/clip"))
-    assert "--sources names their folder" in faults(vehicle, apart)[0]
+    assert faults(vehicle, apart) == []  # by the proofs that it carries
     assert verify(apart, trust, [vehicle.root]).sound
     alone = verify(apart, Trust())
     assert alone.sound and any("drive, which is not here" in line for line in alone.unproven)
@@ -449,6 +434,32 @@ def test_a_clip_with_other_samples_is_found(
     assert faults(vehicle, clip) == [fault.format(clip=clip, session=session)]
 
 
+@pytest.mark.parametrize(
+    "origin", ["x", [1], {"sessions": "ab"}, {"sessions": {"a": 1}}, {"sessions": [{"head": 1}]}]
+)
+def test_garbage_for_an_origin_is_a_fault(vehicle: Vehicle, origin: Any) -> None:
+    session = vehicle.record("drive")
+    clip = write_clip([session], Part(), vehicle.root, "clip").session
+    path = clip / "_recorder/session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"origin": origin}))
+    assert f"{path}: is not as it was recorded" in faults(vehicle, clip)
+
+
+def test_a_clip_that_left_out_a_sample_is_found(
+    vehicle: Vehicle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sample that it has is one of the source."""
+    session = vehicle.record("drive")
+    other = Vehicle(vehicle.root.parent / "other", None).record("drive", left_out=2)
+    with Session(session) as opened:
+        origin = origin_of(opened)
+    monkeypatch.setattr(writing, "origin_of", lambda _: origin)
+    clip = write_clip([other], Part(), vehicle.root, "clip").session
+    text = "sample 2 does not follow the one before it: in"
+    (fault,) = faults(vehicle, clip)
+    assert f"{text} {session}/" in fault and fault.endswith("these are samples 1 and 3")
+
+
 def test_an_archive_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
     session = vehicle.record("drive")
     (made,) = finalize(session, [Step("vrs")])
@@ -470,6 +481,21 @@ def test_an_archive_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) 
     assert alone.sound and "made from drive, which is not here" in alone.unproven[0]
 
 
+def test_a_record_whose_values_were_edited_is_found(vehicle: Vehicle) -> None:
+    """Reports show these values; its form stays that of a record."""
+    session = vehicle.record("drive")
+    list(finalize(session, [Step("vrs")]))
+    path = session / "_archives/vrs.json"
+    values = json.loads(path.read_text())
+    for name, value in (("notes", ["all is well"]), ("bytes", 1), ("more", 1)):
+        path.write_bytes(encode_record(values | {name: value}))
+        text = "does not tell what the archive was made from: it is not as it was written"
+        assert faults(vehicle, session) == [f"{path}: {text}"], name
+    del values["notes"]
+    path.write_bytes(encode_record(values))
+    assert len(faults(vehicle, session)) == 1
+
+
 def test_archives_elsewhere_have_a_record_of_their_own(vehicle: Vehicle, tmp_path: Path) -> None:
     sessions = [vehicle.record(name, seed) for seed, name in enumerate(("a", "b"))]
     for session in sessions:
@@ -477,6 +503,15 @@ def test_archives_elsewhere_have_a_record_of_their_own(vehicle: Vehicle, tmp_pat
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"vrs", "vrs.a.json", "vrs.b.json"}
     trust = Trust([vehicle.public])
     assert len(verify(tmp_path / "out", trust, [vehicle.root]).parts) == 2
+    records = [tmp_path / f"out/vrs.{name}.json" for name in "ab"]
+    one, other = (record.read_bytes() for record in records)
+    records[0].write_bytes(other)
+    records[1].write_bytes(one)
+    swapped = faults(vehicle, tmp_path / "out")
+    assert ["is of another archive" in fault for fault in swapped] == [True, True]
+    records[0].write_bytes(one)
+    records[1].write_bytes(other)
+    assert faults(vehicle, tmp_path / "out") == []
     (tmp_path / "out/vrs/a.vrs").rename(tmp_path / "out/vrs/c.vrs")
     (tmp_path / "out/vrs/b.vrs").rename(tmp_path / "out/vrs/a.vrs")
     found = faults(vehicle, tmp_path / "out")
@@ -556,6 +591,11 @@ def test_a_key_is_never_replaced(vehicle: Vehicle) -> None:
         make_key(vehicle.key.parent)
     assert vehicle.key.read_bytes() == before
     assert vehicle.key.stat().st_mode & 0o777 == 0o600
+    public = Path(vehicle.public).read_bytes()
+    vehicle.key.unlink()
+    with pytest.raises(UsageError, match=r"vehicle\.pub: is of another key; use a new folder"):
+        make_key(vehicle.key.parent)
+    assert Path(vehicle.public).read_bytes() == public and not vehicle.key.exists()
 
 
 def test_a_key_that_is_none_shows_nothing_of_the_file(tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from drivers._kit.encode import Encoder
 from recorder.contract.channel_formats import STORED
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
+from recorder.custody.proof import Proof, Trust
+from recorder.custody.verifying import verify
 from recorder.formats.disk import PosixDisk
 from recorder.session.checksums import write_checksums
+from recorder.session.journal import walk_journal
 from recorder.session.layout import SessionPlan
-from recorder.session.vehicle_key import make_key
+from recorder.session.vehicle_key import Signed, make_key
 from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
 from tests.session.build import camera_spec, content, imu_spec
@@ -58,8 +61,16 @@ class Vehicle:
         assert self.key is not None
         return str(self.key.with_suffix(".pub"))
 
-    def begin(self, name: str, seed: int = 1) -> tuple[SessionWriter, ManualClock]:
-        """A session with `COUNT` samples of each stream, with leaves, which is still open."""
+    def begin(
+        self, name: str, seed: int = 1, left_out: int | None = None
+    ) -> tuple[SessionWriter, ManualClock]:
+        """A session with `COUNT` samples of each stream, with leaves, which is still open.
+
+        Args:
+            name: of the session.
+            seed: of its data and times.
+            left_out: a sample of each stream that it does not get.
+        """
         clock = ManualClock(5_000_000_000 + seed * 60_000_000_000)
         signing = UNSET if self.key is None else str(self.key)
         plan = SessionPlan(
@@ -71,8 +82,11 @@ class Vehicle:
         data = {name: _values(spec, seed) for name, spec in STREAMS.items()}
         for spec in STREAMS.values():
             writer.declare(spec)
+        at = 0
         for number in range(COUNT):
             clock.advance(0.7)
+            if number == left_out:
+                continue
             for spec in STREAMS.values():
                 t_ns = np.array([clock.monotonic_ns()], np.int64)
                 encoder = Encoder(spec)
@@ -84,21 +98,39 @@ class Vehicle:
                 encoder.close()
                 item = Message(Kind.DATA, stream=spec.name, count=1, t_mono_ns=t_ns, sizes=sizes)
                 item.t_dev_ns = t_dev
-                item.frames, item.epoch, item.number, item.seq = frames, 7, number, number
+                item.frames, item.epoch, item.number, item.seq = frames, 7, at, number
                 writer.append(item)
             writer.commit()
+            at += 1
         return writer, clock
 
-    def record(self, name: str, seed: int = 1) -> Path:
+    def record(self, name: str, seed: int = 1, left_out: int | None = None) -> Path:
         """A session that was closed."""
-        writer, clock = self.begin(name, seed)
+        writer, clock = self.begin(name, seed, left_out)
+        count = COUNT - (left_out is not None)
         for spec in STREAMS.values():
-            end = Message(Kind.END, spec.name, 7, COUNT, COUNT)
+            end = Message(Kind.END, spec.name, 7, count, count)
             end.t_mono_ns, end.values = clock.monotonic_ns(), {"reason": "stopped"}
             writer.append(end)
         writer.close("clean")
         write_checksums(writer.path)
         return writer.path
+
+
+def journal(session: Path) -> Path:
+    return session / "_recorder/commits"
+
+
+def signatures(session: Path) -> list[Signed]:
+    found = walk_journal(journal(session))
+    return [Signed.from_record(content) for frame, content, _ in found if frame.kind == "sign"]
+
+
+def faults(vehicle: Vehicle, path: Path | None = None) -> list[str]:
+    def of(proof: Proof) -> list[str]:
+        return [*proof.faults, *(fault for part in proof.parts for fault in of(part))]
+
+    return of(verify(path or vehicle.root, Trust([vehicle.public])))
 
 
 def _values(spec: StreamSpec, seed: int) -> dict[str, Any]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
 
+from recorder.contract.errors import FormatError
 from recorder.formats.digests import Leaf
-from recorder.session.merkle import MerkleTree, leaf_digest, node_digest
+from recorder.session.merkle import (
+    MerkleTree,
+    leaf_digest,
+    node_digest,
+    range_proof,
+    range_root,
+)
 
 
 def root(leaves: list[bytes]) -> bytes:
@@ -60,3 +69,41 @@ def test_a_leaf_is_its_path_its_range_and_its_digest() -> None:
     assert len(found) == 5 and leaf_digest("a", leaf) in found
     where = (3).to_bytes(8, "little") + (9).to_bytes(8, "little")
     assert leaf_digest("a", leaf) == blake3(b"\0a\0" + where + b"d" * 32).digest()
+
+
+@given(st.data())
+def test_leaves_side_by_side_climb_to_the_root(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 200))
+    start = data.draw(st.integers(0, count - 1))
+    stop = data.draw(st.integers(start + 1, count))
+    leaves = [leaf_digest("imu/acc", Leaf(n, n + 1, bytes(32))) for n in range(count)]
+    nodes, inside, whole = range_proof(leaves, start, stop), leaves[start:stop], root(leaves)
+    assert range_root(count, start, inside, nodes) == whole
+    assert len(nodes) <= 2 * count.bit_length()
+
+    def climbs(start: int, inside: list[bytes], nodes: list[bytes]) -> bool:
+        try:
+            return range_root(count, start, inside, nodes) == whole
+        except FormatError:
+            return False
+
+    changed = data.draw(st.integers(0, len(inside) - 1))
+    other = bytes([inside[changed][0] ^ 1]) + inside[changed][1:]
+    assert not climbs(start, [*inside[:changed], other, *inside[changed + 1 :]], nodes)
+    for k, node in enumerate(nodes):
+        assert not climbs(start, inside, [*nodes[:k], node[:-1] + b"x", *nodes[k + 1 :]])
+        assert not climbs(start, inside, [*nodes[:k], *nodes[k + 1 :]])
+    assert not climbs(start, inside, [*nodes, whole])
+    assert not climbs(start, inside[1:], nodes)
+    if len(inside) > 1:
+        assert not climbs(start, inside[::-1], nodes)
+    for elsewhere in range(count - len(inside) + 1):
+        assert climbs(elsewhere, inside, nodes) == (elsewhere == start)
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "count"), [(0, 0, 1), (3, -1, 1), (3, 2, 2), (3, 1, 0), (1 << 70, 0, 1)]
+)
+def test_ranges_of_no_tree_are_refused(size: int, start: int, count: int) -> None:
+    with pytest.raises(FormatError):
+        range_root(size, start, [bytes(32)] * count, [bytes(32)] * 3)

@@ -1,0 +1,253 @@
+"""Writes what proves that a clip's samples are those of its sources (docs/custody.md)."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from recorder.clip.sources import offset_ns
+from recorder.contract.channel_formats import channel_files
+from recorder.contract.errors import FormatError
+from recorder.formats.digests import masked
+from recorder.formats.disk import AppendFile
+from recorder.formats.roverd import ChannelReader
+from recorder.session import layout
+from recorder.session.journal import JournalFollower
+from recorder.session.journal_state import JournalState
+from recorder.session.merkle import leaf_digest, range_proof
+from recorder.session.origin_proof import (
+    INDEXED,
+    STORED,
+    Group,
+    OriginProof,
+    Piece,
+    Row,
+    groups_of,
+    groups_with,
+    read_exactly,
+)
+from recorder.session.packed_channels import (
+    RecordedData,
+    RecordedFile,
+    open_recorded,
+    packed_in_place,
+)
+from recorder.session.part import SessionPart
+from recorder.session.stream import Stream
+from recorder.session.vehicle_key import Signed
+
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Bytes of a source's file that the clip has; without `more`, any part of them is as good."""
+
+    start: int
+    stop: int
+    file: int
+    at: int
+    count: int
+    more: tuple[int, ...] = ()
+
+    def part(self, start: int, stop: int) -> Piece | None:
+        """The piece of the bytes [start, stop) of the source; None if it cannot be named."""
+        if STORED in self.more:
+            whole = (start, stop) == (self.start, self.stop)
+            return [self.file, self.at, self.count, *self.more] if whole else None
+        return [self.file, self.at + start - self.start, stop - start, *self.more]
+
+
+class OriginProver:
+    """The proof of one source of a clip.
+
+    Args:
+        source: its part in the clip.
+        rows: all leaves of its journal.
+        state: the last state of the journal.
+        groups: by stream, the samples in the clip, as they were committed.
+    """
+
+    def __init__(
+        self,
+        source: SessionPart,
+        rows: Sequence[Row],
+        state: JournalState,
+        groups: Mapping[str, Sequence[Group]],
+    ) -> None:
+        self._source, self._rows, self._state, self._groups = source, rows, state, groups
+        self._packed = packed_in_place(source.path, state.packed)
+        self._sources: dict[str, RecordedFile] = {}
+        self._files: list[str] = []
+
+    @classmethod
+    def of(
+        cls, source: SessionPart, names: Sequence[str], signed: Mapping[str, Any] | None, clock: int
+    ) -> OriginProver | None:
+        """The prover of a source; None if its signature and digests do not reach its samples.
+
+        Args:
+            source: its part in the clip.
+            names: its streams in the clip.
+            signed: its last signature.
+            clock: what the clip adds to ``t_mono`` for ``ts``.
+        """
+        if signed is None or offset_ns(source.whole) != clock:
+            return None
+        rows: list[Row] = []
+        journal = JournalFollower(layout.private(source.path, layout.JOURNAL))
+        for frame, content in journal.read():
+            if frame.kind == "commit":
+                rows += content.get("leaves", ())
+        state = journal.state
+        if state.tree.root.hex() != Signed.from_record(signed).values.get("root"):
+            return None
+        if state.tree.size != len(rows):  # a damaged record
+            return None
+        groups = {}
+        for name in names:
+            stream = source.streams[name]
+            first, behind = stream.first, stream.first + len(stream)
+            try:
+                groups[name] = groups_with(groups_of(rows, name), first, behind)
+            except FormatError:  # an earlier version recorded them, without digests
+                return None
+        return cls(source, rows, state, groups)
+
+    def write(self, clip: Path, file: AppendFile, firsts: Mapping[str, int]) -> None:
+        """Write the proof.
+
+        Args:
+            clip: the clip's folder, with the samples.
+            file: takes the proof.
+            firsts: by stream, index in the clip of the first sample of this source.
+        """
+        used = [group for groups in self._groups.values() for group in groups]
+        numbers = {n for group in used for own in group.files.values() for n in own}
+        start, stop = min(numbers), max(numbers) + 1
+        digests = [leaf_digest(path, leaf) for path, leaf in self._rows]
+        spans = {
+            name: (firsts.get(name, 0), stream.first, len(stream))
+            for name, stream in ((n, self._source.streams[n]) for n in self._groups)
+        }
+        nodes = range_proof(digests, start, stop)
+        table = OriginProof(len(digests), start, list(self._rows[start:stop]), nodes, spans)
+        self._files = table.files
+        own = self._number(f"{layout.PRIVATE}/{file.path.name}")
+        with contextlib.ExitStack() as stack:
+            stack.callback(lambda: [each.close() for each in self._sources.values()])
+            for name, groups in self._groups.items():
+                copies = self._copies(clip, name, spans[name])
+                for number in sorted(n for g in groups for own in g.files.values() for n in own):
+                    path, leaf = self._rows[number]
+                    found = copies.get(path, [])
+                    pieces = self._pieces(path, leaf.start, leaf.end, found, file, own)
+                    table.pieces[number - start] = list(pieces)
+        file.append(table.encode())
+
+    def _number(self, path: str) -> int:
+        """The number of a file of the clip."""
+        if path not in self._files:
+            self._files.append(path)
+        return self._files.index(path)
+
+    def _pieces(
+        self, path: str, start: int, stop: int, copies: Sequence[_Copy], file: AppendFile, own: int
+    ) -> Iterator[Piece]:
+        """Where the clip has the bytes of a leaf; what it lacks is added to the proof."""
+        at = start
+        first = max(0, bisect_right(copies, start, key=lambda copy: copy.start) - 1)
+        for copy in map(copies.__getitem__, range(first, len(copies))):
+            if copy.start >= stop:
+                break
+            begin, end = max(at, copy.start), min(stop, copy.stop)
+            if begin < end and (piece := copy.part(begin, end)) is not None:
+                if at < begin:
+                    yield self._literal(path, at, begin, file, own)
+                yield piece
+                at = end
+        if at < stop:
+            yield self._literal(path, at, stop, file, own)
+
+    def _literal(self, path: str, start: int, stop: int, file: AppendFile, own: int) -> Piece:
+        if path not in self._sources:
+            self._sources[path] = open_recorded(
+                self._source.path, path, self._packed, self._state.specs
+            )
+        ranges, offset = self._state.patchable.get(path, ()), file.length
+        while start < stop:
+            data = read_exactly(self._sources[path], start, min(_BLOCK, stop - start))
+            if not data:  # the source is damaged: verification tells the place
+                break
+            file.append(masked(data, start, ranges))
+            start += len(data)
+        return [own, offset, file.length - offset]
+
+    def _copies(self, clip: Path, name: str, span: tuple[int, int, int]) -> dict[str, list[_Copy]]:
+        """By path, what the clip has of the files of a stream."""
+        first, theirs, count = span
+        whole, copies = self._source.whole.streams[name], {}
+        with contextlib.closing(Stream(clip / name, partial=True)) as made:
+            for channel, meta in whole.meta.items():
+                path, reader = f"{name}/{channel}", made.channels[channel]
+                if path in self._packed:
+                    kept = self._packed[path].kept
+                    spec = self._state.specs[name].channel(channel)
+                    with RecordedData(whole.path, spec, kept) as data:
+                        ends = data.ends[theirs : theirs + count + 1]
+                    copies[path] = list(self._unpacked(path, ends, kept, reader, span))
+                    continue
+                source = whole.channels[channel].units(theirs, theirs + count)
+                target = reader.units(first, first + count)
+                copies[path] = list(self._copied(path, source, target, span))
+                if (shape := INDEXED.get(meta["format"])) is not None and len(source):
+                    (values, head), index = shape, channel_files(channel, meta["format"])[1]
+                    row = 8 * values
+                    begin, at = row * (theirs + head), row * (first + head)
+                    more = (values, int(source[0, 2] - target[0, 2]))
+                    number, size = self._number(f"{name}/{index}"), row * count
+                    copies[f"{name}/{index}"] = [_Copy(begin, begin + size, number, at, size, more)]
+        return copies
+
+    def _copied(
+        self, path: str, source: Any, target: Any, span: tuple[int, int, int]
+    ) -> Iterator[_Copy]:
+        """Runs of what lies in both files as the same bytes."""
+        first, theirs, _ = span
+        _, one, other = np.intersect1d(
+            source[:, 0] - theirs, target[:, 0] - first, return_indices=True
+        )
+        same = (source[one][:, [1, 3]] == target[other][:, [1, 3]]).all(axis=1)
+        same &= source[one][:, 3] > 0
+        begins, ats, sizes = source[one][same, 2], target[other][same, 2], source[one][same, 3]
+        breaks = (begins[1:] != (begins + sizes)[:-1]) | (ats[1:] != (ats + sizes)[:-1])
+        edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(sizes)]
+        for low, high in pairwise(edges):
+            if low < high:
+                begin, size = int(begins[low]), int(sizes[low:high].sum())
+                yield _Copy(begin, begin + size, self._number(path), int(ats[low]), size)
+
+    def _unpacked(
+        self,
+        path: str,
+        ends: Any,
+        kept: Sequence[tuple[int, int]],
+        reader: ChannelReader,
+        span: tuple[int, int, int],
+    ) -> Iterator[_Copy]:
+        """Samples of a channel that was packed after the session, as they were recorded."""
+        first, theirs, count = span
+        number, places = self._number(path), reader.units(first, first + count)
+        for k in range(count):
+            start, stop = int(ends[k]), int(ends[k + 1])
+            if any(low <= theirs + k < high for low, high in kept):
+                yield _Copy(start, stop, number, int(places[k, 2]), int(places[k, 3]))
+            else:
+                yield _Copy(start, stop, number, first + k, 1, (STORED,))
