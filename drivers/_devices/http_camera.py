@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from drivers._devices.pictures import (
@@ -47,6 +47,7 @@ class Connection(Protocol):
     def settimeout(self, value: float) -> None: ...
     def sendall(self, data: bytes) -> None: ...
     def recv(self, size: int) -> bytes: ...
+    def getpeername(self) -> Any: ...
     def close(self) -> None: ...
 
 
@@ -112,7 +113,7 @@ def require_access(where: str, head: Head, scheme: str, host: str) -> None:
         form = f"{scheme}://USER:PASSWORD@{host}/..."
         raise DeviceError(f"{where}: wants a user and password ({form})")
     if 300 <= head.status < 400:
-        place = mask_value(head.headers.get("location", "another address"))
+        place = mask_value(head.headers.get("location", "another address"))[:200]
         raise SourceError(f"{where}: refers to {place}: put that into the config")
 
 

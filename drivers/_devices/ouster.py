@@ -9,6 +9,7 @@ client also sleeps and retries without any report.  The API is documented (HTTP 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import queue
 import re
@@ -18,11 +19,12 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from recorder.contract.errors import DeviceError, SourceError
 
-_ANSWER_LIMIT: Final = 1 << 24  # bytes
+_ANSWER_LIMIT: Final = 1 << 22  # bytes, with its head; JSON takes thirty times as much memory
 _STAGING_VERSION: Final = (3, 1)  # from this firmware on, settings are set with /sensor/config
 _CONNECT_S: Final = 4.0
 _ANSWER_S: Final = 40.0  # ouster-sdk's limit: a sensor that stores or applies settings takes long
@@ -36,13 +38,13 @@ _POLL_S: Final = 10.0
 class OusterHttp:
     """Requests to one sensor, each on its own connection.
 
-    A request may take more than 40 s: it belongs into a thread of its own.  A sensor that vanishes
+    A request may take 40 s: it belongs into a thread of its own.  A sensor that vanishes
     during a request is noticed after about 10 s.
 
     Args:
         host: name or address, with ``:PORT`` where the port is not 80; an IPv6 address in brackets,
             a link-local one with its link (``[fe80::1%eth0]``).
-        timeout_s: of an answer.
+        timeout_s: of a whole answer, however slowly it comes.
 
     Attributes:
         local_address: this machine's address in the sensor's network, with its link if it is
@@ -156,9 +158,11 @@ class OusterHttp:
             limit_s = self._timeout_s
             connection.sock.settimeout(limit_s)
             headers = {"Content-Type": "application/json"} if body is not None else {}
+            until_s = time.monotonic() + limit_s
+            connection.response_class = partial(_BoundedResponse, until_s)  # type: ignore[assignment]
             connection.request(method, "/api/v1/" + path, body, headers)
             with connection.getresponse() as answer:  # holds the socket once it is to be closed
-                data = _read(answer, limit_s)
+                data = _read(answer)
         except TimeoutError:
             raise DeviceError(f"HTTP API, {name}: no answer in {limit_s:.1f} s") from None
         except (OSError, http.client.HTTPException) as error:
@@ -175,15 +179,46 @@ def _own_address(name: tuple[Any, ...]) -> str:
     return f"{address}%{socket.if_indextoname(scope)}" if scope else address
 
 
-def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
-    deadline, data = time.monotonic() + timeout_s, b""
-    while part := answer.read1(1 << 16):
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    data = bytearray()
+    while part := answer.read1(1 << 16):  # read() would take the memory that the sensor declares
         data += part
-        if time.monotonic() > deadline:
+    return bytes(data)
+
+
+class _BoundedResponse(http.client.HTTPResponse):
+    """An answer with a deadline and a longest length, its head included.
+
+    http.client has a timeout for each read alone, and skips any number of ``100 Continue``.
+    """
+
+    def __init__(self, deadline_s: float, sock: socket.socket, *args: Any, **named: Any) -> None:
+        super().__init__(sock, *args, **named)
+        self.fp = io.BufferedReader(_BoundedStream(self.fp, sock, deadline_s))
+
+
+class _BoundedStream(io.RawIOBase):
+    def __init__(self, stream: io.BufferedReader, sock: socket.socket, deadline_s: float) -> None:
+        self._stream, self._socket, self._deadline_s = stream, sock, deadline_s
+        self._left = _ANSWER_LIMIT
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError
-        if len(data) > _ANSWER_LIMIT:
+        self._socket.settimeout(left_s)
+        count = self._stream.readinto1(buffer)
+        self._left -= count
+        if self._left < 0:
             raise http.client.HTTPException("the answer is too long")
-    return data
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def firmware_version(info: Mapping[str, Any]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from recorder.contract.raw_pixels import RawPixels
 Image = npt.NDArray[Any]
 """A decoded picture: u1 [height, width, 3], BGR; a raw picture: u1 or u2 [height, width]."""
 
+_MOST_PIXELS = 1 << 27  # decoded, they take 400 MB; a few kilobytes may declare 32 times as many
 _PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: supported by all readers
 
 
@@ -139,7 +140,7 @@ def passable(data: bytes) -> JpegHeader:
         raise ProtocolError(
             f"a JPEG of process {header.process:02x} with {header.components} components"
         )
-    if not header.width or not header.height:
+    if not 0 < header.width * header.height <= _MOST_PIXELS:
         raise ProtocolError(f"a JPEG of {header.width} x {header.height} pixels")
     return header
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Iterator
 
-from drivers._devices.udp import UdpReceiver
+from drivers._devices.udp import Batch, UdpReceiver
 from drivers._protocols.rtp_order import PacketOrder
 from recorder.contract.closing import Closing
 from recorder.contract.errors import DeviceError, ProtocolError
@@ -19,6 +21,7 @@ class RtpPorts(Closing):
 
     >>> with RtpPorts(ipv6=False) as ports:
     ...     ports.transport                       # for SETUP
+    ...     ports.listen_to("192.168.1.20")       # the camera
     ...     packets, reports = ports.receive(0.2)
 
     Args:
@@ -44,7 +47,13 @@ class RtpPorts(Closing):
         else:
             raise DeviceError("no two UDP ports are free for RTP and RTCP")
         self._order = PacketOrder()
-        self._source: bytes | None = None
+        self._sender: bytes | None = None
+
+    def listen_to(self, address: str) -> None:
+        """Name the sender, by its address; until then nothing is received."""
+        found = ipaddress.ip_address(address.partition("%")[0])
+        mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+        self._sender = (mapped or found).packed
 
     @property
     def transport(self) -> str:
@@ -54,19 +63,18 @@ class RtpPorts(Closing):
     def receive(self, timeout_s: float) -> tuple[list[tuple[int, bytes]], list[bytes]]:
         """Return RTP packets in order with their arrival by the kernel, and RTCP packets.
 
-        Packets of another sender than the first are left out.
+        Packets of others than the sender are left out: anybody in the network could end the stream.
         """
         packets: list[tuple[int, bytes]] = []
         batch = self._rtp.receive(timeout_s)
+        for k, data in self._sent(batch):
+            packets += self._order.feed(data, int(batch.t_ns[k]))
+        return packets, [data for _, data in self._sent(self._rtcp.receive(0.0))]
+
+    def _sent(self, batch: Batch) -> Iterator[tuple[int, bytes]]:
         for k in range(len(batch)):
-            source = batch.source(k)
-            self._source = self._source or source
-            if source == self._source:
-                data = batch.data[k, : batch.sizes[k]].tobytes()
-                packets += self._order.feed(data, int(batch.t_ns[k]))
-        batch = self._rtcp.receive(0.0)
-        reports = [batch.data[k, : batch.sizes[k]].tobytes() for k in range(len(batch))]
-        return packets, reports
+            if batch.source(k) == self._sender:
+                yield k, batch.data[k, : batch.sizes[k]].tobytes()
 
     def close(self) -> None:
         self._rtp.close()
@@ -83,3 +91,12 @@ def check_transport(transport: str) -> None:
         "multicast" in transport.lower() or "interleaved" in transport.lower()
     ):
         raise ProtocolError(f"offers no RTP over UDP, but {transport[:80]!r}; set transport: tcp")
+
+
+def sender_of(transport: str, camera: str) -> str:
+    """Return the address that the answer to SETUP names as sender of RTP, else the camera's own."""
+    match = re.search(r";\s*source\s*=\s*\"?([0-9A-Fa-f.:]{2,45})", transport, re.IGNORECASE)
+    try:
+        return str(ipaddress.ip_address(match[1])) if match else camera
+    except ValueError:
+        return camera

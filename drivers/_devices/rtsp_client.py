@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from drivers._devices.http_camera import Connection, Url, require_access
-from drivers._devices.rtp_udp import RtpPorts, check_transport
+from drivers._devices.rtp_udp import RtpPorts, check_transport, sender_of
 from drivers._protocols.rtcp import SenderReport, parse_rtcp
 from drivers._protocols.rtsp import (
     Interleaved,
@@ -29,6 +29,7 @@ _RECEIVE_BYTES = 256 << 10
 _LOOK_NS = 500_000_000
 _LONGEST_ALIVE_S = 30.0  # between two keep-alive requests
 _MAX_EARLY = 4096  # packets before the answer to PLAY
+_MAX_EARLY_BYTES = 8 << 20
 
 
 class RtspClient:
@@ -110,7 +111,9 @@ class RtspClient:
             if self._ports is None:
                 self._channels = channels_of(setup.get("transport", ""))
             else:
-                check_transport(setup.get("transport", ""))
+                answer = setup.get("transport", "")
+                check_transport(answer)
+                self._ports.listen_to(sender_of(answer, self._connection.getpeername()[0]))
             session, timeout_s = session_of(setup.get("session", ""))
             self._requests.session = session
             self._uri = media.session_control
@@ -226,6 +229,7 @@ class RtspClient:
     ) -> Reply:
         self._send(method, uri, headers)
         early: list[tuple[int, Message]] = []  # packets may come before the answer to PLAY
+        early_bytes = 0
         while True:
             while self._messages:
                 t_ns, message = self._messages.popleft()
@@ -233,8 +237,9 @@ class RtspClient:
                     self._messages.extendleft(reversed(early))
                     return message
                 early.append((t_ns, message))
+                early_bytes += len(message.data) if isinstance(message, Interleaved) else 0
             left_ns = deadline_ns - self._clock()
-            if left_ns <= 0 or len(early) > _MAX_EARLY:
+            if left_ns <= 0 or len(early) > _MAX_EARLY or early_bytes > _MAX_EARLY_BYTES:
                 raise ProtocolError(f"no answer to {method} in time")
             self._fill(left_ns / 1e9)
 

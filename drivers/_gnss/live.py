@@ -12,7 +12,7 @@ from drivers._devices.gnss import Line, SerialLine, TcpLine
 from drivers._devices.pps import PulsePerSecond
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_fixes import Row, gnss_spec
-from drivers._protocols.gnss_reception import Reception, rate_of
+from drivers._protocols.gnss_reception import Cadence, Reception, rate_of
 from drivers._protocols.gpsd import GpsdReception
 from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
@@ -108,7 +108,7 @@ class DeviceSource:
         if not rows:
             return False
         rate_hz = self._options["rate"] or rate_of([row for row, _ in rows]) or 1.0
-        self._period_ns = 1e9 / rate_hz
+        self._cadence = Cadence(rate_hz, fixed=bool(self._options["rate"]))
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
         self.spec = gnss_spec(self._sensor.name, rate_hz, False, about)
         for row, arrival_ns in rows:  # the least delayed one gives all of them their times
@@ -163,10 +163,10 @@ class DeviceSource:
                 return
             # Messages that are held up on the way come late, but never early.
             early_ns = advance_ns - (arrival_ns - last_arrival_ns)
-            if advance_ns < 0 or early_ns > _STEP_NS + self._period_ns:
+            if advance_ns < 0 or early_ns > _STEP_NS + self._cadence.period_ns:
                 self._host.restart()
                 self._items.append(State(name, arrival_ns, {"device_clock_step_ns": early_ns}))
-            elif (missing := self._missing(advance_ns)) > 0:
+            elif missing := self._cadence.missing(advance_ns):
                 damage = row.damage - self._damage
                 cause = "corrupt" if damage else "device"
                 detail = {"skipped_bytes": damage}
@@ -178,12 +178,6 @@ class DeviceSource:
         stamps = np.array([estimated_ns if t_ns is None else t_ns], np.int64)
         device = np.array([row.gps_ns], np.int64)
         self._items.append(Sample(name, stamps, row.data, device))
-
-    def _missing(self, step_ns: int) -> int:
-        """Epochs between two; a step that is shorter than all before is the period."""
-        if not self._options["rate"]:
-            self._period_ns = min(self._period_ns, float(step_ns))
-        return round(step_ns / self._period_ns) - 1
 
     def _watch_time(self) -> None:
         """Say once that the receiver does not know the time: its epochs are left out."""

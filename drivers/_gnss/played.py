@@ -9,7 +9,8 @@ import numpy as np
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_fixes import Row, gnss_spec
-from drivers._protocols.gnss_reception import Reception, rate_of
+from drivers._protocols.gnss_reception import Cadence, Reception, rate_of
+from drivers._protocols.gps_time import DAY_NS, SECOND_NS
 from drivers.sim.gnss import simulated_receiver
 from recorder.contract.errors import SourceError
 
@@ -19,6 +20,8 @@ _SCAN_ROWS = 20
 _SIM_EPOCHS = 50
 _LONGEST_NS = 60_000_000_000
 """What is missing for longer may be between two logs: it is estimated, not counted."""
+_SURE_EPOCHS = 20
+"""So many epochs, one after the other, that are earlier than others: the clock was set back."""
 
 
 class LogSource:
@@ -28,7 +31,9 @@ class LogSource:
         self._sensor = sensor
         self._where = f"{sensor.name}: {sensor.scheme}:{sensor.path}"
         self._items: deque[Item] = deque()
-        self._last_ns: int | None = None
+        self._last: Row | None = None
+        self._t_ns = 0  # of the last row; GPS time, unless the receiver's clock was set
+        self._early: list[Row] = []  # earlier than the last one, by more than a second
         self._unordered = 0
         self._damage = 0
         self._is_over = False
@@ -57,7 +62,7 @@ class LogSource:
             why = f"; {untimed} positions without a time" if untimed else ""
             raise SourceError(f"{self._where}: no position: {self._reception.seen}{why}")
         rate_hz = self._sensor.options["rate"] or rate_of(rows) or 1.0
-        self._period_ns = 1e9 / rate_hz
+        self._cadence = Cadence(rate_hz, fixed=bool(self._sensor.options["rate"]))
         about = {"protocol": self._reception.protocol}
         self.spec = gnss_spec(self._sensor.name, rate_hz, True, about)
         for row in rows:
@@ -74,27 +79,63 @@ class LogSource:
         return list(self._reception.finish())
 
     def _place(self, row: Row) -> None:
-        """Take a row; times that do not increase are of a log that was put together."""
-        last = self._last_ns
-        if last is not None:
-            if row.gps_ns <= last:
-                self._unordered += 1
-                return
-            self._report(row.gps_ns)
-            missing = round((row.gps_ns - last) / self._period_ns) - 1
-            if missing > 0:
-                damage = row.damage - self._damage
-                counted = missing if row.gps_ns - last <= _LONGEST_NS else None
-                self._items.append(
-                    Lost(
-                        self._sensor.name, row.gps_ns, "corrupt" if damage else "device", counted,
-                        missing if counted is None else None, {"skipped_bytes": damage},
-                    )
-                )  # fmt: skip
-            self._damage = row.damage
-        self._last_ns = row.gps_ns
-        stamps = np.array([row.gps_ns], np.int64)
-        self._items.append(Sample(self._sensor.name, stamps, row.data, stamps))
+        """Take a row, unless it is out of order: its time does not increase."""
+        last = self._last
+        if last is None:
+            self._record(row, row.gps_ns)
+            return
+        advance_ns = row.gps_ns - last.gps_ns
+        if abs(advance_ns) > DAY_NS:  # the date was wrong, or is
+            self._leave_out()
+            self._step(row)
+        elif advance_ns > 0:
+            self._leave_out()
+            self._report(self._t_ns + advance_ns)
+            self._count_missing(row, advance_ns)
+            self._record(row, self._t_ns + advance_ns)
+        elif advance_ns > -SECOND_NS:
+            self._unordered += 1
+        else:
+            if self._early and row.gps_ns <= self._early[-1].gps_ns:
+                self._leave_out()
+            self._early.append(row)
+            if len(self._early) == _SURE_EPOCHS:
+                early, self._early = self._early, []
+                self._step(early[0])
+                for each in early[1:]:
+                    self._place(each)
+
+    def _leave_out(self) -> None:
+        self._unordered += len(self._early)
+        self._early = []
+
+    def _step(self, row: Row) -> None:
+        """The receiver's clock was set, or what follows is another log: time goes on."""
+        assert self._last is not None
+        t_ns = self._t_ns + round(self._cadence.period_ns)
+        self._report(t_ns)
+        step_ns = row.gps_ns - self._last.gps_ns - round(self._cadence.period_ns)
+        self._items.append(State(self._sensor.name, t_ns, {"device_clock_step_ns": step_ns}))
+        self._damage = row.damage
+        self._record(row, t_ns)
+
+    def _count_missing(self, row: Row, advance_ns: int) -> None:
+        if missing := self._cadence.missing(advance_ns):
+            damage = row.damage - self._damage
+            counted = missing if advance_ns <= _LONGEST_NS else None
+            self._items.append(
+                Lost(
+                    self._sensor.name, self._t_ns + advance_ns,
+                    "corrupt" if damage else "device", counted,
+                    missing if counted is None else None, {"skipped_bytes": damage},
+                )
+            )  # fmt: skip
+        self._damage = row.damage
+
+    def _record(self, row: Row, t_ns: int) -> None:
+        self._last, self._t_ns = row, t_ns
+        stamps, device = np.array([t_ns], np.int64), np.array([row.gps_ns], np.int64)
+        self._items.append(Sample(self._sensor.name, stamps, row.data, device))
 
     def _report(self, t_ns: int) -> None:
         """Say how many positions before this time were left out."""
@@ -106,7 +147,8 @@ class LogSource:
     def read(self) -> Item:
         while not self._items:
             if self._is_over:
-                self._report(self._last_ns or 0)
+                self._leave_out()
+                self._report(self._t_ns)
                 break
             for row in self._read_chunk():
                 self._place(row)

@@ -175,8 +175,8 @@ def _nav_pvt(m: Any) -> Part:
         utc_ns = (round(date.timestamp()) + m.second) * SECOND_NS + m.nano
         part.values["utc"] = utc_ns
         # The time of the week has the leap seconds that UTC lacks.
-        ahead = (part.week_ns or 0) - (utc_ns - GPS_EPOCH_NS) % WEEK_NS
-        part.leaps = round(ahead / SECOND_NS) % 604_800
+        ahead = (part.week_ns or 0) - (utc_ns - GPS_EPOCH_NS)
+        part.leaps = round(_nearest(ahead, WEEK_NS) / SECOND_NS)
         part.gps_ns = gps_of_utc(utc_ns, part.leaps)
     return part
 

@@ -10,8 +10,9 @@ the CRC).
 
 from __future__ import annotations
 
+import re
 from binascii import crc_hqx
-from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 UBX, NMEA, SBF = "ubx", "nmea", "sbf"
@@ -19,7 +20,9 @@ PROTOCOLS: Final = (UBX, NMEA, SBF)
 _UBX_SYNC, _SBF_SYNC = b"\xb5\x62", b"$@"
 _UBX_EXTRA, _SBF_HEADER = 8, 8
 _MOST_UBX, _MOST_SBF, _MOST_NMEA = 8192, 16384, 1024
-_CALM: Final = frozenset(range(0x20, 0x7F))
+_BEGIN: Final = re.compile(rb"\xb5(?=\x62|\Z)|\$(?=[@A-Z]|\Z)")
+_LINE: Final = re.compile(rb"\$[ -#%-~]*\r*\n?")
+"""A sentence, or the beginning of one: it has no further ``$``."""
 
 
 class Frame(NamedTuple):
@@ -63,78 +66,64 @@ class FrameParser:
         self._rest = b""
         self._offset = 0
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes; yields the frames that they complete."""
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes; the frames that they complete."""
         self._rest += data
-        yield from self._frames(final=False)
+        return self._frames(final=False)
 
-    def finish(self) -> Iterator[Frame]:
+    def finish(self) -> list[Frame]:
         """At the end of the stream: what was held back as the beginning of a frame is none."""
-        yield from self._frames(final=True)
-        self._skip(len(self._rest))
+        return self._frames(final=True)
 
-    def _frames(self, *, final: bool) -> Iterator[Frame]:
-        while self._rest:
-            at = _begin(self._rest)
-            self._skip(at)
-            if not self._rest:
-                return
-            size = self._size()
-            if size is None:
-                if not final:
-                    return
-                self._skip(1)
-            elif size == 0:
-                self._skip(1)
-            else:
-                data = self._rest[:size]
-                if (found := _checked(data)) is None:
-                    self.bad_checksums += 1
-                    self._skip(1)
-                    continue
-                frame = Frame(*found, data, self._offset, self.skipped)
-                self._rest = self._rest[size:]
-                self._offset += size
-                yield frame
+    def _frames(self, *, final: bool) -> list[Frame]:
+        data, at = self._rest, 0
+        found = []
+        while at < len(data):
+            begin = _BEGIN.search(data, at)
+            start = begin.start() if begin else len(data)
+            self.skipped += start - at
+            at = start
+            if begin is None:
+                break
+            size = _size(data, at)
+            if size is None and not final:
+                break
+            frame = data[at : at + (size or 0)]
+            if not frame or (named := _checked(frame)) is None:
+                self.bad_checksums += bool(frame)
+                self.skipped += 1
+                at += 1
+                continue
+            found.append(Frame(*named, frame, self._offset + at, self.skipped))
+            at += len(frame)
+        self._rest = data[at:]
+        self._offset += at
+        return found
 
-    def _skip(self, count: int) -> None:
-        self._rest = self._rest[count:]
-        self._offset += count
-        self.skipped += count
 
-    def _size(self) -> int | None:
-        """Length of the frame that begins here; 0: none does; None: more bytes are needed."""
-        rest = self._rest
-        if rest[0] == _UBX_SYNC[0]:
-            if len(rest) < 6:
-                return None if rest[:2] in (_UBX_SYNC, _UBX_SYNC[:1]) else 0
-            size = int.from_bytes(rest[4:6], "little") + _UBX_EXTRA
-            return _whole(rest, size) if rest[1] == _UBX_SYNC[1] and size <= _MOST_UBX else 0
-        if rest[:2] == _SBF_SYNC:
-            if len(rest) < _SBF_HEADER:
-                return None
-            size = int.from_bytes(rest[6:8], "little")
-            fits = _SBF_HEADER <= size <= _MOST_SBF and size % 4 == 0
-            return _whole(rest, size) if fits else 0
-        if len(rest) == 1:
+def _size(data: bytes, at: int) -> int | None:
+    """Length of the frame that begins at a place; 0: none does; None: more bytes are needed."""
+    left = len(data) - at
+    if left == 1:
+        return None
+    if data.startswith(_UBX_SYNC, at):
+        if left < 6:
             return None
-        end = rest.find(b"\n", 0, _MOST_NMEA)
-        line = rest[: end + 1] if end >= 0 else rest[:_MOST_NMEA]
-        if not _CALM.issuperset(line.rstrip(b"\r\n")):
-            return 0
-        if end >= 0:
-            return end + 1
-        return 0 if len(rest) >= _MOST_NMEA else None
-
-
-def _begin(data: bytes) -> int:
-    """Where a frame may begin."""
-    places = [at for first in (_UBX_SYNC[:1], b"$") if (at := data.find(first)) >= 0]
-    return min(places, default=len(data))
-
-
-def _whole(data: bytes, size: int) -> int | None:
-    return size if len(data) >= size else None
+        size = int.from_bytes(data[at + 4 : at + 6], "little") + _UBX_EXTRA
+        return (size if size <= left else None) if size <= _MOST_UBX else 0
+    if data.startswith(_SBF_SYNC, at):
+        if left < _SBF_HEADER:
+            return None
+        size = int.from_bytes(data[at + 6 : at + 8], "little")
+        fits = _SBF_HEADER <= size <= _MOST_SBF and size % 4 == 0
+        return (size if size <= left else None) if fits else 0
+    line = _LINE.match(data, at, at + _MOST_NMEA)
+    if line is None:
+        return 0
+    end = line.end()
+    if line.group().endswith(b"\n"):
+        return end - at
+    return None if end == len(data) and end - at < _MOST_NMEA else 0
 
 
 def _checked(data: bytes) -> tuple[str, str] | None:
@@ -159,8 +148,4 @@ def _checked(data: bytes) -> tuple[str, str] | None:
 
 def ubx_checksum(data: bytes) -> bytes:
     """The 8-bit Fletcher checksum of class, id, length and payload."""
-    a = b = 0
-    for byte in data:
-        a = (a + byte) & 0xFF
-        b = (b + a) & 0xFF
-    return bytes((a, b))
+    return bytes((sum(data) & 0xFF, sum(accumulate(data)) & 0xFF))

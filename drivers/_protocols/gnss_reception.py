@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -10,6 +12,7 @@ from drivers._protocols.gnss_frames import NMEA, PROTOCOLS, SBF, UBX, Frame, Fra
 
 POSITIONS = {UBX: ("01 07",), SBF: ("4007",), NMEA: ("GGA", "RMC")}
 """By protocol, in order of preference: the messages with a position."""
+_JITTER_NS = 1_000_000
 
 
 class Reception:
@@ -95,6 +98,32 @@ class Reception:
 
 def rate_of(rows: Sequence[Row]) -> float | None:
     """The rate in Hz by the first rows, of which some may be missing; None below two."""
-    times = [row.gps_ns for row in rows]
-    steps = [b - a for a, b in pairwise(times) if b > a]
-    return 1e9 / min(steps) if steps else None
+    steps = Counter(
+        round((b.gps_ns - a.gps_ns) / _JITTER_NS) for a, b in pairwise(rows) if b.gps_ns > a.gps_ns
+    )
+    usual = min(steps, key=lambda step: (-steps[step], step), default=None)
+    return None if usual is None else 1e9 / (max(usual, 1) * _JITTER_NS)
+
+
+class Cadence:
+    """Counts the epochs that are missing between two.
+
+    Args:
+        rate_hz: of the first epochs.
+        fixed: it is the rate; else two shorter steps in succession show a higher one.
+
+    Attributes:
+        period_ns: between two epochs.
+    """
+
+    def __init__(self, rate_hz: float, *, fixed: bool) -> None:
+        self.period_ns = 1e9 / rate_hz
+        self._fixed = fixed
+        self._before_ns = math.inf
+
+    def missing(self, step_ns: int) -> int:
+        """Epochs that are missing in a step from one to the next."""
+        if not self._fixed:
+            self.period_ns = min(self.period_ns, max(step_ns, self._before_ns))
+            self._before_ns = step_ns
+        return max(0, round(step_ns / self.period_ns) - 1)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def gpsd_part(line: bytes) -> Part | None:
         whole = round(stamp.replace(microsecond=0).timestamp())
         utc_ns = whole * SECOND_NS + stamp.microsecond * 1000
         mode = int(m.get("mode", 0))
-        number = {key: number_of(value) for key, value in m.items() if key in _TPV}
+        number = {key: _finite(value) for key, value in m.items() if key in _TPV}
     except (ValueError, TypeError, RecursionError, OverflowError, OSError):
         return None
     nan = math.nan
@@ -112,6 +112,11 @@ def gpsd_part(line: bytes) -> Part | None:
             else 0,
         },
     )
+
+
+def _finite(value: Any) -> float:
+    number = number_of(value)
+    return number if math.isfinite(number) else math.nan
 
 
 def gpsd_satellites(line: bytes) -> int | None:

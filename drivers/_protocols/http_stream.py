@@ -23,6 +23,7 @@ from recorder.contract.errors import ProtocolError
 
 MAX_HEAD_BYTES = 64 << 10
 _MAX_CHUNK_BYTES = 64 << 20
+_MAX_REASON = 200  # characters, of what a message shows
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _STATUS = re.compile(rb"(?:HTTP|RTSP)/1\.\d (\d{3})(?: ([^\r\n]*))?\r?(?:\n|$)")
 _PARAMETER = re.compile(r'([A-Za-z]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
@@ -34,7 +35,7 @@ class Head:
 
     Attributes:
         status: such as 200.
-        reason: the text after the status.
+        reason: the text after the status, up to 200 characters.
         headers: by name in lower case.
         challenges: the values of all ``WWW-Authenticate`` headers.
     """
@@ -133,7 +134,7 @@ def parse_head(block: bytes) -> Head:
         for line in block.split(b"\n")
         if line.lower().startswith(b"www-authenticate:")
     )
-    reason = (match[2] or b"").decode("latin-1").strip()
+    reason = (match[2] or b"")[:_MAX_REASON].decode("latin-1").strip()
     return Head(int(match[1]), reason, parse_headers(block[match.end() :]), challenges)
 
 

@@ -64,10 +64,15 @@ class SenderClock:
     def __init__(self, clock_hz: int) -> None:
         self._clock_hz = clock_hz
         self.report: SenderReport | None = None
+        self._outdated: SenderReport | None = None
+
+    def restart(self) -> None:
+        """Timestamps begin anew: what was reported does not hold for them."""
+        self._outdated = self.report
 
     def time_ns(self, timestamp: int) -> int:
         """The sender's time of a timestamp, ns; 0 where it is unknown."""
-        if self.report is None:
+        if self.report is None or self.report is self._outdated:
             return 0
         step = (timestamp - self.report.timestamp + (1 << 31)) % (1 << 32) - (1 << 31)
         return max(0, self.report.time_ns + step * 1_000_000_000 // self._clock_hz)

@@ -141,6 +141,8 @@ class Depacketizer:
             same = last.ssrc == packet.ssrc
             if same and last.sequence == packet.sequence:
                 return []  # repeated
+            if not same:
+                self.clock.restart()
             self._gap |= not same or packet.sequence != (last.sequence + 1) & 0xFFFF
         if packet.payload_type != self._payload_type:
             return []

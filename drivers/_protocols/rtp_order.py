@@ -65,7 +65,8 @@ class PacketOrder:
         return made
 
     def _next_held(self) -> int:
-        expected = self._expected or 0
+        expected = self._expected
+        assert expected is not None
         return min(self._held, key=lambda number: _step(expected, number))
 
     def _oldest_ns(self) -> int:

@@ -94,15 +94,14 @@ def _nmea(kind: str, *fields: str) -> bytes:
     return bytes(NMEAMessage("GN", kind, GET, payload=list(fields)).serialize())
 
 
-def sbf_pvt(gps_ns: int) -> bytes:
+def sbf_pvt(gps_ns: int, **more: Any) -> bytes:
     week, rest = divmod(gps_ns, WEEK_NS)
-    return bytes(
-        SBFMessage(
-            "PVTGeodetic", TOW=rest // 1_000_000, WNc=week, Type=4, Error=0,
-            Latitude=math.radians(LATITUDE), Longitude=math.radians(LONGITUDE), Height=512.345,
-            Vn=1.5, Ve=-2.25, Vu=-0.125, NrSV=21,
-        ).serialize()
-    )  # fmt: skip
+    values: dict[str, Any] = {
+        "TOW": rest // 1_000_000, "WNc": week, "Type": 4, "Error": 0, "Height": 512.345,
+        "Latitude": math.radians(LATITUDE), "Longitude": math.radians(LONGITUDE),
+        "Vn": 1.5, "Ve": -2.25, "Vu": -0.125, "NrSV": 21,
+    }  # fmt: skip
+    return bytes(SBFMessage("PVTGeodetic", **(values | more)).serialize())
 
 
 def sbf_cov(gps_ns: int) -> bytes:

@@ -129,6 +129,9 @@ class Wire:
                     raise TimeoutError from None
                 self._bench.advance(end_ns)
 
+    def getpeername(self) -> Any:
+        return self._real.getpeername()
+
     def close(self) -> None:
         self._real.close()
 

@@ -64,6 +64,9 @@ class Script:
         assert len(piece) <= size
         return piece
 
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 80
+
     def close(self) -> None:
         self.open -= 1
 

@@ -126,6 +126,9 @@ class Script:
         assert isinstance(piece, bytes)
         return piece
 
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 554
+
     def close(self) -> None:
         self.open -= 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from drivers._devices.pictures import CodedPicture, Missing, Shot
 from drivers._kit.driver import Item, Lost, Sample
 from drivers._protocols.rtcp import SenderClock, SenderReport, parse_rtcp
+from drivers._protocols.rtp import Depacketizer, NalAssembler
 from recorder.contract.channel_formats.h264 import (
     SPS,
     START_CODE,
@@ -317,14 +319,29 @@ class TestRtcp:
         assert found
         assert all(report.time_ns > 1_600_000_000_000_000_000 for report in found)
 
-    def test_mutated_reports_are_passed_over(self) -> None:
+    @pytest.mark.parametrize(
+        "count", [10_000, pytest.param(100_000, marks=pytest.mark.campaign(weight=7))]
+    )
+    def test_mutated_reports_are_passed_over(self, count: int) -> None:
         rng = np.random.default_rng(1)
         seed = np.frombuffer(sender_report(5, 6, 7) + b"\x81\xcb\x00\x01" + bytes(4), np.uint8)
-        for _ in range(100_000):
+        for _ in range(count):
             data = seed.copy()
             data[rng.integers(len(data), size=2)] = rng.integers(256, size=2)
             reports, _ = parse_rtcp(data[: rng.integers(len(data) + 1)].tobytes())
             assert all(report.time_ns > 0 for report in reports)
+
+    def test_a_report_of_another_source_says_nothing(self) -> None:
+        """A camera that restarts its encoder has another SSRC, and other timestamps."""
+        found = Depacketizer(NalAssembler("h264"), 96, 90_000)
+        report = SenderReport(1, 10**18, 0)
+        times = []
+        for number, ssrc in enumerate((1, 1, 2, 2, 2)):
+            # The receiver hands on its latest report at each turn.
+            found.clock.report = SenderReport(2, 10**15, 9000) if number == 4 else report
+            head = struct.pack(">BBHII", 0x80, 0x80 | 96, number, 9000 * number, ssrc)
+            times += [unit.t_device_ns for unit in found.feed(head + b"\x65\x80\x00", number)]
+        assert times == [10**18, 10**18 + 10**8, 0, 0, 10**15 + 3 * 10**8]
 
     def test_timestamps_wrap(self) -> None:
         clock = SenderClock(90_000)

@@ -136,6 +136,9 @@ class Peer:
         data, self._waiting = self._waiting[:at], self._waiting[at:]
         return data
 
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 80
+
     def close(self) -> None:
         self.open -= 1
 

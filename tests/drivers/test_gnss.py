@@ -321,10 +321,10 @@ def scripted(
     """What is recorded of epochs of 10 Hz, and then of `steps`: (GPS time, arrival) in s."""
     usual = [(k / 10, k / 10) for k in range(10)]
     script = [
-        (pvt(UTC_NS + round(gps_s * 10) * SECOND_NS // 10), START_NS + round(at_s * 1e9))
+        (pvt(UTC_NS + round(gps_s * 1000) * 1_000_000), START_NS + round(at_s * 1e9))
         for gps_s, at_s in usual + steps
     ]
-    script.append((eoe(UTC_NS + round(steps[-1][0] * 10) * SECOND_NS // 10), script[-1][1]))
+    script.append((eoe(UTC_NS + round(steps[-1][0] * 1000) * 1_000_000), script[-1][1]))
     line: Line = Scripted(script)
     monkeypatch.setattr(live_module, "TcpLine", lambda *_: line)
     clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: START_NS)
@@ -394,13 +394,87 @@ def test_messages_that_are_held_up_on_the_way_are_no_step(monkeypatch: pytest.Mo
 def test_what_is_out_of_order_in_a_log_is_counted(tmp_path: Path) -> None:
     order = [*range(30), 10, 11, *range(30, 40), 5]
     log = b"".join(pvt(UTC_NS + k * SECOND_NS // 10) for k in order)
-    (tmp_path / "log.ubx").write_bytes(log)
-    played = driver("file", str(tmp_path / "log.ubx"))
+    items = play(tmp_path / "log.ubx", log)
+    assert len(samples(items)) == 40
+    assert states(items) == [{"epochs_repeated_or_late": 2}, {"epochs_repeated_or_late": 1}]
+
+
+def play(path: Path, log: bytes, **given: Any) -> list[Item]:
+    path.write_bytes(log)
+    played = driver("file", str(path), **given)
     played.open()
     items: list[Item] = []
     with pytest.raises(EndOfSource):
         while True:
             items.append(played.read())  # type: ignore[arg-type]
     played.close()
-    assert len(samples(items)) == 40
-    assert states(items) == [{"epochs_repeated_or_late": 2}, {"epochs_repeated_or_late": 1}]
+    return items
+
+
+@pytest.mark.parametrize(
+    "step_s", [-3600, -1024 * 604_800, 1024 * 604_800], ids=["set", "rollover", "date"]
+)
+def test_a_log_goes_on_where_the_receivers_clock_was_set(tmp_path: Path, step_s: int) -> None:
+    """As a receiver whose count of GPS weeks rolls over, or that learns the date."""
+    times = [UTC_NS + (k + (step_s if k >= 50 else 0)) * SECOND_NS for k in range(100)]
+    items = play(tmp_path / "log.ubx", b"".join(map(pvt, times)))
+    devices = [int(np.asarray(row.t_dev_ns)[0]) for row in samples(items)]
+    assert devices == [gps_of_utc(times[0], 18) + t - times[0] for t in times]
+    stamps = np.concatenate([row.t_ns for row in samples(items)])
+    assert (np.diff(stamps) == SECOND_NS).all()
+    assert states(items) == [{"device_clock_step_ns": step_s * SECOND_NS}]
+    assert not [item for item in items if isinstance(item, Lost)]
+
+
+def test_one_wrong_date_in_a_log_costs_nothing(tmp_path: Path) -> None:
+    times = [UTC_NS + (k + 10**9 * (k == 50)) * SECOND_NS for k in range(100)]
+    items = play(tmp_path / "log.ubx", b"".join(map(pvt, times)))
+    assert len(samples(items)) == 100 and in_order(items)
+    steps = [state["device_clock_step_ns"] for state in states(items)]
+    assert steps == [10**9 * SECOND_NS, -(10**9) * SECOND_NS]
+
+
+def test_a_cold_start_with_the_receivers_first_date_is_no_gap_of_years(tmp_path: Path) -> None:
+    """Before it has a fix, a receiver sends RMC with a date of its own."""
+
+    def void(second: int) -> bytes:
+        body = f"GNRMC,0000{second:02d}.00,V,,,,,,,060180,,,N"
+        sum_ = 0
+        for byte in body.encode():
+            sum_ ^= byte
+        return f"${body}*{sum_:02X}\r\n".encode()
+
+    times = [UTC_NS + k * SECOND_NS for k in range(30)]
+    log = b"".join(map(void, range(5))) + b"".join(rmc(t) + gga(t) for t in times)
+    items = play(tmp_path / "log.nmea", log)
+    stamps = np.concatenate([row.t_ns for row in samples(items)])
+    assert (np.diff(stamps) == SECOND_NS).all()
+    found = [int(np.asarray(row.data["utc"])[0]) for row in samples(items)]
+    assert found[-30:] == times
+    assert not [item for item in items if isinstance(item, Lost)]
+
+
+def test_one_odd_step_is_not_taken_for_the_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Receivers move their epochs to the whole second once they know the time."""
+    seconds = [k / 10 - (0.06 if k >= 20 else 0.0) for k in range(100)]
+    log = b"".join(pvt(UTC_NS + round(second * 1e9)) for second in seconds)
+    items = play(tmp_path / "log.ubx", log)
+    assert len(samples(items)) == 100
+    assert not [item for item in items if isinstance(item, Lost)]
+    moved = [(1 + k / 10 - 0.06, 1 + k / 10) for k in range(5)]
+    late = [(t + 0.7, a + 0.7) for t, a in moved]
+    items = scripted(monkeypatch, [*moved, *late])
+    assert [item.count for item in items if isinstance(item, Lost)] == [2]
+
+
+def test_a_rate_that_rises_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faster = [1 + k / 50 for k in range(10) if k != 7]
+    items = scripted(monkeypatch, [(t, t) for t in faster])
+    assert [item.count for item in items if isinstance(item, Lost)] == [1]
+    seconds = [k / 10 for k in range(10)] + faster
+    items = play(tmp_path / "log.ubx", b"".join(pvt(UTC_NS + round(s * 1e9)) for s in seconds))
+    assert [item.count for item in items if isinstance(item, Lost)] == [1]
+    items = scripted(monkeypatch, [(t, t) for t in faster], rate=10.0)
+    assert not [item for item in items if isinstance(item, Lost)]

@@ -139,6 +139,34 @@ def test_the_best_protocol_of_a_mixed_line_is_used() -> None:
     assert value(rows(data, "nmea")[0], "quality") == [5]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("protocol", ["ubx", "nmea", "sbf"])
+def test_a_short_log_has_the_rows_that_its_protocol_gives(protocol: str, count: int) -> None:
+    def epoch(k: int) -> bytes:
+        utc_ns, gps_ns = UTC_NS + k * SECOND_NS, GPS_NS + k * SECOND_NS
+        return {
+            "ubx": pvt(utc_ns) + cov(utc_ns),
+            "nmea": rmc(utc_ns) + gga(utc_ns),
+            "sbf": sbf_pvt(gps_ns) + sbf_cov(gps_ns),
+        }[protocol]
+
+    data = b"".join(map(epoch, range(count)))
+    found, expected = (rows(data, name) for name in ("auto", protocol))
+    assert [row.gps_ns for row in found] == [GPS_NS + k * SECOND_NS for k in range(count)]
+    assert [(row.gps_ns, value(row, "pos")) for row in found] == [
+        (row.gps_ns, value(row, "pos")) for row in expected
+    ]
+
+
+@pytest.mark.parametrize(("before", "protocol"), [(2, "ubx"), (3, "nmea")])
+def test_a_better_protocol_may_come_until_an_epoch_has_passed(before: int, protocol: str) -> None:
+    reception = Reception()
+    for k in range(before):
+        list(reception.feed(gga(UTC_NS + k * SECOND_NS)))
+    list(reception.feed(pvt(UTC_NS + 9 * SECOND_NS)))
+    assert reception.protocol == protocol
+
+
 def test_without_a_fix_a_row_has_no_position() -> None:
     (row, *_) = rows(pvt(UTC_NS, gnssFixOk=0) + pvt(UTC_NS + SECOND_NS))
     assert np.isnan(value(row, "pos")).all() and np.isnan(value(row, "vel")).all()
@@ -149,6 +177,26 @@ def test_epochs_before_the_time_is_known_are_counted() -> None:
     reception = Reception("ubx")
     data = pvt(UTC_NS, validTime=0) + pvt(UTC_NS + SECOND_NS) + eoe(UTC_NS + SECOND_NS)
     assert len(list(reception.feed(data))) == 1
+    assert reception.epochs.untimed == 1
+
+
+@pytest.mark.parametrize("leaps", [-1, 0, 16, 18, 19])
+def test_gps_time_is_right_whatever_leap_seconds_a_receiver_believes_in(leaps: int) -> None:
+    """Before it has heard them from a satellite, it takes those that it was built with."""
+    week_ns = 604_800 * SECOND_NS
+    for t in (UTC_NS, GPS_EPOCH_NS + 2400 * week_ns - 18 * SECOND_NS):
+        itow = (t - GPS_EPOCH_NS + leaps * SECOND_NS) % week_ns // 1_000_000
+        (row,) = rows(pvt(t, iTOW=itow))
+        assert row.gps_ns == t - GPS_EPOCH_NS + leaps * SECOND_NS
+        assert value(row, "utc") == [t]
+
+
+@pytest.mark.parametrize("unknown", [{"WNc": 0xFFFF}, {"TOW": 0xFFFFFFFF}])
+def test_what_sbf_calls_unknown_is_no_time(unknown: dict[str, int]) -> None:
+    reception = Reception("sbf")
+    sent = sbf_pvt(GPS_NS, **unknown) + sbf_pvt(GPS_NS + SECOND_NS) + sbf_cov(GPS_NS + SECOND_NS)
+    found = [*reception.feed(sent), *reception.finish()]
+    assert [row.gps_ns for row in found] == [GPS_NS + SECOND_NS]
     assert reception.epochs.untimed == 1
 
 
@@ -236,6 +284,21 @@ def test_a_thousand_damaged_streams(seed: int) -> None:
         assert b"".join(frame.data for frame in frames) in data or parser.skipped
 
 
+@seeded(1, weight=20, least=100)
+def test_a_thousand_damaged_reports_of_gpsd(seed: int) -> None:
+    rng = random.Random(seed)
+    values = {"track": 90.0, "speed": 2.0, "epx": 1.5, "velN": 1.0, "velE": 2.0, "leapseconds": 18}
+    sky = json.dumps({"class": "SKY", "uSat": 11, "satellites": [{"PRN": 1}]}).encode() + b"\n"
+    samples = [tpv(**values), tpv(**dict(list(values.items())[:3]), status=3) + sky, sky]
+    parts = (b"Infinity", b"-1e999", b"NaN", b"9" * 400, b"null", b'"x"', b"[{", b"\n", b"-")
+    reception = GpsdReception()
+    for _ in range(1000):
+        for row in reception.feed(mutated(rng, rng.choice(samples), parts)):
+            assert set(row.data) == {"pos", "vel", "fix", "cov", "sats", "utc", "quality"}
+    (*_, row) = reception.feed(b"\n" + tpv(time="2024-06-02T00:00:00Z", lat=47.0))
+    assert row.data["pos"][0, 0] == 47.0, "it goes on"
+
+
 def tpv(**more: Any) -> bytes:
     report = {"class": "TPV", "mode": 3, "time": "2024-06-01T12:00:00Z", "lat": 48.0, "lon": 11.0}
     return json.dumps(report | more).encode() + b"\r\n"
@@ -267,7 +330,16 @@ def test_gpsd_without_a_zone_is_utc_and_its_velocity_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"status": [1]}, {"status": {}}, {"mode": None}, {"lat": "x"}, {"epx": 1e300}]
+    "wrong",
+    [
+        {"status": [1]},
+        {"status": {}},
+        {"mode": None},
+        {"lat": "x"},
+        {"epx": 1e300},
+        {"track": math.inf, "speed": 1.0},
+        {"velN": math.inf, "velE": -math.inf},
+    ],
 )
 def test_whatever_gpsd_sends_is_taken_or_left_out(wrong: dict[str, Any]) -> None:
     assert len(list(GpsdReception().feed(tpv(**wrong) + tpv(time="2024-06-01T12:00:01Z")))) in (

@@ -41,6 +41,31 @@ def image_of(data: bytes) -> Any:
     return np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))
 
 
+FIRST, LATER = b"\x41\x9atwo", b"\x41\x2atwo"
+"""Slices of a picture; first_mb_in_slice 0 sets the first bit behind the header."""
+
+
+@pytest.mark.parametrize(
+    ("payload", "begins"),
+    [
+        (FIRST, True),
+        (LATER, False),
+        (SPS, True),
+        (b"\x41", False),
+        (b"\x78\0\5" + FIRST, True),  # STAP-A
+        (b"\x78\0\5" + LATER, False),
+        (b"\x78\0\5" + SPS, True),
+        (b"\x78\0\1\x41", False),
+        (b"\x5c\x81" + FIRST[1:], True),  # FU-A
+        (b"\x5c\x81" + LATER[1:], False),
+        (b"\x5c\x01" + FIRST[1:], False),
+        (b"\x5c\x87" + SPS[1:], True),
+    ],
+)
+def test_a_payload_begins_a_picture(payload: bytes, begins: bool) -> None:
+    assert NalAssembler("h264").begins(payload) is begins
+
+
 @pytest.mark.parametrize("codec", ["h264", "h265"])
 def test_ffmpegs_packets_become_what_ffmpeg_packed(codec: str) -> None:
     units, encoded = [], encode(codec, 25)
