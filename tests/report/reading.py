@@ -29,6 +29,7 @@ class Page(HTMLParser):
         text: all texts, also those of attributes that are shown.
         pictures: bytes of all pictures.
         links: where links lead.
+        odd: texts that are marked as odd.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +40,8 @@ class Page(HTMLParser):
         self.policy: dict[str, str] = {}
         self.pictures: list[bytes] = []
         self.links: list[str] = []
-        self._open: list[tuple[str, str | None]] = []
+        self.odd: list[str] = []
+        self._open: list[tuple[str, str | None, str | None]] = []
         self.feed(self.source)
         self.close()
         assert self._open == [], f"not closed: {self._open}"
@@ -69,7 +71,7 @@ class Page(HTMLParser):
                 directive, _, sources = rule.partition(" ")
                 self.policy[directive] = sources
         if tag not in _VOID:
-            self._open.append((tag, values.get("id")))
+            self._open.append((tag, values.get("id"), values.get("class")))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in _DRAWN
@@ -84,7 +86,9 @@ class Page(HTMLParser):
             self.style += data
             return
         self.text += data
-        for _, id_ in self._open:
+        if any(class_ == "odd" for *_, class_ in self._open):
+            self.odd.append(data)
+        for _, id_, _ in self._open:
             if id_ is not None:
                 self.sections[id_] = self.sections.get(id_, "") + data + "\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +17,12 @@ import pytest
 from recorder.contract.errors import SessionError, StorageError
 from recorder.report import write_report
 from recorder.session.checksums import write_checksums
-from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter
 from recorder.session.validation import validate
 from tests.archives.ncore.packer_rig import add_poses
+from tests.report.golden import faulty
 from tests.report.reading import Page
 from tests.session.build import (
-    START_NS,
     Builder,
     camera_spec,
     full_session,
@@ -232,6 +232,10 @@ def test_damage_is_shown_and_the_rest_too(tmp_path: Path, damage: Damage, words:
     damage(path)
     page = report(path)
     assert "FAIL" in page.sections["verdict"] and words in page.text
+    # Where the report itself reads it, its place says so, and stands out.
+    read_here = "video.avi|radar.json|lidar.json|events.jsonl|commits|sensors|config.yaml"
+    file = re.search(read_here, words)
+    assert file is None or any(file[0] in text for text in page.odd)
     if "session.json" not in words:
         assert page.sections.keys() >= {"timeline", "streams", "setup"}
 
@@ -251,22 +255,7 @@ def test_a_picture_that_does_not_decode_leaves_the_others(tmp_path: Path) -> Non
 
 
 def test_faults_of_every_kind_are_told(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(50), *range(60, 150), *range(152, 200)])
-    builder.add(camera_spec(), 1.0)
-    builder.sensors["radar"] = {"driver": "mmwave", "streams": []}
-    at = START_NS + S // 2
-    builder.lose("imu", 50, 59, "refused", t_ns=at)
-    builder.lose("imu", 150, 151, "time", t_ns=at)
-    builder.lose("camera", 30, None, "hung", count=None, t_ns=at, duration_ns=S, estimate=30)
-    builder.events += [
-        make_event("mark", at, text="a bridge"),
-        make_event("fault", at, "camera", "hung", detail="read() did not return"),
-        make_event("clock", at, cause="step", step_ns=2 * S),
-        make_event("disk", at, cause="floor", detail="0.9 GB free"),
-        make_event("device", at, "radar", cause="absent", detail="no answer"),
-    ]
-    page = report(builder.close("recovered"))
+    page = report(faulty(tmp_path / "rig"))
     for text in (
         *(
             "10 of 200 (5 %); refused",
