@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import Any, Final
 
 from recorder.contract.errors import RecorderError, StorageError, UsageError
@@ -49,17 +51,17 @@ def cluster(on: str) -> Iterator[Any]:
         options: dict[str, Any] = {
             "n_workers": workers,
             "threads_per_worker": 1,
-            "dashboard_address": None,
+            "dashboard_address": "127.0.0.1:0",  # any free port, and no other machine's business
             "silence_logs": "ERROR",
         }
         import dask
 
-        with (
+        with ExitStack() as stack:
             # No worker is given a job while it works on another one.
-            dask.config.set({"distributed.scheduler.worker-saturation": 1.0}),
-            distributed.LocalCluster(**options) as made,
-            distributed.Client(made, timeout=_CONNECT_S) as client,
-        ):
+            stack.enter_context(dask.config.set({"distributed.scheduler.worker-saturation": 1.0}))
+            with _uninterrupted():
+                made = stack.enter_context(distributed.LocalCluster(**options))
+                client = stack.enter_context(distributed.Client(made, timeout=_CONNECT_S))
             yield client
         return
     address = on.replace("dask://", "tcp://")
@@ -69,6 +71,22 @@ def cluster(on: str) -> Iterator[Any]:
         raise StorageError(f"{on}: the scheduler cannot be reached: {error}") from None
     with client:
         yield client
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: it would end workers that have not begun, each with a traceback."""
+    resource_tracker.ensure_running()  # starting it lets Ctrl-C through again
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the workers inherit it
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def workers_of(client: Any) -> int:

@@ -19,8 +19,9 @@ from recorder.contract.session_names import check_name
 from recorder.contract.syscalls import rename_new, sync_file_system
 from recorder.fleet.encryption import Identity, Tee
 from recorder.fleet.store import Entry, Manifest, Store
-from recorder.fleet.store.base import Source, disk_errors, download
+from recorder.fleet.store.base import Source, disk_errors, download, make_private_folders
 from recorder.fleet.store.manifest import ENCRYPTED, session_manifest
+from recorder.formats.disk import make_empty
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ def fetch_file(
 def _decrypted(store: Store, folder: str, entry: Entry, target: Path, identity: Identity) -> str:
     cipher = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:24]}.part")
     with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folders(target.parent)
         try:
-            with target.open("xb") as file:
+            make_empty(target)
+            with target.open("wb") as file:
                 plain = Tee(file)
                 for segment in entry.segments:
                     key = f"{folder}/{segment.path}"
@@ -113,13 +115,11 @@ def download_session(
         raise UsageError(f"{session}: is there already; nothing was changed")
     if store.stat(key) is None:
         raise UsageError(f"{store.url}: has no session {name} (no {key})")
-    manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
-    if (manifest.kind, manifest.name) != ("session", name):
-        raise StorageError(f"{store.url}/{key}: is no manifest of {name}")
+    manifest = Manifest.read(store, key)
     check_identity(manifest, f"{store.url}/{name}", identity)
     part, fetched = folder / f".{name}.part", 0
     with disk_errors(part):
-        part.mkdir(parents=True, exist_ok=True)
+        make_private_folders(part)
         for entry in manifest.files:
             target = part / entry.path
             if not _is_here(target, entry):

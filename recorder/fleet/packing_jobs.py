@@ -22,11 +22,18 @@ import msgspec
 from msgspec import to_builtins
 
 import recorder
-from recorder.contract.errors import RecorderError, SessionError
+from recorder.contract.errors import FormatError, RecorderError, SessionError
 from recorder.finalizer import AS_CONFIGURED, ORIGINALS, Redact, Step, prepare
-from recorder.fleet.store import Entry, Manifest, Store, open_store
+from recorder.fleet.store import (
+    Entry,
+    Manifest,
+    Store,
+    StoreRefusedError,
+    StoreUnreachableError,
+    open_store,
+)
 from recorder.fleet.store.base import Source, canonical_json, is_store
-from recorder.fleet.store.manifest import ENCRYPTED, MANIFESTS, archive_manifest
+from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, listed, session_manifest
 from recorder.fleet.uploading import files_of
 from recorder.processing.calibration import read_calibration
 from recorder.processing.redaction.pictures import describe
@@ -173,8 +180,8 @@ def plan_jobs(
                 found[session.name] = session
     programs = tuple(to_builtins(asdict(entry), enc_hook=str) for entry in redact)
     planned = planned_redaction(redact)
-    there = {key.key for key in store.list(MANIFESTS)}
-    jobs, finished = [], []
+    there = {(name, archive) for name, archive, _ in listed(store) if archive}
+    jobs, known = list[Job](), list[Job]()
     for session in found.values():
         for step in prepared:
             job = Job(
@@ -187,13 +194,11 @@ def plan_jobs(
                 redact=programs if step.packer.has_pictures else (),
                 redaction=planned if step.packer.has_pictures else {},
             )
-            key = archive_manifest(job.name, job.archive)
-            if key not in there:
-                jobs.append(job)
-            elif (why := conflict(job, store)) is not None:
-                refused[job.title] = why
-            else:
-                finished.append(job)
+            (known if (job.name, job.archive) in there else jobs).append(job)
+    with ThreadPoolExecutor(_READERS) as pool:
+        reasons = list(pool.map(lambda job: conflict(job, store), known))
+    refused |= {job.title: why for job, why in zip(known, reasons, strict=True) if why is not None}
+    finished = [job for job, why in zip(known, reasons, strict=True) if why is None]
     return Plan(tuple(jobs), tuple(finished), refused)
 
 
@@ -209,7 +214,10 @@ def planned_redaction(redact: Redact) -> dict[str, Any]:
 def conflict(job: Job, store: Store) -> str | None:
     """Why the result that is in the store is not that of a job; None if it is."""
     key = archive_manifest(job.name, job.archive)
-    made = Manifest.decode(store.read(key), f"{store.url}/{key}")
+    try:
+        made = Manifest.read(store, key)
+    except FormatError as error:
+        return str(error)
     if made.about.get("identity") == job.identity:
         return None
     return (
@@ -236,7 +244,9 @@ def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Foun
 
     def read(key: str) -> _Found | None:
         try:
-            manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
+            manifest = Manifest.read(store, key)
+        except (StoreRefusedError, StoreUnreachableError):
+            raise
         except RecorderError as error:
             refused[f"{store.url}/{key}"] = str(error)
             return None
@@ -246,7 +256,7 @@ def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Foun
         size = sum(entry.size for entry in manifest.files if is_input(entry.path))
         return _Found(manifest.name, store.url, True, _inputs(manifest.files), size)
 
-    keys = [o.key for o in store.list(MANIFESTS) if "/" not in o.key.removeprefix(MANIFESTS)]
+    keys = [session_manifest(name) for name, archive, _ in listed(store) if not archive]
     if not keys:
         refused[store.url] = "has no uploaded sessions"
     with ThreadPoolExecutor(_READERS) as pool:

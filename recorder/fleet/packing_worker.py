@@ -76,7 +76,7 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
     if store.stat(key) is not None:
         if (why := conflict(job, store)) is not None:
             raise StorageError(why)
-        made = Manifest.decode(store.read(key), key)
+        made = Manifest.read(store, key)
         return Packed(where, len(made.files), made.size, 0, 0, 0, 0, (), found=True)
     folder = Path(scratch or _of_dask()) / f"{job.identity[:16]}-{os.getpid()}"
     began_cpu_s, began_s = time.process_time(), time.monotonic()
@@ -120,7 +120,7 @@ def _fetched(job: Job, folder: Path) -> Path:
             f"{job.name} needs {room / 1e9:.1f} GB"
         )
     source, key = open_store(job.source), session_manifest(job.name)
-    manifest = Manifest.decode(source.read(key), f"{source.url}/{key}")
+    manifest = Manifest.read(source, key)
     session, identity = folder / job.name, None
     if job.identity_file is not None and manifest.version == ENCRYPTED:
         try:
@@ -184,6 +184,6 @@ def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) 
             "notes": list(result.notes),
             **({"redaction": result.redaction} if result.redaction else {}),
         },
-    )
+    ).with_digest()
     store.put_new(archive_manifest(job.name, job.archive), manifest.encode())
     return manifest

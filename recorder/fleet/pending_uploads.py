@@ -23,7 +23,7 @@ from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
 from recorder.daemon.postprocessing.steps import due_of
 from recorder.fleet.encryption import Recipients
-from recorder.fleet.store import StoreUnreachableError, open_store
+from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
 from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
 from recorder.session.layout import read_session_json
@@ -188,6 +188,7 @@ def upload_pending(
 
     Raises:
         NotNowError: the time is not right, or no longer, or the server cannot be reached.
+        StoreRefusedError: the server refuses everything.
         UsageError: the store's URL, its credentials or a recipient cannot be used.
         SessionError: the root cannot be listed.
     """
@@ -208,7 +209,7 @@ def upload_pending(
                 read_back=_reads_back(config),
                 recipients=recipients,
             )
-        except NotNowError:
+        except (NotNowError, StoreRefusedError):
             raise
         except StoreUnreachableError as error:
             raise NotNowError(str(error)) from None

@@ -103,7 +103,7 @@ class SealedUpload:
         for line in lines:
             try:
                 sealed = msgspec.json.decode(line, type=_Sealed)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 break
             if not line.endswith(b"\n"):
                 break

@@ -17,7 +17,7 @@ from recorder.catalog.table import write_table
 from recorder.contract.errors import RecorderError
 from recorder.fleet.encryption import Identity
 from recorder.fleet.store import Manifest, Store
-from recorder.fleet.store.manifest import MANIFESTS, session_manifest
+from recorder.fleet.store.manifest import listed, session_manifest
 
 _READERS: Final = 16  # manifests that are read at a time
 
@@ -39,12 +39,11 @@ def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> 
     known = KnownRows.of(out).rows
     sizes: dict[str, int] = {}
     archives: dict[str, list[str]] = defaultdict(list)
-    for found in store.list(MANIFESTS):
-        name, _, archive = found.key.removeprefix(MANIFESTS).removesuffix(".json").partition("/")
+    for name, archive, size in listed(store):
         if archive:
             archives[name].append(archive)
         else:
-            sizes[name] = found.size
+            sizes[name] = size
     rows, new = [], []
     for name in sorted(sizes):
         stamp = _stamp(sizes[name], archives[name], identity is not None)
@@ -76,13 +75,13 @@ def _read(
     name, stamp = new
     location, key = f"{store.url}/{name}", session_manifest(name)
     try:
-        manifest = Manifest.decode(store.read(key), f"{store.url}/{key}")
+        manifest = Manifest.read(store, key)
         if identity is not None and manifest.sealed:
             plain = identity.decrypt_bytes(manifest.sealed, f"{store.url}/{key}")
             row = msgspec.json.decode(plain, type=Row)
         else:
             row = msgspec.convert(manifest.about, Row)
-    except (RecorderError, msgspec.MsgspecError) as error:
+    except (RecorderError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Row(session=name, location=location, recording=name, part=0, problem=str(error))
     made = dict.fromkeys([*row.archives, *sorted(archives[name])])
     return msgspec.structs.replace(row, location=location, stamp=stamp, archives=tuple(made))

@@ -12,12 +12,13 @@ With recipients, the files are encrypted (`recorder.fleet.sealed_upload`).
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ from recorder.contract.session_names import check_name
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.sealed_upload import SealedUpload, forget
 from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store
-from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
+from recorder.fleet.store.base import Pace, Source, check_key, disk_errors, same_content
 from recorder.fleet.store.manifest import ENCRYPTED, VERSION, session_manifest
 from recorder.session.layout import (
     ARCHIVES,
@@ -188,7 +189,7 @@ def upload_session(
         StorageError: a file changed meanwhile, the disk or the store failed; a later call goes on.
     """
     started = time.monotonic()
-    with reading(session) as held:
+    with reading(session) as held, _alone(session):
         if not held:
             raise SessionError(f"{session}: is being recorded or recovered; not uploaded")
         name = _check(session)
@@ -236,6 +237,23 @@ def upload_session(
     )
 
 
+@contextmanager
+def _alone(session: Path) -> Iterator[None]:
+    """Keep other uploads from a session: they would share what is known of its parts."""
+    with disk_errors(session):
+        folder = os.open(session, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{session}: is being uploaded by another process") from None
+        except OSError:
+            pass  # a network's file system that cannot lock folders
+        yield
+    finally:
+        os.close(folder)
+
+
 def _check(session: Path) -> str:
     """The session's name, if it can be uploaded."""
     with Session(session) as opened:
@@ -252,6 +270,15 @@ def _check_soundness(session: Path) -> None:
 
     All counts, stamps and lengths are checked; of the payloads some.
     """
+    with Session(session) as opened:
+        parts = (PRIVATE, *opened.streams)
+    for part in parts:
+        for link in (session / part, *(session / part).rglob("*")):
+            if link.is_symlink():
+                raise SessionError(
+                    f"{link}: is a link; not uploaded, because links are left out, and the session "
+                    "would not be complete in the store; put what it leads to in its place"
+                )
     for problem in validate(session, digests=False).problems:
         if problem.severity == ERROR:
             raise SessionError(
@@ -263,7 +290,7 @@ def _check_soundness(session: Path) -> None:
 def _stored(store: Store, key: str) -> Manifest | None:
     if store.stat(key) is None:
         return None
-    return Manifest.decode(store.read(key), f"{store.url}/{key}")
+    return Manifest.read(store, key)
 
 
 def _upload(
@@ -276,10 +303,13 @@ def _upload(
 ) -> tuple[Manifest, tuple[str, ...]]:
     """The manifest, and the paths that changed after they were sent."""
     entries, before = [], {}
+    paths = files_of(session)
+    for path in paths:
+        check_key(f"{name}/{path}")
     with (
         nullcontext() if recipients is None else SealedUpload(session, store, recipients, pace)
     ) as sealed:
-        for path in files_of(session):
+        for path in paths:
             source = session / path
             before[path] = _stamp(source)
             if sealed is not None:
@@ -299,7 +329,7 @@ def _upload(
         recipients=() if recipients is None else recipients.names,
         sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
         version=VERSION if recipients is None else ENCRYPTED,
-    )
+    ).with_digest()
     store.put_new(session_manifest(name), manifest.encode())
     after = {path: _stamp(session / path) for path in files_of(session)}
     return manifest, tuple(sorted(dict(before.items() ^ after.items())))

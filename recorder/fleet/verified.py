@@ -13,15 +13,24 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.custody.archives import check_source
 from recorder.custody.proof import Proof, Trust
+from recorder.custody.vehicles import check_rows
 from recorder.custody.verifying import verify
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
 from recorder.fleet.store import Manifest, Store
 from recorder.fleet.store.base import same_content
-from recorder.fleet.store.manifest import ENCRYPTED, MANIFESTS, session_manifest
+from recorder.fleet.store.manifest import (
+    ENCRYPTED,
+    LEFT_SEGMENT,
+    MANIFESTS,
+    archive_manifest,
+    is_manifest,
+    session_manifest,
+)
 from recorder.fleet.uploading import check_objects
 
 
@@ -46,10 +55,19 @@ def verify_store(
     proof, known = Proof(store.url, "store"), set[str]()
     objects = {found.key for found in store.list()}
     manifests: dict[str, Manifest] = {}
-    for key in sorted(key for key in objects if key.startswith(MANIFESTS)):
+    keys = sorted(filter(is_manifest, objects))
+    if not keys:
+        raise StorageError(f"{store.url}: has no manifest; nothing was uploaded there")
+    for key in keys:
         known.add(key)
         try:
-            manifests[key] = Manifest.decode(store.read(key), f"{store.url}/{key}")
+            data = store.read(key)
+            found = Manifest.decode(data, f"{store.url}/{key}")
+            if (why := _why_not(found, key, data)) is not None:
+                proof.faults.append(f"{store.url}/{key}: {why}")
+                if found.key != key:
+                    continue
+            manifests[key] = found
         except RecorderError as error:
             proof.faults.append(str(error))
     sessions: dict[str, Proof] = {}
@@ -60,11 +78,48 @@ def verify_store(
         else:
             part = _archive(store, manifest, key, trust, sessions)
         proof.parts.append(part)
-    others = sorted(objects - known)
-    proof.unproven += [f"{store.url}/{key}: belongs to no manifest" for key in others]
-    if not manifests:
-        raise StorageError(f"{store.url}: has no manifest; nothing was uploaded there")
+    _check_others(proof, objects, known, manifests.values())
+    check_rows(proof, list(sessions.values()), whole=False)
     return proof
+
+
+def _why_not(manifest: Manifest, key: str, data: bytes) -> str | None:
+    """Why a manifest is not what was written under its key; None if it is."""
+    if manifest.key != key:
+        text = f"is the manifest of the {manifest.kind} {manifest.name}"
+        return f"{text}, whose files are below {manifest.folder}"
+    if manifest.encode() != data:
+        return "is not as it was written"
+    if manifest.digest and manifest.with_digest() != manifest:
+        return "is not as it was written: its digest is another one"
+    return None
+
+
+def _check_others(
+    proof: Proof, objects: set[str], known: set[str], manifests: Iterable[Manifest]
+) -> None:
+    """Judge the objects that no manifest names."""
+    manifests = list(manifests)
+    versions = {each.folder: each.version for each in manifests if each.kind == "session"}
+    folders = {each.folder for each in manifests}
+    alone: dict[str, list[str]] = {}
+    for key in sorted(objects - known):
+        top, *rest = key.split("/")
+        where = f"{proof.path}/{key}"
+        if versions.get(top) == ENCRYPTED and LEFT_SEGMENT.search(key):
+            text = "belongs to no manifest; an upload that was cut off can have left it"
+            proof.unproven.append(f"{where}: {text}")
+        elif len(rest) > 1 and rest[0] in ARCHIVES and f"{top}/{rest[0]}" not in folders:
+            alone.setdefault(archive_manifest(top, rest[0]), []).append(where)
+        elif top in versions or not rest or key.startswith(MANIFESTS):
+            proof.faults.append(f"{where}: was added: it belongs to no manifest")
+        else:
+            alone.setdefault(session_manifest(top), []).append(where)
+    for manifest, places in alone.items():
+        if manifest not in objects:  # else it has a fault of its own
+            text = f"is missing, but {len(places)} of its objects are here, first {places[0]}"
+            text += ": the upload is not complete, or the manifest was removed"
+            proof.faults.append(f"{proof.path}/{manifest}: {text}")
 
 
 def _session(

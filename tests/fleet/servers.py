@@ -145,6 +145,10 @@ class SeaweedFS(S3Server):
                 *(f"-{name}={port}" for name, port in zip(names, ports, strict=True)),
                 *("-filer", "-s3", f"-s3.config={config}", "-volume.max=20"),
                 *("-master.volumeSizeLimitMB=64", "-volume.minFreeSpace=0"),
+                *(
+                    "-s3.port.iceberg=0",
+                    "-s3.port.lance=0",
+                ),  # one port for all servers of a machine
             ]
         )
         self._wait(ports[6])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +75,7 @@ def reference(source: str, tmp_path: Path) -> dict[str, bytes]:
     return stored(open_store(url))
 
 
+@pytest.mark.campaign(weight=20)
 def test_a_fleet_is_packed_once(url: str, dask: DaskProcesses, tmp_path: Path) -> None:
     source, out = uploaded(url, tmp_path, 2), f"{url}/out"
     values = finish(command(source, dask, out))
@@ -192,6 +195,30 @@ def test_processes_of_this_machine(url: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "1 archives in " in done.stdout and "0 were there, 0 failed" in done.stdout
     assert (tmp_path / "out/a/l5kit/a.zarr/.zgroup").exists()
+
+
+@pytest.mark.campaign(weight=8)
+def test_an_interrupt_while_workers_start_is_one_message(url: str, tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group of processes."""
+    root = make_session(tmp_path / "root/a").parent
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "recorder", "finalize", str(root)),
+            *("--on", "local:2", "--to", "l5kit", "--out", str(tmp_path / "out")),
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def started() -> bool:
+        return any(child.read_text().split() for child in children.parent.parent.glob("*/children"))
+
+    wait_until("workers", lambda: process.poll() is not None or started())
+    os.killpg(process.pid, signal.SIGINT)
+    out, said = process.communicate()
+    assert (process.returncode, out) == (1, "")
+    assert said == "recorder finalize: interrupted\n"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyrage
 import pytest
 
@@ -164,7 +165,7 @@ def test_the_program_age_decrypts(session: Path, store: Store, tmp_path: Path) -
         assert content_of(done.session) == data_of(session)
 
 
-@seeded(3, weight=20, least=6)
+@seeded(1, weight=20, least=6)
 def test_kills_cost_at_most_a_segment_and_leave_no_orphan(tmp_path: Path, seed: int) -> None:
     folder = tmp_path / str(seed)
     session = make_session(folder / "root/drive", large=4 * SEGMENT + 777, seed=seed)
@@ -268,7 +269,8 @@ def test_an_object_of_somebody_else_is_neither_overwritten_nor_accepted(
     manifest = seal(session, store, identity_file)  # under a key of its own
     assert key not in {each.path for each in manifest.objects()}
     proof = verify_store(store, Trust())
-    assert proof.unproven == [f"{store.url}/{key}: belongs to no manifest"]
+    text = "belongs to no manifest; an upload that was cut off can have left it"
+    assert proof.unproven == [f"{store.url}/{key}: {text}"]
 
 
 def test_an_age_file_that_changes_before_it_is_sent_is_never_acknowledged(
@@ -418,7 +420,8 @@ def test_segments_that_were_replaced_with_a_fitting_manifest_are_found(
     entry["segments"][0] |= {
         "size": len(forged), "sha256": hashlib.sha256(forged).hexdigest(),
     }  # fmt: skip
-    path.write_text(json.dumps(values))
+    fitting = msgspec.convert(values, Manifest, strict=False).with_digest()
+    path.write_bytes(fitting.encode())
     proof = verify_store(store, Trust(), identity=Identity(identity_file))
     assert proof.faults == [] and not proof.sound
     assert proof.first_fault == f"{store.url}/drive/report.html: is not what was uploaded"

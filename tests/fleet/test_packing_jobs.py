@@ -45,8 +45,10 @@ def test_a_job_is_one_session_and_one_archive(fleet: str, tmp_path: Path) -> Non
     assert [job.title for job in plan.jobs] == ["a: vrs", "a: l5kit", "b: vrs", "b: l5kit"]
     assert plan.finished == () and plan.refused == {}
     assert len({job.identity for job in plan.jobs}) == 4
-    size = sum(e.stat().st_size for e in (tmp_path / "in/a/imu").iterdir())
-    assert plan.jobs[0].size > size
+    files = content_of(tmp_path / "in/a")
+    needed = {path for path in files if not path.startswith("_archives/")} - {"report.html"}
+    assert len(needed) == len(files) - 2  # its own archive and report are not fetched
+    assert plan.jobs[0].size == sum(len(files[path]) for path in needed)
     do(plan, tmp_path)
     again = plan_jobs([fleet], [VRS, L5KIT], out(tmp_path))
     assert again.jobs == () and again.finished == plan.jobs
@@ -188,6 +190,10 @@ def test_what_a_worker_says_when_it_cannot(
     huge = msgspec.structs.replace(job, size=10**18)
     with pytest.raises(StorageError, match=r"GB are free, a needs 2000000000.0 GB"):
         pack_job(huge, scratch)
+    free = shutil.disk_usage(tmp_path).free
+    redacted = msgspec.structs.replace(job, size=int(free / 2.5), redact=({},))
+    with pytest.raises(StorageError, match=r"GB are free, a needs "):
+        pack_job(redacted, scratch)  # pictures are there twice while they are redacted
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="Not a directory"):
         pack_job(job, str(tmp_path / "file/scratch"))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from recorder.contract.errors import StorageError
-from recorder.fleet.store import PART_BYTES, open_store
+from recorder.fleet.store import PART_BYTES, StoreRefusedError, open_store
 from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import check_objects, upload_session
 from tests.fleet.conftest import use
+from tests.fleet.dask_processes import DaskProcesses
 from tests.fleet.servers import S3Server, SeaweedFS, running
 from tests.fleet.sessions import make_session
+from tests.fleet.test_cluster import command, finish, reference, uploaded
 from tests.fleet.test_uploading import stored
 
 pytestmark = pytest.mark.conformance
@@ -65,6 +69,42 @@ def manifests_after_start(
     return [found.key for found in open_store("s3://fleet/v").list("_manifests/")]
 
 
+def test_packing_survives_the_servers_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers find it gone while they fetch or store; the command is run until all is packed."""
+    pytest.importorskip("distributed", reason="needs the extra cluster")
+    dice = random.Random(3)
+    (tmp_path / "weed").mkdir()
+    with running(SeaweedFS, tmp_path / "weed") as server:
+        use(server, monkeypatch, tmp_path)
+        url = "s3://fleet/v"
+        source, out = uploaded(url, tmp_path, 4), open_store(f"{url}/out")
+        dask = DaskProcesses(tmp_path / "dask", server.environment)
+        try:
+            dask.start_scheduler()
+            dask.start_worker()
+            words = command(source, dask, out.url)
+            for deaths in range(1, 3):
+                process = subprocess.Popen(
+                    words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+                )
+                while (
+                    sum(1 for _ in out.list("_manifests/")) < 2 * deaths and process.poll() is None
+                ):
+                    time.sleep(0.05)
+                time.sleep(dice.random() * 0.3)
+                server.close()
+                said = process.communicate()[1]
+                assert "Traceback" not in said
+                server.start()
+            finish(words)
+        finally:
+            dask.close()
+        assert stored(out) == reference(source, tmp_path)
+        assert not server.client().list_multipart_uploads(Bucket="fleet").get("Uploads")
+
+
 def test_a_wrong_clock_is_its_message(
     seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -81,3 +121,5 @@ def test_a_wrong_clock_is_its_message(
     monkeypatch.setattr(botocore.auth, "get_current_datetime", late)
     with pytest.raises(StorageError, match="the clock of this machine is wrong; the server"):
         open_store("s3://fleet/v").put_new("x", b"x")
+    with pytest.raises(StoreRefusedError, match="the clock of this machine is wrong; the server"):
+        open_store("s3://fleet/v").stat("x")

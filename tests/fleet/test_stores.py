@@ -10,12 +10,22 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.errors import StorageError, UsageError
-from recorder.fleet.store import PART_BYTES, ObjectExistsError, Store, UploadRecord, open_store
+from recorder.fleet.store import (
+    PART_BYTES,
+    ObjectExistsError,
+    Store,
+    StoreRefusedError,
+    StoreUnreachableError,
+    UploadRecord,
+    open_store,
+)
 from recorder.fleet.store.base import download, same_content
-from tests.fleet.conftest import ALL, use
+from tests.fleet.conftest import ALL, CAMPAIGN, use
+from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server
 
 all_stores = pytest.mark.parametrize("server", ALL, indirect=True)
+s3_stores = pytest.mark.parametrize("server", ALL[1:], indirect=True)
 ODD = "drive 1/ä+%25&?#=;,@ü.bin"
 
 
@@ -163,6 +173,76 @@ def test_a_record_that_is_damaged_or_of_another_object_begins_anew(
     assert all(same_content(store, key, source.stat().st_size, digest) for key in ("one", "two"))
 
 
+@s3_stores
+def test_parts_of_a_killed_worker_are_used(
+    store: Store, server: S3Server, source: Path, tmp_path: Path, url: str
+) -> None:
+    """Of an upload that no record on disk tells of; another one of that key stays."""
+    client, at = server.client(), {"Bucket": "fleet", "Key": f"{url[11:]}/video"}
+    for parts in ((content(PART_BYTES, 5),), (source.read_bytes()[:PART_BYTES], b"theirs")):
+        upload = {**at, "UploadId": client.create_multipart_upload(**at)["UploadId"]}
+        for number, data in enumerate(parts, 1):
+            client.upload_part(**upload, PartNumber=number, Body=data)
+    theirs = uploads_of(server, url)
+    with pytest.raises(Killed):
+        store.upload_new("video", source, pace=killed_after(2))  # type: ignore[arg-type]
+    with pytest.raises(Killed):
+        store.upload_new("video", source, pace=killed_after(0))  # type: ignore[arg-type]
+    assert len(uploads_of(server, url)) == len(theirs) + 1
+    sent: list[int] = []
+    digest = store.upload_new("video", source, pace=sent.append)
+    assert sent == [12345] and same_content(store, "video", source.stat().st_size, digest)
+    assert uploads_of(server, url) == theirs
+    for upload_id in theirs:
+        client.abort_multipart_upload(**at, UploadId=upload_id)
+
+
+@pytest.mark.parametrize("server", CAMPAIGN[1:], indirect=True)
+def test_two_workers_may_share_an_upload(
+    store: Store, server: S3Server, source: Path, url: str
+) -> None:
+    """Dask gives a job to a second worker while the first is only out of its sight."""
+    digests, sizes = [], []
+
+    def second(size: int) -> None:
+        sizes.append(size)
+        if len(sizes) == 2:
+            digests.append(store.upload_new("video", source))
+
+    digests.append(store.upload_new("video", source, pace=second))
+    assert digests == [sha256(source.read_bytes())] * 2
+    assert same_content(store, "video", source.stat().st_size, digests[0])
+    assert uploads_of(server, url) == []
+
+
+def uploads_of(server: S3Server, url: str) -> list[str]:
+    """Uploads into a store that are not complete."""
+    at = {"Bucket": "fleet", "Prefix": url.removeprefix("s3://fleet/") + "/"}
+    found = server.client().list_multipart_uploads(**at).get("Uploads", ())
+    return sorted(each["UploadId"] for each in found)
+
+
+@s3_stores
+def test_a_download_goes_on_where_the_link_broke(
+    server: S3Server, url: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(url).upload_new("video", source)
+    link = Link(server.environment["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", link.address)
+    data, breaks = b"", 0
+    for chunk in open_store(url).chunks("video"):
+        data += chunk
+        if breaks < 3 and len(data) > breaks << 22:
+            breaks += 1
+            link.cut()
+    assert data == source.read_bytes() and breaks == 3
+    chunks = open_store(url).chunks("video")
+    next(chunks)
+    link.close()
+    with pytest.raises(StoreUnreachableError, match="video: the server cannot be reached"):
+        list(chunks)
+
+
 def assert_nothing_is_left(store: Store, server: S3Server | None, record: Path) -> None:
     assert not record.exists()
     if server is not None:
@@ -189,6 +269,7 @@ def test_what_arrives_is_checked_by_the_server(
     ("url", "message"),
     [
         ("s3://", "is no store"),
+        ("file:/x", "is no store"),
         ("ftp://host/x", "is no store"),
         ("file://host/x", "is no store"),
         ("s3://bucket/a/../b", "can be no key"),
@@ -228,6 +309,15 @@ def test_files_of_credentials_are_for_their_owner_only(
         open_store("s3://fleet")
     path.chmod(0o600)
     open_store("s3://fleet/by-file", credentials=path).put_new("x", b"y")
+    monkeypatch.delenv("AWS_SHARED_CREDENTIALS_FILE")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(path))  # which may have keys, too
+    monkeypatch.setenv("HOME", str(tmp_path))
+    open_store("s3://fleet")
+    path.chmod(0o604)
+    with pytest.raises(UsageError, match="others can read it"):
+        open_store("s3://fleet")
+    path.write_text("[default]\nregion = us-east-1\n")
+    open_store("s3://fleet")
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         open_store("s3://fleet", credentials=tmp_path / "missing")
 
@@ -236,11 +326,14 @@ def test_each_thing_that_goes_wrong_has_its_message(
     moto: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refused(url: str = "s3://fleet/x") -> str:
-        with pytest.raises(StorageError) as error:
+        with pytest.raises((StoreRefusedError, StoreUnreachableError)) as error:
             open_store(url).put_new("key", b"data")
-        with pytest.raises(StorageError):
-            open_store(url).stat("key")
-        return str(error.value)
+        with pytest.raises((StoreRefusedError, StoreUnreachableError)) as looked:
+            open_store(url).stat("key")  # by a HEAD, whose reply has no reason
+        said = str(error.value)
+        assert looked.type is error.type
+        assert said.partition("key: ")[2][:25] in str(looked.value)
+        return said
 
     use(moto, monkeypatch, tmp_path)
     assert refused("s3://no-such-bucket/x") == (

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from recorder.fleet.store import PART_BYTES, Store, StoreUnreachableError, open_store
+from recorder.cli import main
+from recorder.fleet.store import (
+    PART_BYTES,
+    Store,
+    StoreRefusedError,
+    StoreUnreachableError,
+    open_store,
+)
 from recorder.fleet.uploading import upload_session
 from tests.fleet.sessions import make_session
 
@@ -20,6 +29,7 @@ class Stranger(BaseHTTPRequestHandler):
     """Answers every request with the same page."""
 
     status = 200
+    page = PAGE
 
     def answer(self) -> None:
         left = int(self.headers.get("Content-Length") or 0)
@@ -29,10 +39,10 @@ class Stranger(BaseHTTPRequestHandler):
         if self.status in (302, 307):
             self.send_header("Location", "http://127.0.0.1:9/login")
         self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(PAGE)))
+        self.send_header("Content-Length", str(len(self.page)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(PAGE)
+            self.wfile.write(self.page)
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         if name.startswith("do_"):
@@ -47,7 +57,14 @@ class Stranger(BaseHTTPRequestHandler):
 def strangers_store(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Store]:
-    monkeypatch.setattr(Stranger, "status", request.param)
+    with answering(request.param, monkeypatch, tmp_path) as store:
+        yield store
+
+
+@contextmanager
+def answering(status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
+    """The store of a server that gives every answer the same status."""
+    monkeypatch.setattr(Stranger, "status", status)
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -80,6 +97,53 @@ def test_nothing_counts_as_done_that_a_stranger_answers(
         assert "AWS_ENDPOINT_URL" in str(error.value) and "network wants a login" in str(
             error.value
         )
+
+
+XML = "<Error><Code>{}</Code><Message>of the server</Message></Error>"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "message"),
+    [
+        (503, "SlowDown", StoreUnreachableError, ": the server cannot be reached: "),
+        (403, "RequestTimeTooSkewed", StoreRefusedError, "the clock of this machine is wrong"),
+        (400, "ExpiredToken", StoreRefusedError, "the credentials have expired"),
+        (403, "AccessDenied", StoreRefusedError, "the server refuses these credentials"),
+    ],
+)
+def test_what_is_so_for_all_sessions_is_said_once(
+    status: int,
+    code: str,
+    kind: type[Exception],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Stranger, "page", XML.format(code).encode())
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # of botocore, between its attempts
+    for name in ("a", "b"):
+        make_session(tmp_path / "root" / name)
+    config = tmp_path / "rig.yaml"
+    config.write_text(
+        f"version: 1\nsession: {{root: {tmp_path}/root}}\n"
+        'sensors: {imu: {driver: xsens, source: "sim:"}}\n'
+        "upload: {url: s3://fleet/v, when: always, metered: true}\n"
+    )
+    for name in ("a", "b"):
+        (tmp_path / f"root/{name}/_recorder/checksums.csv").write_text("file,md5\n")
+    with answering(status, monkeypatch, tmp_path) as store:
+        with pytest.raises(kind):
+            store.put_new("key", b"data")
+        with pytest.raises(kind):
+            store.stat("key")
+        assert main(["upload", str(tmp_path / "root"), store.url]) == 1
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and message in said
+        later = kind is StoreUnreachableError
+        assert main(["upload", "--pending", str(config)]) == (0 if later else 1)
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and message in said and ("not now: " in said) is later
 
 
 def test_a_session_is_not_uploaded_to_a_stranger(strangers_store: Store, tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from recorder.cli import main
 from recorder.contract.errors import StorageError
@@ -16,9 +20,10 @@ from recorder.custody.proof import Proof, Trust
 from recorder.finalizer import Step
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import open_store
+from recorder.fleet.store import Manifest, open_store
 from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store
+from recorder.session.vehicle_key import read_anchor
 from tests.custody.vehicle import Vehicle
 from tests.fleet.conftest import CAMPAIGN
 
@@ -38,7 +43,10 @@ def fill(url: str, folder: Path) -> Vehicle:
 def test_the_chain_goes_from_the_key_to_the_archives(url: str, tmp_path: Path) -> None:
     vehicle = fill(url, tmp_path)
     proof = verify_store(open_store(url), Trust([vehicle.public]))
-    assert proof.sound and proof.unproven == []
+    assert proof.sound and ["signature 2 is the last" in line for line in proof.unproven] == [True]
+    assert proof.proven == [
+        f"signatures 1 to 2 of the key {read_anchor(vehicle.public)[:16]} follow each other"
+    ]
     assert [(part.kind, str(part.path)) for part in proof.parts] == [
         ("session", f"{url}/a"), ("session", f"{url}/b"),
         ("archive", f"{url}/a/l5kit"), ("archive", f"{url}/b/l5kit"),
@@ -94,36 +102,116 @@ def everything(proof: Proof) -> str:
     return json.dumps(proof.to_wire())
 
 
+def rewrite(path: Path, **changes: Any) -> None:
+    """Change a manifest as somebody does who knows its form."""
+    manifest = Manifest.decode(path.read_bytes(), str(path))
+    path.write_bytes(structs.replace(manifest, **changes).with_digest().encode())
+
+
 def test_a_manifest_that_was_made_to_fit_does_not_help(tmp_path: Path) -> None:
     """Whoever changes an object and its manifest cannot sign the journal."""
-    import hashlib
-
     vehicle = fill(f"file://{tmp_path}/store", tmp_path)
     path = tmp_path / "store/a/imu/acc"
     data = bytearray(path.read_bytes())
     data[7] ^= 1
     path.write_bytes(data)
-    manifest = tmp_path / "store/_manifests/a.json"
-    values: dict[str, Any] = json.loads(manifest.read_text())
-    for entry in values["files"]:
-        if entry["path"] == "imu/acc":
-            entry["sha256"] = hashlib.sha256(data).hexdigest()
-    manifest.write_text(json.dumps(values))
+    place = tmp_path / "store/_manifests/a.json"
+    files = Manifest.decode(place.read_bytes(), "").files
+    sha256 = hashlib.sha256(data).hexdigest()
+    files = tuple(
+        structs.replace(each, sha256=sha256) if each.path == "imu/acc" else each for each in files
+    )
+    rewrite(place, files=files)
     store = open_store(f"file://{tmp_path}/store")
     proof = verify_store(store, Trust([vehicle.public]))
-    assert not proof.sound and "a/imu/acc" in str(proof.first_fault)
-    values["files"] = [entry for entry in values["files"] if entry["path"] != "imu/seq"]
-    manifest.write_text(json.dumps(values))
+    assert proof.faults == [] and "a/imu/acc" in str(proof.first_fault)
+    rewrite(place, files=tuple(each for each in files if each.path != "imu/seq"))
     assert not verify_store(store, Trust([vehicle.public])).sound
+
+
+def edited(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+
+
+def swap(one: Path, other: Path) -> None:
+    data = one.read_bytes(), other.read_bytes()
+    other.write_bytes(data[0])
+    one.write_bytes(data[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda m: edited(m / "a.json", b'"lost": 0', b'"lost": 1'), "its digest is another one"),
+        (lambda m: edited(m / "a.json", b"{", b"{ "), "is not as it was written"),
+        (lambda m: edited(m / "a.json", b'"kind": "', b'"kind": "\xf2'), "a.json: is no manifest"),
+        (lambda m: edited(m / "a.json", b"about", b"\xf2bout"), "is not as it was written"),
+        (lambda m: edited(m / "a.json", b"{", b"[" * 10**5), "a.json: is no manifest"),
+        (lambda m: edited(m / "a.json", b'"files"', b'"evil": 1, "files"'), "not as it was"),
+        (lambda m: swap(m / "a.json", m / "b.json"), "is the manifest of the session b"),
+        (lambda m: swap(m / "a/l5kit.json", m / "b/l5kit.json"), "whose files are below b/l5kit"),
+        (lambda m: shutil.copy(m / "a.json", m / "c.json"), "c.json: is the manifest of the"),
+        (lambda m: rewrite(m / "a.json", kind="archive"), "is the manifest of the archive a"),
+        (lambda m: rewrite(m / "a.json", folder="b"), "whose files are below b"),
+        (lambda m: (m / "b.json").unlink(), "/b.json: is missing, but 2"),
+        (lambda m: (m / "b/l5kit.json").unlink(), "_manifests/b/l5kit.json: is missing"),
+        (lambda m: (m.parent / "a/imu/more").write_bytes(b""), "imu/more: was added: it belongs"),
+        (lambda m: (m.parent / "more").write_bytes(b""), "store/more: was added"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_manifests_is_found(
+    tmp_path: Path, change: Callable[[Path], object], fault: str
+) -> None:
+    """Also what leaves every session whole: the catalog is made of manifests."""
+    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
+    change(tmp_path / "store/_manifests")
+    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    assert fault in str(proof.first_fault)
+
+
+def test_a_session_that_left_the_store_shows(tmp_path: Path) -> None:
+    """It may be on the vehicle still: uploads have an order of their own."""
+    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
+    shutil.rmtree(tmp_path / "store/a")
+    shutil.rmtree(tmp_path / "store/_manifests/a")
+    (tmp_path / "store/_manifests/a.json").unlink()
+    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    assert "signature 1 of the session a is missing" in proof.unproven[0] and proof.sound
+
+
+def test_a_manifest_of_an_earlier_version_has_no_digest(tmp_path: Path) -> None:
+    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
+    path = tmp_path / "store/_manifests/a.json"
+    manifest = Manifest.decode(path.read_bytes(), "")
+    assert (
+        hashlib.sha256(structs.replace(manifest, digest="").encode()).hexdigest() == manifest.digest
+    )
+    path.write_bytes(structs.replace(manifest, digest="").encode())
+    assert b"digest" not in path.read_bytes()
+    store = open_store(f"file://{tmp_path}/store")
+    assert verify_store(store, Trust([vehicle.public])).sound
+
+
+def test_a_pipe_in_a_store_is_not_read(tmp_path: Path) -> None:
+    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
+    path = tmp_path / "store/a/imu/acc"
+    path.unlink()
+    os.mkfifo(path)
+    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    assert proof.first_fault == f"{path}: is no file"
 
 
 def test_what_has_no_manifest_is_named(tmp_path: Path) -> None:
     vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    (tmp_path / "store/a/imu/more").write_bytes(b"x")
+    url = f"file://{tmp_path}/store"
     (tmp_path / "store/_manifests/c.json").write_bytes(b"{")
-    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
-    assert proof.unproven == [f"file://{tmp_path}/store/a/imu/more: belongs to no manifest"]
+    proof = verify_store(open_store(url), Trust([vehicle.public]))
     assert len(proof.faults) == 1 and "_manifests/c.json: is no manifest" in proof.faults[0]
+    (tmp_path / "store/a/imu/more").write_bytes(b"x")
+    proof = verify_store(open_store(url), Trust([vehicle.public]))
+    assert f"{url}/a/imu/more: was added: it belongs to no manifest" in proof.faults[1]
     with pytest.raises(StorageError, match="has no manifest; nothing was uploaded there"):
         verify_store(open_store(f"file://{tmp_path}/empty"), Trust())
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -19,7 +19,7 @@ import msgspec
 
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.private_files import check_private
-from recorder.formats.disk import PosixDisk
+from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 
 PART_BYTES: Final = 8 << 20
 """Size of the parts of a large object; larger where an object would have more than 10,000."""
@@ -36,6 +36,10 @@ class ObjectExistsError(StorageError):
 
 class StoreUnreachableError(StorageError):
     """The server of a store does not answer; it is worth trying again later."""
+
+
+class StoreRefusedError(StorageError):
+    """The server refuses everything: the credentials, the bucket or the clock are wrong."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -77,7 +81,7 @@ class UploadRecord(msgspec.Struct):
         """The record in a file, of an object or of any; None where none can be read."""
         try:
             record = None if path is None else msgspec.json.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
         return record if record is not None and url in (None, record.url) else None
 
@@ -193,7 +197,7 @@ def open_store(url: str, *, credentials: Path | None = None) -> Store:
             f"{parts.scheme}://{host}{parts.path}: needs a plain s3://BUCKET/PREFIX; credentials "
             "come from the environment or a file"
         )
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
+    if url.startswith("file://") and parts.netloc in ("", "localhost") and parts.path:
         from recorder.fleet.store.folder import FolderStore
 
         return FolderStore(Path(unquote(parts.path)), url.rstrip("/"))
@@ -223,6 +227,10 @@ def check_key(key: str) -> str:
     names = key.split("/")
     if "\0" in key or any(name in ("", ".", "..") for name in names):
         raise StorageError(f"{key!r}: can be no key of a store")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise StorageError(f"{key!r}: can be no key of a store; it is no UTF-8") from None
     return key
 
 
@@ -293,12 +301,20 @@ def download(store: Store, key: str, target: Path) -> str:
     """
     digest = hashlib.sha256()
     with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:
+        make_private_folders(target.parent)
+        make_empty(target)
+        with target.open("wb") as file:
             for chunk in store.chunks(key):
                 digest.update(chunk)
                 file.write(chunk)
     return digest.hexdigest()
+
+
+def make_private_folders(path: Path) -> None:
+    """Make a folder and its missing parents, which nobody else may read, for use at once."""
+    for folder in reversed([path, *path.parents]):
+        with suppress(FileExistsError):
+            folder.mkdir(FOLDER_MODE)
 
 
 def canonical_json(values: object) -> bytes:

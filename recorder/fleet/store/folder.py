@@ -64,6 +64,8 @@ class FolderStore:
 
     def chunks(self, key: str) -> Iterator[bytes]:
         path = self._path(key)
+        if path.exists() and not path.is_file():  # a pipe would be read forever
+            raise StorageError(f"{path}: is no file")
         with disk_errors(path), path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
@@ -81,6 +83,7 @@ class FolderStore:
                 made = _name(hidden, path)
             finally:
                 hidden.unlink(missing_ok=True)
+            PosixDisk().sync_folder(path.parent)
         if not made and self.read(key) != data:
             raise ObjectExistsError(f"{path}: is there already, with other content")
 

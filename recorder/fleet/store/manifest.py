@@ -8,19 +8,25 @@ names: ``NAME/PATH.NUMBER-TOKEN.age``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
-from recorder.contract.errors import FormatError, UsageError
+from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.session_names import check_name
-from recorder.fleet.store.base import canonical_json, check_key
+from recorder.fleet.store.base import Store, canonical_json, check_key
 
 MANIFESTS: Final = "_manifests/"
 VERSION: Final = 1
+_KEY: Final = re.compile(rf"{MANIFESTS}([A-Za-z0-9][A-Za-z0-9._-]*)(?:/([A-Za-z0-9_-]+))?\.json")
 ENCRYPTED: Final = 2
 """Version of a manifest whose files are encrypted; a reader that knows 1 only refuses it."""
+
+LEFT_SEGMENT: Final = re.compile(r"\.[0-9]{5}-[0-9a-f]{32}\.age\Z")
+"""End of the key of a segment, by which one that no manifest names is known."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -55,6 +61,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         about: the session's row of the catalog, or what an archive was made from and how.
         recipients: public keys of those who can decrypt the files; none: they are not encrypted.
         sealed: the whole row as JSON in an age file, where `about` has only a part of it.
+        digest: SHA-256 of the manifest's bytes without it, in hex; early versions have none.
     """
 
     kind: str
@@ -65,10 +72,27 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     recipients: tuple[str, ...] = ()
     sealed: bytes = b""
     version: int = VERSION
+    digest: str = ""
+
+    def with_digest(self) -> Manifest:
+        """The manifest with the digest of its content."""
+        bare = msgspec.structs.replace(self, digest="")
+        return msgspec.structs.replace(bare, digest=sha256(bare.encode()).hexdigest())
+
+    @property
+    def key(self) -> str:
+        """The manifest's key in the store; empty if name, kind and folder contradict each other."""
+        name, archive = self.name, self.folder.removeprefix(f"{self.name}/")
+        if self.kind == "session" and self.folder == name:
+            return session_manifest(name)
+        is_archive = self.kind == "archive" and self.folder == f"{name}/{archive}"
+        return archive_manifest(name, archive) if is_archive and "/" not in archive else ""
 
     def encode(self) -> bytes:
         """The same bytes for the same content."""
         values = msgspec.to_builtins(self)
+        if not self.digest:
+            del values["digest"]
         if self.version == VERSION:
             del values["recipients"], values["sealed"]
         return canonical_json(values)
@@ -86,7 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             manifest = msgspec.json.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(f"{where}: is no manifest: {error}") from None
         if manifest.version not in (VERSION, ENCRYPTED):
             raise FormatError(
@@ -98,12 +122,30 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             raise FormatError(f"{where}: is no manifest: some of its files are encrypted, not all")
         try:
             check_name(manifest.name)
-        except UsageError as error:
+            for path in (manifest.folder, *(entry.path for entry in manifest.files)):
+                check_key(path)
+            for found in manifest.objects():
+                check_key(found.path)
+        except (StorageError, UsageError) as error:
             raise FormatError(f"{where}: is no manifest: {error}") from None
-        for path in (manifest.folder, *(entry.path for entry in manifest.files)):
-            check_key(path)
-        for found in manifest.objects():
-            check_key(found.path)
+        if len({entry.path for entry in manifest.files}) != len(manifest.files):
+            raise FormatError(f"{where}: is no manifest: it names a file twice")
+        return manifest
+
+    @classmethod
+    def read(cls, store: Store, key: str) -> Manifest:
+        """The manifest that a store has under a key.
+
+        Raises:
+            FormatError: as `decode`, or it is of another session or archive than its key.
+            StorageError: it cannot be read.
+        """
+        where = f"{store.url}/{key}"
+        manifest = cls.decode(store.read(key), where)
+        if manifest.key != key:
+            raise FormatError(
+                f"{where}: is no manifest: it is of another {manifest.kind}, {manifest.folder}"
+            )
         return manifest
 
     def objects(self) -> Iterator[Segment]:
@@ -116,6 +158,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """Bytes of all files."""
         return sum(entry.size for entry in self.files)
+
+
+def is_manifest(key: str) -> bool:
+    """Whether a manifest may have this key; else the object is of somebody else."""
+    return _KEY.fullmatch(key) is not None
+
+
+def listed(store: Store) -> Iterator[tuple[str, str, int]]:
+    """The manifests of a store: the session, the archive or an empty text, and the size."""
+    for found in store.list(MANIFESTS):
+        if match := _KEY.fullmatch(found.key):
+            yield match[1], match[2] or "", found.size
 
 
 def session_manifest(name: str) -> str:

@@ -14,6 +14,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +27,12 @@ from recorder.fleet.store.base import (
     Pace,
     Source,
     StoredObject,
+    StoreRefusedError,
     StoreUnreachableError,
+    UploadedPart,
     UploadRecord,
     check_key,
+    disk_errors,
     same_content,
     send_parts,
 )
@@ -48,7 +52,16 @@ _FIELDS: Final = {
     "ListObjectsV2": "IsTruncated",
     "ListParts": "IsTruncated",
 }
+_UNTOLD: Final = ("400", "403")  # of a HEAD, whose reply has no body that tells the reason
+_BUSY: Final = (429, 502, 503, 504)
+_BREAKS: Final = 5  # of a link, one after the other, without a byte between them
+_DAMAGED: Final = "the bytes that arrived are not those that were sent"
 _REASONS: Final = {
+    "BadDigest": _DAMAGED,
+    "XAmzContentChecksumMismatch": _DAMAGED,
+    "NoSuchUpload": "the server dropped the upload; try again",
+}
+_REFUSALS: Final = {
     "InvalidAccessKeyId": "the server does not know the access key",
     "SignatureDoesNotMatch": "the secret key is wrong",
     "ExpiredToken": "the credentials have expired",
@@ -56,8 +69,7 @@ _REASONS: Final = {
     "403": "the server refuses these credentials",
     "NoSuchBucket": "there is no such bucket",
     "RequestTimeTooSkewed": "the clock of this machine is wrong; the server refuses its requests",
-    "BadDigest": "the bytes that arrived are not those that were sent",
-    "XAmzContentChecksumMismatch": "the bytes that arrived are not those that were sent",
+    "InvalidToken": "the credentials have expired",
 }
 
 
@@ -97,11 +109,13 @@ class S3Store:
             raise _stranger(self.url)
 
     def stat(self, key: str) -> StoredObject | None:
-        with self._errors(key, _MISSING) as found:
+        with self._errors(key, _MISSING + _UNTOLD) as found:
             return StoredObject(key, self._client.head_object(**self._at(key))["ContentLength"])
-        if found.code == "404":  # of a HEAD, which tells no more: the bucket may be missing
+        if found.code in ("404", *_UNTOLD):  # the bucket may be missing, a key or the clock wrong
             with self._errors(""):
                 self._client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
+        if found.code in _UNTOLD:
+            raise StorageError(f"{self._name(key)}: the server refuses to look ({found.code})")
         return None
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
@@ -118,10 +132,29 @@ class S3Store:
 
     def chunks(self, key: str) -> Iterator[bytes]:
         with self._errors(key, _MISSING) as found:
-            body = self._client.get_object(**self._at(key))["Body"]
-            yield from body.iter_chunks(_CHUNK)
+            yield from self._chunks(key)
         if found.code:
             raise StorageError(f"{self._name(key)}: there is no such object")
+
+    def _chunks(self, key: str) -> Iterator[bytes]:
+        """An object's bytes; where the link breaks, the rest is asked for."""
+        from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+        reply = self._client.get_object(**self._at(key))
+        size, etag, done, breaks = reply["ContentLength"], reply["ETag"], 0, 0
+        while True:
+            try:
+                for chunk in reply["Body"].iter_chunks(_CHUNK):
+                    done, breaks = done + len(chunk), 0
+                    yield chunk
+                return
+            except (HTTPClientError, IncompleteReadError):
+                breaks += 1
+                if breaks > _BREAKS or done >= size:
+                    raise
+            reply = self._client.get_object(**self._at(key), Range=f"bytes={done}-", IfMatch=etag)
+            if reply.get("ContentRange") != f"bytes {done}-{size - 1}/{size}":
+                raise StorageError(f"{self._name(key)}: the server sent other bytes than the rest")
 
     def put_new(self, key: str, data: bytes) -> None:
         if not self._put(key, data) and self.read(key) != data:
@@ -183,7 +216,12 @@ class S3Store:
                 )
             return str(reply["ETag"])
 
-        send_parts(given, record, path, pace, send)
+        try:
+            send_parts(given, record, path, pace, send)
+        except StorageError as error:
+            if isinstance(error, StoreUnreachableError) or self.stat(key) is None:
+                raise
+            return False, given.read_all()  # another worker has ended this upload
         digest = given.end()
         parts = [
             {
@@ -200,7 +238,7 @@ class S3Store:
         if found.code in _EXISTS:
             self._abort(key, record)
         if found.code and self.stat(key) is None:  # say, by the bucket's rule for old uploads
-            raise StorageError(f"{self._name(key)}: the server dropped the upload; try again")
+            raise StorageError(f"{self._name(key)}: {_REASONS['NoSuchUpload']} ({found.code})")
         return not found.code, digest
 
     def _resumed(self, key: str, given: Source, path: Path | None) -> UploadRecord:
@@ -212,12 +250,7 @@ class S3Store:
         if record is not None and record.is_of(given):
             there: dict[int, tuple[str, int]] = {}
             with self._errors(key, _NO_UPLOAD) as found:
-                pages = self._client.get_paginator("list_parts").paginate(
-                    **at, UploadId=record.upload_id
-                )
-                for page in pages:
-                    for part in page.get("Parts", ()):
-                        there[part["PartNumber"]] = part["ETag"], part["Size"]
+                there = self._parts(key, record.upload_id)
             if not found.code:
                 kept = [p for p in record.parts if there.get(p.number) == (p.etag, p.size)]
                 record.parts = kept
@@ -226,7 +259,10 @@ class S3Store:
             self._abort(key, record)
         part_bytes = max(PART_BYTES, -(-given.size // MOST_PARTS))
         record = UploadRecord(self._name(key), "", given.size, given.mtime_ns, part_bytes)
-        if path is not None:
+        if path is None:
+            if self._adopt(key, given, record):
+                return record
+        else:
             record.write(path)  # that there may be an upload whose id is not known here
         with self._errors(key):
             made = self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256")
@@ -237,26 +273,60 @@ class S3Store:
             record.write(path)
         return record
 
+    def _adopt(self, key: str, given: Source, record: UploadRecord) -> bool:
+        """Whether an upload of the same bytes is there, which the record then has.
+
+        A worker that was killed has left it, and nobody has its record.  Parts are known by their
+        ETags, the MD5 of their bytes.  Where a server has others (SSE-KMS), none is adopted.
+        """
+        for upload_id in self._uploads(key):
+            there: dict[int, tuple[str, int]] = {}
+            with self._errors(key, _NO_UPLOAD + _NOT_ALLOWED) as found:
+                there = self._parts(key, upload_id)
+            parts = None if found.code else _same_parts(given.path, record.part_bytes, there)
+            if parts is not None:
+                record.upload_id, record.parts = upload_id, parts
+                return True
+        return False
+
+    def _parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
+        """ETag and size of the parts that the server has, by number."""
+        pages = self._client.get_paginator("list_parts").paginate(
+            **self._at(key), UploadId=upload_id
+        )
+        return {
+            part["PartNumber"]: (part["ETag"], part["Size"])
+            for page in pages
+            for part in page.get("Parts", ())
+        }
+
+    def _uploads(self, key: str) -> tuple[str, ...]:
+        """Uploads of a key that are not complete; none where the server does not allow to ask."""
+        full = self._at(key)["Key"]
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self._bucket, Prefix=full
+        )
+        with self._errors(key, _NOT_ALLOWED):
+            return tuple(
+                str(each["UploadId"])
+                for page in pages
+                for each in page.get("Uploads", ())
+                if each["Key"] == full
+            )
+        return ()
+
     def _abort_empty(self, key: str, wanted: str) -> None:
         """Abort the uploads of a key that have no part, except one: their ids never arrived here.
 
         An upload of someone else that has parts stays.  A server that does not allow the listing
         keeps the empty ones.
         """
-        full = self._at(key)["Key"]
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self._bucket, Prefix=full
-        )
-        with self._errors(key, _NOT_ALLOWED):
-            for page in pages:
-                for each in page.get("Uploads", ()):
-                    if each["Key"] != full or each["UploadId"] == wanted:
-                        continue
-                    upload = {**self._at(key), "UploadId": each["UploadId"]}
-                    with self._errors(key, _NO_UPLOAD):
-                        parts = self._client.list_parts(**upload, MaxParts=1).get("Parts")
-                        if not parts:
-                            self._client.abort_multipart_upload(**upload)
+        for upload_id in self._uploads(key):
+            if upload_id != wanted:
+                upload = {**self._at(key), "UploadId": upload_id}
+                with self._errors(key, _NO_UPLOAD + _NOT_ALLOWED):
+                    if not self._client.list_parts(**upload, MaxParts=1).get("Parts"):
+                        self._client.abort_multipart_upload(**upload)
 
     def _abort(self, key: str, record: UploadRecord) -> None:
         with self._errors(key, _NO_UPLOAD):
@@ -264,6 +334,22 @@ class S3Store:
 
     def _errors(self, key: str, expected: tuple[str, ...] = ()) -> _Errors:
         return _Errors(self._bucket, self._name(key) if key else self.url, expected)
+
+
+def _same_parts(
+    source: Path, part_bytes: int, there: dict[int, tuple[str, int]]
+) -> list[UploadedPart] | None:
+    """Parts of an upload, if they are the first of a file; None if not."""
+    parts = []
+    with disk_errors(source), source.open("rb") as file:
+        for number in range(1, len(there) + 1):
+            data = file.read(part_bytes)
+            etag, size = there.get(number, ("", 0))
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            if not data or (etag.strip('"'), size) != (md5, len(data)):
+                return None
+            parts.append(UploadedPart(number, size, etag, hashlib.sha256(data).hexdigest()))
+    return parts
 
 
 class _Errors:
@@ -280,7 +366,7 @@ class _Errors:
     def __enter__(self) -> _Errors:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
         from botocore import exceptions as known
         from botocore.parsers import ResponseParserError
         from urllib3.exceptions import HTTPError
@@ -293,11 +379,14 @@ class _Errors:
             if code in self._expected:
                 self.code = code
                 return True
-            why = _REASONS.get(code) or about.get("Message") or code
+            why = _REFUSALS.get(code) or _REASONS.get(code) or about.get("Message") or code
             where = f"s3://{self._bucket}" if code == "NoSuchBucket" else self._where
-            raise StorageError(f"{where}: {why} ({code})") from None
+            kind = StoreRefusedError if code in _REFUSALS else StorageError
+            if error.response["ResponseMetadata"].get("HTTPStatusCode") in _BUSY:
+                kind, why = StoreUnreachableError, f"the server cannot be reached: {why}"
+            raise kind(f"{where}: {why} ({code})") from None
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError):
-            raise StorageError(
+            raise StoreRefusedError(
                 f"{self._where}: there are no credentials; set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or name a file of credentials"
             ) from None
@@ -349,12 +438,16 @@ def _client(url: str, credentials: Path | None) -> Any:
 
 
 def _check_rights(session: Any) -> None:
-    """Refuse the file of credentials that would be used, if others can read it."""
+    """Refuse a file of credentials that would be used, if others can read it."""
     if "AWS_ACCESS_KEY_ID" in os.environ and session.get_config_variable("profile") is None:
         return
     path = Path(session.get_config_variable("credentials_file")).expanduser()
     if path.exists():
         check_private(path)
+    settings = Path(session.get_config_variable("config_file")).expanduser()
+    with suppress(OSError, UnicodeDecodeError):
+        if "aws_secret_access_key" in settings.read_text():
+            check_private(settings)
 
 
 def _sha256(data: bytes) -> str:
