@@ -73,6 +73,8 @@ TARGETS: Final = (
     Target("EdgeFirst packing", "real time", "packing", "edgefirst, speed", ">=", 9.0),
     Target("MCAP without points", "real time", "packing", "mcap without points, speed", ">=", 20.0),
     Target("MCAP with points", "real time", "packing", "mcap, speed", ">=", 5.0),
+    Target("memory of packing MCAP with points, MB", "", "packing", "mcap, memory", "<=", 250),
+    Target("the same, `ros2`, MB", "", "packing", "mcap ros2, memory", "<=", 250),
     Target("all archives together, time", "their sum", "packing", "together, ratio", "<=", 0.75),
     Target(
         "memory of packing an archive, MB", "", "packing", "peak memory, one archive", "<=", 300

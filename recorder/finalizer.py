@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -223,15 +223,18 @@ def finalize(
                 _record(root, step, made, "" if out is None else f".{name}")
                 return made
 
-            for made in _at_once(make, prepared, progress, workers if processes else None):
-                try:
-                    yield made()
-                except UsageError:
-                    raise
-                except RecorderError as error:
-                    if failed is None:
+            shared = workers if processes else None
+            # Closed before the workers are: an interrupt ends the other archives' threads first.
+            with contextlib.closing(_at_once(make, prepared, progress, shared)) as packed:
+                for made in packed:
+                    try:
+                        yield made()
+                    except UsageError:
                         raise
-                    failed(error)
+                    except RecorderError as error:
+                        if failed is None:
+                            raise
+                        failed(error)
 
 
 def _at_once(
@@ -239,7 +242,7 @@ def _at_once(
     prepared: Sequence[Prepared],
     progress: Progress,
     workers: SampleWorkers | None,
-) -> Iterator[Callable[[], Finalized]]:
+) -> Generator[Callable[[], Finalized]]:
     """Functions that return each archive, in order; they are packed at once if there are workers.
 
     Without workers they are packed one after the other, by the caller's thread.  Who stops before

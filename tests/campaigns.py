@@ -1,7 +1,8 @@
 """One time budget for all campaigns, and seeds that rotate.
 
 ``--campaign-minutes`` is what all campaign tests of a run may take together.  A loop over seeds
-gets the share that its weight is of what is still to be done, and always does its least::
+gets the share that its weight is of what is still to be done, and always does its least, or the
+part of it that ``--campaign-part`` names::
 
     @pytest.mark.campaign(weight=60, least=10)   # about 60 s of a budget that suffices; 10 seeds
     def test_kills(campaign: Campaign) -> None:
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,6 +30,7 @@ import pytest
 
 MARK = "campaign"
 MINUTES = 13.0
+PART = 1.0
 SEEDS_APART = 100_000  # between two base seeds: more than any loop does
 _WEIGHT = 3.0  # of a test that states none
 _BEGAN, _JOBS = "campaign_began", "campaign_jobs"
@@ -37,6 +40,8 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("campaigns")
     text = "what all campaign tests may take together, but for the least that each does"
     group.addoption("--campaign-minutes", type=float, default=MINUTES, help=text)
+    text = "what part of its least each test does: 0.25 a quarter"
+    group.addoption("--campaign-part", type=float, default=PART, help=text)
     text = "base of the seeds: another one, other seeds"
     group.addoption("--campaign-seed", type=int, default=0, help=text)
 
@@ -91,13 +96,19 @@ class Campaign:
         least: int,
         share: float,
         clock: Callable[[], float] = time.monotonic,
+        part: float = PART,
     ) -> None:
         self.first = base * SEEDS_APART
-        self.least = least
+        self._part = part
+        self.least = self.part_of(least)
         self.share = share
         self.done = 0
         self.seconds = 0.0
         self._clock = clock
+
+    def part_of(self, count: int) -> int:
+        """How many of the things that a test does at least are to be done."""
+        return math.ceil(count * self._part)
 
     def seeds(self, enough: Callable[[], bool] = lambda: True) -> Iterator[int]:
         """Seeds until the share is used up, but its least, and until there is enough."""
@@ -163,7 +174,8 @@ def tell_worker(node: Any) -> None:
 def header(config: pytest.Config) -> str:
     options = config.option
     return (
-        f"campaigns: {options.campaign_minutes:g} minutes, --campaign-seed {options.campaign_seed}"
+        f"campaigns: {options.campaign_minutes:g} minutes, {options.campaign_part:g} of the least, "
+        f"--campaign-seed {options.campaign_seed}"
     )
 
 
@@ -185,7 +197,9 @@ def of_test(request: pytest.FixtureRequest) -> Iterator[Campaign | None]:
         return
     stash = request.config.stash
     share = stash[_budget].share(stash[_indices][request.node.nodeid])
-    campaign = Campaign(request.config.option.campaign_seed, mark.kwargs.get("least", 1), share)
+    options = request.config.option
+    least = mark.kwargs.get("least", 1)
+    campaign = Campaign(options.campaign_seed, least, share, part=options.campaign_part)
     yield campaign
     if campaign.done:
         request.node.user_properties.append((MARK, str(campaign)))

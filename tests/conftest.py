@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from drivers._devices.headless import provide_library
 from tests import campaigns
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others would spin between two matrices
 provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see there
 
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -81,6 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Share the campaigns' time out over those that were collected."""
     campaigns.collected(session)
+    # Thousands of tests are in memory, and the collector would look at all of them again and again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

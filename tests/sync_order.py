@@ -23,6 +23,7 @@ import pytest
 from recorder.session import layout
 
 _AT_FDCWD = -100
+_NOREPLACE = 1
 
 
 class SyncOrder:
@@ -120,12 +121,13 @@ class SyncOrder:
 
         return load
 
-    def exchanging(self, real: Callable[..., int], *args: Any) -> int:
-        """``renameat2``, which lets two files change places."""
+    def moving(self, real: Callable[..., int], *args: Any) -> int:
+        """``renameat2``, which never replaces a file, or lets two change places."""
         assert args[0] == args[2] == _AT_FDCWD
         one, other = Path(os.fsdecode(args[1])), Path(os.fsdecode(args[3]))
         self._look_at(one, other)
-        self._look_at(other, one)
+        if args[4] != _NOREPLACE:
+            self._look_at(other, one)
         result = real(*args)
         if result == 0:
             self._moved(one, other)
@@ -148,7 +150,7 @@ class _Library:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._real, name)
-        watched = {"renameat2": self._order.exchanging, "syncfs": self._order.syncing_all}
+        watched = {"renameat2": self._order.moving, "syncfs": self._order.syncing_all}
         if name not in watched:
             return function
         return lambda *args: watched[name](function, *args)

@@ -60,6 +60,13 @@ def test_a_loop_ends_when_its_share_is_used_up() -> None:
     assert (campaign.done, campaign.seconds) == (3, 12.0)
 
 
+def test_a_part_of_the_least() -> None:
+    campaign = Campaign(0, 10, 0.0, Clock(), part=0.25)
+    assert campaign.part_of(10_000) == 2500
+    assert len(list(campaign.seeds())) == 3
+    assert Campaign(0, 1, 0.0, Clock(), part=0.01).least == 1
+
+
 def test_a_loop_goes_on_until_there_is_enough() -> None:
     campaign, states = Campaign(0, 1, 0.0, Clock()), itertools.count()
     assert len(list(campaign.seeds(lambda: next(states) >= 5))) == 6

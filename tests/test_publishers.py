@@ -12,6 +12,8 @@ import pytest
 from drivers.sim.annotate import annotate
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.sequence import StoreKind
+from recorder.catalog.catalog import update_catalog
+from recorder.clip.writing import write_clip
 from recorder.contract.curve import make_keys
 from recorder.daemon.control.server import ControlServer
 from recorder.daemon.postprocessing.retention import keep
@@ -19,10 +21,18 @@ from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.state_machine import DesiredState
 from recorder.daemon.root_lock import RootLock
 from recorder.finalizer import Step, collect, finalize
+from recorder.fleet.fetching import download_session
+from recorder.fleet.store import open_store
+from recorder.fleet.uploading import upload_session
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs.rewrite import rewrite_vrs
+from recorder.report import write_report
+from recorder.report.fleet import write_index
 from recorder.session.checksums import write_checksums
-from recorder.session.layout import SessionPlan
+from recorder.session.kept_events import KeptEvent, write_events, write_unstored
+from recorder.session.layout import ROOT_PRIVATE, SessionPlan
+from recorder.session.part import WHOLE
+from recorder.session.vehicle_key import VehicleKey, make_key
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.archives.edgefirst.rig import FULL_CALIBRATION
@@ -150,7 +160,68 @@ def vrs_copied(root: Path) -> Iterator[None]:
     PosixDisk().rename(root / "copy.vrs", root / "whole.vrs")
 
 
+def drive(root: Path) -> Path:
+    """A closed session."""
+    builder = Builder(root / "drive")
+    builder.add(camera_spec(), 0.5)
+    return builder.close()
+
+
+def clip(root: Path) -> Iterator[None]:
+    made = drive(root)
+    yield
+    write_clip([made], WHOLE, root / "clips", "clip")
+
+
+def kept_events(root: Path) -> Iterator[None]:
+    made = drive(root)
+    PosixDisk().make_folder(root / ROOT_PRIVATE)
+    yield
+    event = KeptEvent("hit", "a", None, START_NS, START_NS, START_NS + 1, "kept", ("drive",))
+    write_unstored(PosixDisk(), root, event)
+    write_events(PosixDisk(), made, [event])
+
+
+def catalog(root: Path) -> Iterator[None]:
+    drive(root)
+    yield
+    for _ in range(2):
+        update_catalog(root)
+
+
+def vehicle_key(root: Path) -> Iterator[None]:
+    yield
+    with VehicleKey(make_key(root / "keys")).counting():
+        pass
+
+
+def uploaded(root: Path) -> Iterator[None]:
+    made = drive(root)
+    yield
+    upload_session(made, open_store((root / "far/store").as_uri()))
+
+
+def downloaded(root: Path) -> Iterator[None]:
+    store = open_store((root / "store").as_uri())
+    upload_session(drive(root), store)
+    yield
+    download_session(store, "drive", root / "here")
+
+
+def reported(root: Path) -> Iterator[None]:
+    made = drive(root)
+    yield
+    for _ in range(2):
+        write_report(made)
+        write_index(root)
+
+
 PUBLISHERS = (
+    reported,
+    clip,
+    kept_events,
+    catalog,
+    downloaded,
     write_file,
     rename,
     desired_state,
@@ -166,7 +237,10 @@ PUBLISHERS = (
 )
 
 
-@pytest.mark.parametrize("publish", PUBLISHERS, ids=lambda p: p.__name__)
+FOR_OTHERS = (vehicle_key, uploaded)  # the public key; a store has the rights of its owner
+
+
+@pytest.mark.parametrize("publish", PUBLISHERS + FOR_OTHERS, ids=lambda p: p.__name__)
 def test_published_is_durable(
     publish: Callable[[Path], Iterator[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -394,13 +394,20 @@ def load_packer(name: str) -> Packer:
     """The packer of an archive.
 
     Raises:
-        UsageError: the archive does not exist.
+        UsageError: the archive does not exist, or a package that it needs.
     """
     known = available()
     if name not in known:
         near = suggest(name, known)
         raise UsageError(f"no archive {name!r}{near}; known archives: {', '.join(known)}")
-    module = importlib.import_module(f"recorder.archives.{name}.packer")
-    packer = module.PACKER
+    try:
+        packer = importlib.import_module(f"recorder.archives.{name}.packer").PACKER
+    except ModuleNotFoundError as error:
+        if (error.name or "recorder").startswith("recorder"):
+            raise
+        raise UsageError(
+            f"{name}: needs the package {error.name!r}, which is not installed: "
+            "pip install 'vehicle-recorder[archives]'"
+        ) from None
     assert isinstance(packer, Packer)
     return packer

@@ -24,6 +24,7 @@ from recorder.contract.errors import RecorderError
 
 GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Record": (
+        ("demo", "recorder.cli.demo", "record simulated sensors, pack them and show the report"),
         ("run", "recorder.cli.run", "record one session in the foreground"),
         ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
         ("import", "recorder.cli.import_", "make a session of an MCAP file or a ROS 2 bag"),

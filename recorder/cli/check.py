@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         ring_problem,
         sensor_findings,
     )
+    from recorder.triggers.references import trigger_faults
 
     config = load(args.config)
     results = check_sources(config.sensors)
@@ -88,6 +89,9 @@ def run(args: argparse.Namespace) -> int:
         small, short = ring_findings(config.ring, config.triggers, rate)
         problems += [Problem(key, message, 2) for key, message in small]
         warnings += short
+    if all(result.problem is None for result in results):
+        specs = {spec.name: spec for result in results for spec in result.streams}
+        problems += [Problem(key, text, 2) for key, text in trigger_faults(config.triggers, specs)]
     warnings += machine_warnings(config.sensors)
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
     if (warning := socket_warning(config.control.socket)) is not None:

@@ -134,16 +134,20 @@ def _evaluate(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     evaluation: Evaluation | None = None
     problems: dict[str, str] = {}
+    unknown: list[set[tuple[str, str]]] = []
     for session in args.folders:
         start_ns = int(read_session_json(session)["start_ns"])
         evaluation = Evaluation(session, triggers, evaluation)
         rows += [_row(session, start_ns, fired) for fired in evaluation.read()]
         problems |= evaluation.problems
+        unknown.append(evaluation.unknown)
     assert evaluation is not None
     result = {"events": rows, "suppressed": evaluation.suppressed, "problems": problems}
     emit(result, args, _text)
     for name, problem in problems.items():
         note(f"recorder events: {name}: {problem}")
+    for name, stream in sorted(set.intersection(*unknown)):
+        note(f"recorder events: {name}: no stream {stream} in what was read")
     return 1 if problems else 0
 
 

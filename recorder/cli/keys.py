@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Make or show the key; 0."""
     from recorder.session.vehicle_key import KEY, VehicleKey, make_key
 
-    path = make_key(args.dir) if args.action == "init" else args.dir / KEY
+    folder = args.dir.absolute()  # the config may be elsewhere
+    path = make_key(folder) if args.action == "init" else folder / KEY
     key = VehicleKey(path)
     last = key.counter().last
     values: dict[str, Any] = {

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -105,6 +106,15 @@ class Screen:
 def note(message: str, /, *_: Any, **__: Any) -> None:
     """Print a diagnostic line on stderr; it has a level, as in a log, that is not shown."""
     print(clean(message), file=sys.stderr, flush=True)
+
+
+def open_in_browser(url: str, *, unless: bool) -> None:
+    """Show an address in the user's browser, if there is a desktop where the command was typed."""
+    desktop = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if desktop and sys.stdout.isatty() and not unless:
+        import webbrowser
+
+        webbrowser.open(url)
 
 
 def complain(prefix: str, error: Exception, text: str | None = None) -> None:

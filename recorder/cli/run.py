@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
-    parser.add_argument("--duration", type=_seconds, metavar="S", help="stop after S seconds")
+    parser.add_argument("--duration", type=seconds, metavar="S", help="stop after S seconds")
     parser.add_argument(
         "--root", type=Path, metavar="DIR", help="record into DIR instead of session.root"
     )
@@ -224,11 +224,12 @@ def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
     return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """The number of an argument ``--duration``, above 0."""
     try:
-        seconds = float(text)
+        value = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e8:
+        value = 0.0
+    if not 0 < value < 1e8:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+    return value

@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.fleet.encryption import Recipients
-    from recorder.fleet.store import StoreUnreachableError, open_store
+    from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
     from recorder.fleet.uploading import Limit, upload_session, urgent_first
     from recorder.session.search import sessions_below
 
@@ -123,7 +123,7 @@ def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> lis
                         read_back=args.read_back, recipients=recipients,
                     )
                 )  # fmt: skip
-        except StoreUnreachableError:
+        except (StoreRefusedError, StoreUnreachableError):
             raise  # it is so for the others, too
         except RecorderError as error:
             failed(session, error)

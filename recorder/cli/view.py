@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.output import add_format, emit, note
+from recorder.cli.output import add_format, emit, note, open_in_browser
 
 if TYPE_CHECKING:
     from recorder.contract.config.settings import LiveSettings
@@ -63,10 +62,7 @@ def run(args: argparse.Namespace) -> int:
             note(f"recorder view: {stream}: {text}")
         emit({"url": url, "session": name}, args, lambda result: result["url"])
         sys.stdout.flush()  # a program that waits for the address reads it from a pipe
-        if not args.no_browser and _has_screen():
-            import webbrowser
-
-            webbrowser.open(url)
+        open_in_browser(url, unless=args.no_browser)
 
     asyncio.run(serve_session(args.session, settings, announce, speed=args.speed))
     return 0
@@ -85,9 +81,3 @@ def _settings(args: argparse.Namespace) -> LiveSettings:
     for key, text in live_faults(settings):
         raise UsageError(f"--{key.replace('origins', 'origin')}: {text.replace('live.', '--')}")
     return settings
-
-
-def _has_screen() -> bool:
-    """Whether a browser can be opened where the command was typed."""
-    desktop = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return bool(desktop) and sys.stdout.isatty()

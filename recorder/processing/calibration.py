@@ -125,7 +125,7 @@ def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
     if values["model"] is not None and resolution is None:
         raise document.fail(f"{key}.resolution", "missing; a camera model is for one resolution")
     pose = None
-    if "T_sensor_rig" in entry:
+    if "T_sensor_rig" in (entry or {}):
         pose = _pose(document, f"{key}.T_sensor_rig", values["T_sensor_rig"])
     return SensorCalibration(
         pose,

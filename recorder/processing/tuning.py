@@ -6,7 +6,7 @@ import ctypes
 import functools
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt(3)
-_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 8 << 20
 _LARGEST_BYTES = 32 << 20  # memory of larger arrays is returned to the kernel at once
 
 
@@ -23,7 +23,7 @@ def tune_for_packing() -> None:
 
 @functools.cache
 def tune_memory() -> None:
-    """Make the C library keep up to 32 MiB of freed memory, in one heap for all threads.
+    """Make the C library keep up to 8 MiB of freed memory, in one heap for all threads.
 
     Threads that have a heap keep it: to be called before others start.
 

@@ -14,8 +14,9 @@ import pickle
 import signal
 import socket
 import struct
+import threading
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from typing import Any, Final
 
 from recorder.contract.syscalls import be_idle
@@ -51,6 +52,7 @@ class WorkerProcess:
         with theirs:
             self._socket = ours
             self._is_busy = False
+            self._ending = threading.Lock()
             self._process = _CONTEXT.Process(
                 target=_run,
                 args=(theirs, make, arguments, os.getpriority(os.PRIO_PROCESS, 0)),
@@ -81,7 +83,7 @@ class WorkerProcess:
 
     def end(self) -> str:
         """How the process ended; waits for its end."""
-        self._process.join()
+        self._join()
         code = self._process.exitcode
         assert code is not None
         if code >= 0:
@@ -93,9 +95,18 @@ class WorkerProcess:
         """End the process; at once if it works, since it only reads."""
         if not self._is_busy:
             self._socket.shutdown(socket.SHUT_RDWR)
-            self._process.join(_PATIENCE_S)
+            connection.wait([self._process.sentinel], _PATIENCE_S)
         self._process.kill()
-        self._process.join()
+        self._join()
+
+    def _join(self) -> None:
+        """Wait for the process's end.
+
+        The exit code comes through a pipe, once: of two threads that wait, one would read nothing,
+        or wait for all workers that have the pipe's other end.
+        """
+        with self._ending:
+            self._process.join()
 
     def close(self) -> None:
         """Release the socket of a process that has ended."""

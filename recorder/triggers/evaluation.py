@@ -33,13 +33,12 @@ from recorder.contract.expressions import (
     Value,
     compile_expression,
 )
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.journal import JournalFollower
 from recorder.triggers.firing import Firing
+from recorder.triggers.references import channel_fault
 
-SMALL_BYTES = 4096
-"""A channel's sample of at most this size may be in a condition."""
 _SECOND_NS = 1_000_000_000
 _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -76,11 +75,16 @@ class _Trigger:
 
 @dataclass
 class _Watched:
-    """A stream whose samples are read: channels by name, with the places of their numbers."""
+    """A stream whose samples are read: channels by name, with the places of their numbers.
+
+    Attributes:
+        recent_ns: stamps of the last second, where the rate is asked for.
+    """
 
     slots: dict[str, list[tuple[tuple[int, ...], int]]] = field(default_factory=dict)
     triggers: list[_Trigger] = field(default_factory=list)
     samples: int = 0
+    has_rate: bool = False
     recent_ns: npt.NDArray[np.int64] = field(default_factory=lambda: _NONE)
 
 
@@ -142,6 +146,16 @@ class Evaluation:
         return {t.settings.name: t.firing.suppressed for t in self._triggers}
 
     @property
+    def unknown(self) -> set[tuple[str, str]]:
+        """Triggers, and the streams they name that were not declared in what was read."""
+        return {
+            (trigger.settings.name, reference.stream)
+            for trigger in self._triggers
+            for reference in trigger.references
+            if reference.stream != SESSION and reference.stream not in self._journal.state.specs
+        }
+
+    @property
     def closed(self) -> bool:
         """Whether the session's recording has ended, and all of it was read."""
         return self._journal.state.closed is not None
@@ -187,6 +201,7 @@ class Evaluation:
             place = (reference.index, self._slots[reference])
             if place not in places:
                 places.append(place)
+        watched.has_rate |= reference.kind == "rate"
         if trigger not in watched.triggers:
             watched.triggers.append(trigger)
 
@@ -200,7 +215,7 @@ class Evaluation:
             for trigger in list(self._triggers):
                 for reference in trigger.references:
                     if reference.stream == name and reference.kind == "channel":
-                        fault = _fault(reference, channels.get(reference.path[0]), channels)
+                        fault = channel_fault(reference, channels)
                         if fault and trigger in self._triggers:
                             self.problems[trigger.settings.name] = fault
                             self._leave_out(trigger)
@@ -238,7 +253,8 @@ class Evaluation:
         self, spec: StreamSpec, watched: _Watched, start: int, stop: int, offset_ns: int
     ) -> list[_Change]:
         times = self._raw(spec.name, "t_mono", np.dtype("<i8"), (), start, stop) + offset_ns
-        watched.recent_ns = np.concatenate([watched.recent_ns, times])
+        if watched.has_rate:
+            watched.recent_ns = np.concatenate([watched.recent_ns, times])
         if not watched.slots:
             return []
         columns: list[list[float]] = []
@@ -358,19 +374,3 @@ class Evaluation:
                 settings = trigger.settings
                 known = {str(r): values[self._slots[r]] for r in trigger.when.references}
                 yield Fired(settings.name, t_ns, settings.before, settings.after, known)
-
-
-def _fault(
-    reference: Reference, channel: ChannelSpec | None, channels: Mapping[str, ChannelSpec]
-) -> str:
-    """Why a reference cannot be read from a channel; empty if it can."""
-    if channel is None:
-        return f"{reference}: {reference.stream} has only the channels {', '.join(channels)}"
-    if channel.format != "raw" or channel.sample_bytes > SMALL_BYTES:
-        return f"{reference}: is no small channel of raw numbers"
-    if len(reference.index) != len(channel.shape):
-        return f"{reference}: needs an index for each axis of {list(channel.shape)}"
-    for number, size in zip(reference.index, channel.shape, strict=True):
-        if number >= size:
-            return f"{reference}: {number} is beyond the axis of {size}"
-    return ""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from recorder.contract.config.settings import TriggerSettings
 from recorder.contract.control.client import Client, DaemonError
-from recorder.contract.control.requests import Mark
+from recorder.contract.control.requests import MOST_TEXT, Mark
 from recorder.contract.errors import SessionError
 from recorder.session import layout
 from recorder.triggers.evaluation import Evaluation, Fired
@@ -118,7 +118,7 @@ class Watching:
             f"{name} {'missing' if value is None else format(float(value), '.6g')}"
             for name, value in fired.values.items()
         )
-        text = f"trigger {fired.trigger}: {values}"
+        text = f"trigger {fired.trigger}: {values}"[:MOST_TEXT]
         try:
             self._client = self._client or self._connect()
             keep = (fired.before, fired.after) if fired.before + fired.after > 0 else None

@@ -42,6 +42,7 @@ class SessionLog:
         incoming: events from any thread that are not logged yet.
         events, log, journal: the session's own files.
         vrs: ``session.vrs``; None if it is not written.
+        attached: further files of a clip.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SessionLog:
         self.log = log
         self.journal = journal
         self.vrs = vrs
+        self.attached: list[AppendFile] = []
         self._values = values
         self._clock = clock
         self._slow: dict[str, ShortfallWatch | None] = {}
@@ -135,7 +137,8 @@ class SessionLog:
     @property
     def files(self) -> list[AppendFile]:
         """All files except the journal."""
-        return [self.events.file, self.log, *(self.vrs.files if self.vrs is not None else ())]
+        vrs = self.vrs.files if self.vrs is not None else ()
+        return [self.events.file, self.log, *vrs, *self.attached]
 
     @property
     def tags_at(self) -> list[int] | None:

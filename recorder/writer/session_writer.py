@@ -274,6 +274,19 @@ class SessionWriter:
         self._session_log.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
+    def attach(self, name: str) -> AppendFile:
+        """A further file in ``_recorder``, once no sample is held back any more.
+
+        Only for a session that no other writer resumes: a clip.
+        """
+        with self.lock:
+            for progress in self._progress.values():
+                self._release(progress)
+            file = self._disk.create(layout.private(self.path, name))
+            self._session_log.attached.append(file)
+            self._disk.sync_folder(layout.private(self.path))
+        return file
+
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Log an event of now (`SessionLog.event_of_now`); never waits for the disk."""
         self.record_event(self._session_log.event_of_now(kind, stream, cause, **more))

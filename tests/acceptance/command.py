@@ -119,6 +119,8 @@ def interrupted(
         try:
             assert process.stdout is not None and process.stderr is not None
             first = process.stderr.readline()
+            while first.startswith("waiting for "):  # a busy machine opens its sensors slowly
+                first = process.stderr.readline()
             assert first.startswith("recording "), first + process.stderr.read()
             session = Path(first.removeprefix("recording ").partition(";")[0])
             pause = threading.Event()

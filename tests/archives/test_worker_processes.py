@@ -115,7 +115,7 @@ def test_a_killed_worker_is_one_clear_error_of_each_archive_that_uses_it(
 
 
 _STOPPED = """
-import os, signal, sys, threading
+import faulthandler, os, signal, sys, threading
 from recorder import finalizer
 from recorder.__main__ import main
 from recorder.processing import worker_process
@@ -135,6 +135,7 @@ def say_and_receive(wire):
 worker_process.WorkerProcess.ask = ask_stopped
 worker_process.receive = say_and_receive
 finalizer.processes_for = lambda _: 2
+faulthandler.dump_traceback_later(100)  # where it hangs, should it hang
 sys.exit(main())
 """
 
@@ -157,6 +158,9 @@ def test_an_interrupted_command_leaves_no_process_and_no_file(
             workers = [int(command.stdout.readline()) for _ in range(2)]
             command.send_signal(number)
             _, errors = command.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(command.pid, signal.SIGKILL)
+            pytest.fail(f"it does not end: {command.communicate()[1]}")
         except BaseException:
             os.killpg(command.pid, signal.SIGKILL)
             raise
@@ -206,3 +210,19 @@ def test_workers_of_a_dataset_have_its_modules_from_the_start(
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     list(collect([session], [Step("edgefirst")], tmp_path / "all"))
     assert set(load_packer("edgefirst").worker_modules) <= set(preloaded)
+
+
+class Waits:
+    def answer(self, task: Any) -> Any:
+        return task
+
+
+def test_two_threads_that_wait_for_the_end_of_a_worker_both_learn_how_it_ended() -> None:
+    for _ in range(20):
+        worker = WorkerProcess(Waits, ())
+        with ThreadPoolExecutor(2) as pool:
+            ends = [pool.submit(worker.end) for _ in range(2)]
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.stop()
+            assert {end.result() for end in ends} == {"SIGKILL (no memory left?)"}
+        worker.close()

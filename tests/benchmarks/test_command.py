@@ -249,6 +249,7 @@ def test_the_median_is_held_against_the_target(
     assert [verdict.word for verdict in judged] == [word, "not run"]
 
 
+@pytest.mark.campaign(weight=6)
 def test_the_whole_command(tmp_path: Path) -> None:
     options = ["--seconds", "1", "--hours", "0.01", "--rounds", "2"]
     words = [sys.executable, "-m", "benchmarks", "journal", "--quick", "--simulated", *options]

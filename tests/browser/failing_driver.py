@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +15,6 @@ from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 PERIOD_NS = 10_000_000
-AT = 50
-"""The sample at which it fails."""
 PACKETS = 7
 """Samples that a network loses."""
 
@@ -25,6 +24,7 @@ class FailingDriver(Driver):
 
     options = {
         "fault": Option("str", "none", "what goes wrong: hangs, jumps, loses"),
+        "when": Option("path", None, "it fails once, when this file is not empty"),
         "maker": Option("str", "", "what the device says of itself"),
     }
     schemes = {"live": "a device"}
@@ -32,7 +32,7 @@ class FailingDriver(Driver):
 
     def open(self) -> Sequence[StreamSpec]:
         """There is nothing that could be missing."""
-        self._number = 0
+        self._number, self._failed = 0, False
         value = ChannelSpec("value", "raw", "u4", (1,), self.sensor.options["maker"], "1")
         settings = {"maker": self.sensor.options["maker"]}
         return [StreamSpec(self.sensor.name, (value,), rate_hz=100.0, settings=settings)]
@@ -43,16 +43,22 @@ class FailingDriver(Driver):
         self._number += 1
         time.sleep(PERIOD_NS / 1e9)
         t_ns = time.monotonic_ns()
-        if number == AT and fault == "hangs":
-            while True:
-                signal.pause()
-        if number == AT and fault == "jumps":
-            t_ns += 3_600_000_000_000
-        if number == AT and fault == "loses":
-            self._number += PACKETS
-            return Lost(self.sensor.name, t_ns, "network", PACKETS)
+        if not self._failed and self._is_time():
+            self._failed = True
+            if fault == "hangs":
+                while True:
+                    signal.pause()
+            if fault == "jumps":
+                t_ns += 3_600_000_000_000
+            if fault == "loses":
+                self._number += PACKETS
+                return Lost(self.sensor.name, t_ns, "network", PACKETS)
         data = {"value": np.full((1, 1), number, np.uint32)}
         return Sample(self.sensor.name, np.array([t_ns]), data)
+
+    def _is_time(self) -> bool:
+        when = self.sensor.options["when"]
+        return when is not None and Path(when).stat().st_size > 0
 
     def close(self) -> None:
         """Nothing is held."""

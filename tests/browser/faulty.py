@@ -23,6 +23,8 @@ from tests.protocols.xsens_logs import log
 from tests.report.fleet_rig import HOSTILE
 
 WIDE_HZ, WIDE_BYTES = 20, 200_000
+NOW = "fail-now"
+"""The devices fail when this file, beside the config, is not empty any more."""
 CONFIG = f"""
 version: 1
 session: {{root: sessions, metadata: {{vehicle: {json.dumps(HOSTILE)}}}}}
@@ -30,9 +32,9 @@ sensors:
   good: {{driver: tests.soak.counter, source: "count:", rate: 100, batch: 2}}
   wide: {{driver: tests.soak.counter, source: "count:", rate: {WIDE_HZ}, size: {WIDE_BYTES}}}
   missing: {{driver: xsens, source: "serial:/dev/recorder/no-such-imu"}}
-  hung: {{driver: tests.browser.failing_driver, source: "live:", fault: hangs}}
-  shaky: {{driver: tests.browser.failing_driver, source: "live:", fault: jumps}}
-  wireless: {{driver: tests.browser.failing_driver, source: "live:", fault: loses,
+  hung: {{driver: tests.browser.failing_driver, source: "live:", fault: hangs, when: {NOW}}}
+  shaky: {{driver: tests.browser.failing_driver, source: "live:", fault: jumps, when: {NOW}}}
+  wireless: {{driver: tests.browser.failing_driver, source: "live:", fault: loses, when: {NOW},
     maker: {json.dumps(HOSTILE)}}}
   worn: {{driver: xsens, source: "file:worn.bin", rate: 100}}
 storage: {{min_free_gb: 0.01, buffer_mb: 4, sync_interval_ms: 50}}
@@ -58,6 +60,7 @@ class Faulty(Served):
         damaged = bytearray(messages[30])
         damaged[11] ^= 1  # its checksum does not match any more
         (folder / "worn.bin").write_bytes(b"".join([*messages[:30], damaged, *messages[31:]]))
+        (folder / NOW).touch()
         super().__init__(folder, CONFIG)
         self.world = folder / "world.json"
 
@@ -79,11 +82,15 @@ class Faulty(Served):
             self.start()
             self.request("start", name=FAULTS, meta={"notes": HOSTILE})
             self._until_samples("good", 20)
+            for stream in ("hung", "shaky", "wireless"):
+                self._until_samples(stream, 2)
+            (self.folder / NOW).write_text("now")
             self.request("mark", text=HOSTILE)
             self._until_samples("good", 60)
             self._refuse()
             self._kill_driver()
             self._kill_writer()
+            self._until_event(lambda e: (e["type"], e["cause"]) == ("fault", "hung"))
             self._set_world(step_s=2.5)
             self._until_event(lambda e: (e["type"], e["cause"]) == ("clock", "step"))
             self._set_world(step_s=2.5, free_bytes=1_000_000)

@@ -338,6 +338,30 @@ def test_a_ring_must_hold_what_a_trigger_asks_for(
     )
 
 
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("camm.rate > 1", "when: camm.rate: there are only the streams cam, lidar"),
+        ("cam.speed > 1", "when: cam.speed: cam has only the channels rng, temperature"),
+        ("cam.temperature[0] > 1", "when: cam.temperature[0]: is one number, without an index"),
+        ("cam.rng[0, 1] > 1", "when: cam.rng[0, 1]: is no small channel of raw numbers"),
+        ("True', until: 'lost.state.x", "until: lost.state.x: there are only the streams"),
+        ("cam.temperature > 1 and session.events.clock > 0", None),
+    ],
+)
+def test_a_condition_that_could_never_be_met_is_a_problem(
+    fakes: Path,
+    tmp_path: Path,
+    condition: str,
+    text: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A mistyped name would leave the trigger silent for ever."""
+    code, _ = check(tmp_path, CONFIG + f"triggers:\n  hit: {{when: '{condition}'}}\n")
+    assert code == (2 if text else 0)
+    assert f"triggers.hit.{text}" in capsys.readouterr().err if text else True
+
+
 def test_a_ring_in_ram_needs_a_tmpfs_of_its_size(
     fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,7 @@ def test_what_is_missing_or_nan(text: str, a: Value, expected: Value) -> None:
 
 
 def test_minimum_and_maximum_of_nan_are_nan() -> None:
-    for text in ("min(s.a, 1)", "max(1, s.a)"):
+    for text in ("min(s.a, 1)", "min(1, s.a)", "max(1, s.a)", "max(s.a, 1)"):
         found = result(text, NAN)
         assert isinstance(found, float) and math.isnan(found)
 

@@ -64,15 +64,15 @@ def test_a_session_that_was_recovered_keeps_its_name() -> None:
 
 @pytest.mark.campaign(weight=240)
 def test_ten_thousand_distinct_crash_states_recover(campaign: Campaign) -> None:
-    tally = crashes.Tally()
-    for seed in campaign.seeds(lambda: tally.states >= 10_000):
+    tally, least = crashes.Tally(), campaign.part_of(10_000)
+    for seed in campaign.seeds(lambda: tally.states >= least):
         tally.add(crashes.run_seed(seed, every=4))
-        if tally.states >= 10_000:  # more: python -m tests.crash.campaign
+        if tally.states >= least:  # more: python -m tests.crash.campaign
             break
     print(tally)
-    assert tally.states >= 10_000
-    assert tally.kinds["killed"] > 1000
-    assert tally.kinds["power"] > 4000
+    assert tally.states >= least
+    assert tally.kinds["killed"] > least / 10
+    assert tally.kinds["power"] > least * 0.4
 
 
 class CommitsBeforeSync(SessionWriter):

@@ -177,12 +177,18 @@ def is_limited(loop: str) -> bool:
     return int(limit.read_text()) == BLOCK >> 10
 
 
-def is_free(loop: str, image: str) -> bool:
+def image_of(loop: str) -> str:
+    """The name of the file that it shows, empty where it is free."""
     try:
-        backing = Path(f"/sys/block/{Path(loop).name}/loop/backing_file").read_text()
+        shown = Path(f"/sys/block/{Path(loop).name}/loop/backing_file").read_text()
     except OSError:
-        return True
-    return image not in backing  # another test has it by now
+        return ""
+    return Path(shown.removesuffix("(deleted)\n").strip()).name
+
+
+def is_put_back(loop: str, image: str) -> bool:
+    """Whether it is free and has no limit, or another test has it by now."""
+    return image_of(loop) not in ("", image) or not (image_of(loop) or is_limited(loop))
 
 
 def test_a_device_is_gone_after_its_test(tmp_path: Path) -> None:
@@ -190,14 +196,13 @@ def test_a_device_is_gone_after_its_test(tmp_path: Path) -> None:
         pytest.skip(reason)
     with LoopDevice(tmp_path) as device:
         loop, image = device.loop, device.image.name
-        assert is_limited(loop) and not is_free(loop, image)
+        assert is_limited(loop) and image_of(loop) == image
         words = [*device.words, "sh", "-c", 'cd "$0" && echo && exec sleep 1000', str(device.root)]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as user:
             assert user.stdout is not None and user.stdout.readline()
             device.close()
             assert user.wait() == -signal.SIGKILL
-    wait_until("a free loop device", lambda: is_free(loop, image))
-    wait_until("its limit", lambda: not is_limited(loop))
+    wait_until("a free loop device", lambda: is_put_back(loop, image))
     assert not any((tmp_path / "disk").iterdir()) and not any((tmp_path / "memory").iterdir())
 
 
@@ -209,10 +214,24 @@ def test_a_device_is_gone_when_its_test_is_killed(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as owner:
         assert owner.stdout is not None
         loop, image = owner.stdout.readline().split()
-        assert is_limited(loop) and not is_free(loop, image)
-        owner.kill()
-    wait_until("a free loop device", lambda: is_free(loop, image))
-    wait_until("its limit", lambda: not is_limited(loop))
+        assert is_limited(loop) and image_of(loop) == image
+        os.killpg(owner.pid, signal.SIGKILL)  # as a time limit of all tests does
+    wait_until("a free loop device", lambda: is_put_back(loop, image))
+
+
+def test_a_limit_that_a_killed_test_left_is_put_back(tmp_path: Path) -> None:
+    if (reason := refusal()) is not None:
+        pytest.skip(reason)
+    with LoopDevice(tmp_path) as left:
+        loop = left.loop
+        os.kill(left._holder.pid, signal.SIGKILL)
+    (again := tmp_path / "again").mkdir()
+    with LoopDevice(again) as device:
+        if device.loop != loop:
+            pytest.skip("another test has the loop device by now")
+        image = device.image.name
+    wait_until("a free loop device", lambda: is_put_back(loop, image))

@@ -228,6 +228,22 @@ def test_the_worst_stream_comes_first_and_a_sensor_without_streams_has_a_row() -
     assert found["streams"]["imu"]["rate_hz"] == 0.0
 
 
+def test_streams_are_ordered_by_their_level() -> None:
+    streams = {
+        "good": stream(5),
+        "warn": stream(5, lost={"buffer": 1}),
+        "bad": stream(5, slow=True),
+        "fine": stream(5),
+    }
+    rows = note(status(streams, session=True))["streams"]
+    assert [(name, row["level"]) for name, row in rows.items()] == [
+        ("bad", "bad"),
+        ("warn", "warn"),
+        ("good", "good"),
+        ("fine", "good"),
+    ]
+
+
 def test_a_clock_that_is_not_synchronized_is_told() -> None:
     assert note(status({}))["clock"] is None
     assert note(status({}, clock={"synchronized": True}))["clock"]["level"] == "good"

@@ -2,7 +2,8 @@
 
 ``find_defects(path, source)`` lists them.  Left alone are docstrings and every other text, type
 annotations, messages (the arguments of ``raise`` and of logging calls, help texts), ``__repr__``
-and ``__str__``, and numbers that are only tuned (``_TIMEOUT_S = 5.0``).
+and ``__str__``, and numbers that are only tuned (``_TIMEOUT_S = 5.0``, ``timeout=10``; not
+``timeout=0``, which does not wait).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _LOGGING = {"say", "log", "_log", "_say", "debug", "info", "warning", "error", "
 _MESSAGES = {"help", "description", "epilog", "metavar", "prog", "usage"}
 _UNTESTED = {"strict", "encoding", "repr", "slots", "frozen", "name", "daemon"}  # as keywords
 _TUNED = re.compile(r"_?[A-Z0-9_]+_(S|MS|BYTES|MB|TIMEOUT|INTERVAL|SIZE)")
+_TIMEOUT = re.compile(r"(.*_)?timeout(_s)?")  # as keywords
 _OPERATOR = re.compile(
     r"not\s+in\b|is\s+not\b|<<|>>|<=|>=|==|!=|\*\*|//|\b(?:in|is|and|or)\b|[-+*/%<>&|^@]"
 )
@@ -118,6 +120,11 @@ class _Finder(ast.NodeVisitor):
             outer, self._assigned = self._assigned, set()
             self._visit_all(node.args, *node.decorator_list, *node.body)
             self._assigned = outer
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """A class, without what its instances only refuse (``frozen=True``)."""
+        stated = [k.value for k in node.keywords if k.arg not in _UNTESTED]
+        self._visit_all(*node.decorator_list, *node.bases, *stated, *node.body)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """The value alone."""
@@ -288,7 +295,9 @@ class _Finder(ast.NodeVisitor):
         skipped = 1 if name in {"cast", "TypeVar", "NewType"} else 0
         self._visit_all(node.func, *node.args[skipped:])
         ignored = _MESSAGES | _UNTESTED
-        self._visit_all(*(k.value for k in node.keywords if k.arg not in ignored))
+        self._visit_all(
+            *(k.value for k in node.keywords if k.arg not in ignored and not _is_timeout(k))
+        )
 
     # how it is written
 
@@ -356,6 +365,13 @@ class _Finder(ast.NodeVisitor):
 
     def _is_tuned(self, target: ast.expr) -> bool:
         return isinstance(target, ast.Name) and _TUNED.fullmatch(target.id) is not None
+
+
+def _is_timeout(keyword: ast.keyword) -> bool:
+    """Whether it is a number of seconds to wait: no test can tell it from another."""
+    value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+    tuned = keyword.arg is not None and _TIMEOUT.fullmatch(keyword.arg) is not None
+    return tuned and isinstance(value, int | float) and value > 0
 
 
 def _called(node: ast.Call) -> str:

@@ -46,6 +46,8 @@ def planted(line: str) -> set[str]:
         ("v = abs(b)", {"unwrapped: v = (b)", "dropped: pass"}),
         ("v = f(a, b)", {"arguments: v = f(b, a)", "dropped: pass"}),
         ("v = f(a, k=b)", {"keyword: v = f(a)", "dropped: pass"}),
+        ("f(a, timeout=9)", {"keyword: f(a)", "dropped: pass"}),  # not another number of seconds
+        ("f(a, timeout=0)", {"keyword: f(a)", "constant: f(a, timeout=1)", "dropped: pass"}),
         ("v = re.compile(r'[?&;]')", {"pattern: v = re.compile(r'[?&]')", "dropped: pass"}),
         ("return b", {"return: return None"}),
         ("if b: continue", {"condition: if not (b): continue", "dropped: if b: pass"}),
@@ -79,7 +81,7 @@ from __future__ import annotations
 if TYPE_CHECKING:
     from x import y
 _WAIT_S = 3.0
-class A:
+class A(Struct, frozen=True):
     def __repr__(self):
         return str(1 + 1)
     def f(self, a: dict[int, Literal[1]]) -> X[1]:
@@ -137,6 +139,12 @@ def test_the_map_names_what_is_there() -> None:
         ("recorder/processing/poses.py", "tests/archives/ncore/test_packer.py"),
         ("drivers/sim/fmcw.py", "tests/processing/test_radar.py"),  # since it imports it
         ("recorder/contract/channel_formats/xz.py", "tests/formats/test_xz_blocks.py"),
+        ("recorder/contract/control/client.py", "tests/daemon/test_control.py"),
+        ("recorder/processing/export/job.py", "tests/cli/test_export.py"),
+        ("recorder/cli/clip.py", "tests/clip/test_clip.py"),  # a verb, by the tests of its package
+        ("recorder/cli/events.py", "tests/triggers/test_evaluation.py"),
+        ("recorder/cli/finalize_on_cluster.py", "tests/fleet/test_cluster.py"),
+        ("recorder/cli/verify.py", "tests/custody/test_verify.py"),
     ],
 )
 def test_a_mirror_is_found(suites: Suites, module: str, test: str) -> None:

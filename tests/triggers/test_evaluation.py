@@ -97,6 +97,14 @@ def test_rates_and_losses_are_those_of_commits(drive: Path) -> None:
     assert lost[0].values == {"camera.lost": 5.0, "camera.uncounted": 0.0}
 
 
+def test_no_more_than_a_second_of_stamps_is_held(drive: Path) -> None:
+    """A recording of days is evaluated in a fixed memory, whatever the conditions name."""
+    for when in ("imu.acc[0] < 0", "imu.rate > 1000", "imu.acc[0] < 0 and imu.rate > 1000"):
+        evaluation = Evaluation(drive, [trigger(when)])
+        assert not list(evaluation.read())
+        assert len(evaluation._watched["imu"].recent_ns) <= 100
+
+
 def test_a_session_that_grows_gives_the_same(
     drive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +222,30 @@ def test_the_command(drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "hundred: imu.none: imu has only the channels" in capsys.readouterr().err
 
 
+def test_streams_that_no_session_has_are_named(
+    drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "rig.yaml"
+    config.write_text(
+        CONFIG
+        + '  a: {when: "gps.pos[0] > 0 and imu.lost > 0"}\n'
+        + '  b: {when: "cam.rate < 1", until: "gps.lost"}\n'
+        + "  c: {when: session.events.mark > 3}\n"
+    )
+    assert main(["events", str(drive), "--triggers", str(config)]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "recorder events: a: no stream gps in what was read",
+        "recorder events: b: no stream cam in what was read",
+        "recorder events: b: no stream gps in what was read",
+    ]
+    alone = Part(Moment.parse("0"), Moment.parse("1"), ("imu",))
+    imu = write_clip([drive], alone, tmp_path, "imu").session
+    config.write_text(CONFIG + "  a: {when: camera.rate > 100}\n")
+    for sessions, said in (([imu], True), ([imu, drive], False)):
+        assert main(["events", *map(str, sessions), "--triggers", str(config)]) == 0
+        assert ("a: no stream camera" in capsys.readouterr().err) == said
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -222,6 +254,8 @@ def test_the_command(drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         ("x: {before: 1}", "triggers.x.when"),
         ("x: {when: 'True', before: -1}", "triggers.x.before"),
         ("x: {when: 'True', befor: 1}", "befor"),
+        ("x: {when: 'True', before: 86401}", "triggers.x.before"),
+        ("x: {when: 'True', after: 86401}", "triggers.x.after"),
         ("X-1: {when: 'True'}", "triggers.X-1: a trigger's name"),
         ("x: now", "triggers.x: needs a mapping with the key 'when'"),
     ],

@@ -39,10 +39,12 @@ def test_the_condition_must_hold_for_a_duration() -> None:
 def test_it_fires_again_when_it_was_released() -> None:
     assert fired("#.#.#.#", "...#...") == [0, 4]
     assert fired("#######", "..#....") == [0, 2]
+    assert fired("#######", "...#...", duration=2) == [2, 5], "it must hold again"
 
 
 def test_within_the_cooldown_it_does_not_fire_and_counts() -> None:
     assert fired("#.#.#.#", cooldown=3) == [0, 4]
+    assert fired("#..#", cooldown=3) == [0, 3]
     firing = Firing(TriggerSettings("t", "True", cooldown=3))
     for second, one in enumerate("#.#.#.#"):
         firing.look(second * S, one == "#", one != "#")

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from recorder.contract.control.client import Client
-from recorder.contract.control.requests import Mark
+from recorder.contract.control.requests import Mark, make_request
 from recorder.daemon.control.server import Call
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.marks import Marks
@@ -37,6 +37,15 @@ def test_the_moment_and_the_window_are_those_of_the_trigger(window: tuple[float,
     assert daemon.sent == [
         Mark("trigger brake: imu.acc[0] -4.5", keep=keep, t_ns=123 * S, trigger="brake")
     ]
+
+
+def test_a_condition_of_many_values_still_makes_a_mark() -> None:
+    """The daemon takes no mark of more characters: the event would be lost."""
+    daemon = Daemon()
+    watching = Watching((), lambda: cast(Client, daemon), print)
+    watching._mark(Fired("all", S, 1.0, 1.0, {f"imu_{n}.state.value": -4.56789 for n in range(99)}))
+    (mark,) = daemon.sent
+    assert make_request(mark.op, mark.values) == mark
 
 
 def test_a_mark_has_its_moment(tmp_path: Path) -> None:

@@ -85,33 +85,63 @@ def parameter_sets(unit: Buffer) -> dict[int, list[bytes]]:
 class ParameterSets:
     """Makes every keyframe decodable alone: inserts the parameter sets that it lacks.
 
+    Sets of other numbers are kept beside each other: one picture may need several.
+
     Args:
         known: parameter sets with start codes, as an SDP or a container declares them.
     """
 
     def __init__(self, known: bytes = b"") -> None:
-        self._known = parameter_sets(known)
+        self._known: dict[int, dict[int, bytes]] = {SPS: {}, PPS: {}}
+        self._learn(_numbered(known))
 
-    @property
-    def sps(self) -> bytes | None:
-        """The latest sequence parameter set."""
-        return self._known[SPS][-1] if self._known[SPS] else None
+    def _learn(self, found: dict[int, dict[int, bytes]]) -> None:
+        if all(found.values()):
+            self._known = found  # all that is needed from here on
+            return
+        for kind, sets in found.items():
+            for number, nal in sets.items():
+                self._known[kind].pop(number, None)
+                self._known[kind][number] = nal
 
     def complete(self, unit: bytes) -> bytes:
         """An access unit; with parameter sets if it is a keyframe."""
-        found = parameter_sets(unit)
-        for kind, sets in found.items():
-            if sets:
-                self._known[kind] = sets
-        lacking = [kind for kind in (SPS, PPS) if not found[kind]]
-        if not lacking or not is_key(unit):
+        found = _numbered(unit)
+        self._learn(found)
+        lacking = {
+            kind: b"".join(START_CODE + nal for n, nal in sets.items() if n not in found[kind])
+            for kind, sets in self._known.items()
+        }
+        if not any(lacking.values()) or not is_key(unit):
             return unit
-        # Parameter sets come after an access unit delimiter (7.4.1.2.3).
-        head = b""
+        # Parameter sets come after an access unit delimiter (7.4.1.2.3), and after those that
+        # they refer to.
+        at = 0
         if (first := next(nal_units(unit), b"")) and kind_of_nal(first) == 9:
-            head, unit = START_CODE + first, unit[unit.find(first) + len(first) :]
-        sets = [nal for kind in (SPS, PPS) for nal in self._known[kind] if kind in lacking]
-        return head + b"".join(START_CODE + nal for nal in sets) + unit
+            at = unit.find(first) + len(first)
+        unit = unit[:at] + lacking[SPS] + unit[at:]
+        at += len(lacking[SPS])
+        for nal in found[SPS].values():
+            at = max(at, unit.find(nal) + len(nal))
+        return unit[:at] + lacking[PPS] + unit[at:]
+
+
+def _numbered(unit: bytes) -> dict[int, dict[int, bytes]]:
+    """The parameter sets of an access unit, by type and by their number (-1: damaged)."""
+    return {
+        kind: {_number_of(nal, 24 if kind == SPS else 0): nal for nal in sets}
+        for kind, sets in parameter_sets(unit).items()
+    }
+
+
+def _number_of(nal: bytes, before: int) -> int:
+    """The number of a parameter set, behind so many bits (7.3.2.1.1, 7.3.2.2)."""
+    bits = _Bits(nal[1:])
+    try:
+        bits.bits(before)
+        return bits.ue()
+    except (IndexError, FormatError):
+        return -1
 
 
 def picture_size(unit: Buffer) -> tuple[int, int] | None:

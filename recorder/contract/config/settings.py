@@ -193,8 +193,8 @@ class TriggerSettings:
     when: Annotated[str, key("condition, such as imu.acc[0] < -4.0", required=True)]
     until: Annotated[str | None, key("what lets it fire again; None: that `when` ends")] = None
     duration: Annotated[float, key("the condition must have held for [s]", minimum=0)] = 0.0
-    before: Annotated[float, key("keep before the moment [s]", minimum=0)] = 10.0
-    after: Annotated[float, key("keep after the moment [s]", minimum=0)] = 10.0
+    before: Annotated[float, key("keep before the moment [s]", minimum=0, maximum=86400)] = 10.0
+    after: Annotated[float, key("keep after the moment [s]", minimum=0, maximum=86400)] = 10.0
     cooldown: Annotated[float, key("do not fire again within [s]", minimum=0)] = 0.0
 
 

@@ -355,6 +355,7 @@ class McapWriter(Closing):
                 crc = crc32(part, crc)
             return _Sealed(chunk, "", crc, chunk.parts, chunk.size)
         joined = b"".join(chunk.parts)
+        chunk.parts.clear()  # it waits to be written, and its messages are large
         data = self._compressor.compress(joined)
         return _Sealed(chunk, "zstd", crc32(joined), [data], len(data))
 

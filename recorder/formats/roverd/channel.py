@@ -27,6 +27,9 @@ from recorder.formats.disk import AppendFile, Disk
 BATCH_BYTES = 4 << 20
 """Default number of decoded bytes per batch of `ChannelReader.iterate`."""
 
+Units = npt.NDArray[np.int64]
+"""See `ChannelReader.units`."""
+
 
 class ChannelWriter(ABC):
     """One channel on disk, append-only.
@@ -128,6 +131,14 @@ class ChannelReader(Closing, ABC):
         """The stored bytes of samples that were compressed together, apart from all others."""
         return None
 
+    def units(self, start: int, stop: int) -> Units:  # noqa: ARG002
+        """What lies in the data file as a whole of the samples `start` to `stop` (not included).
+
+        Returns:
+            int64 [n, 4]: first sample, samples, offset and bytes of each; none if unknown.
+        """
+        return np.empty((0, 4), np.int64)
+
     @abstractmethod
     def close(self) -> None:
         """Close the files; may be called twice."""
@@ -198,6 +209,14 @@ class ChannelReader(Closing, ABC):
         if tail_bytes and not partial:
             fault = text or f"{tail_bytes} bytes after the last whole sample"
             raise FormatError(f"{self.path}: {fault} ({len(self)} whole samples before)")
+
+
+def sample_units(start: int, offsets: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> Units:
+    """`ChannelReader.units` of samples that lie one by one, from `start` on."""
+    rows = np.ones((len(sizes), 4), np.int64)
+    rows[:, 0] = np.arange(start, start + len(sizes))
+    rows[:, 2], rows[:, 3] = offsets, sizes
+    return rows
 
 
 class FramedReader(ChannelReader):

@@ -28,8 +28,10 @@ from recorder.formats.roverd.channel import (
     FileReader,
     FramedReader,
     ReadFile,
+    Units,
     committed_length,
     reopen,
+    sample_units,
 )
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
@@ -101,6 +103,10 @@ class H264Reader(FileReader, FramedReader):
     def encoded(self, index: int) -> bytes:
         offset, size, _ = self._rows[self._index(index)].tolist()
         return self._file.read(offset, size)
+
+    def units(self, start: int, stop: int) -> Units:
+        rows = self._rows[start:stop]
+        return sample_units(start, rows[:, _OFFSET], rows[:, _SIZE])
 
     def entry(self, index: int) -> int:
         before = int(np.searchsorted(self._keys, self._index(index), side="right"))

@@ -23,8 +23,10 @@ from recorder.formats.roverd.channel import (
     FileReader,
     FramedReader,
     ReadFile,
+    Units,
     committed_length,
     reopen,
+    sample_units,
 )
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
@@ -97,6 +99,10 @@ class LzmafReader(FileReader, FramedReader):
         at = self._index(index)
         start, stop = int(self._ends[at]), int(self._ends[at + 1])
         return self._file.read(start, stop - start)
+
+    def units(self, start: int, stop: int) -> Units:
+        ends = self._ends[start : stop + 1].astype(np.int64)
+        return sample_units(start, ends[:-1], np.diff(ends))
 
 
 class LzmafExtent(Extent):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
@@ -17,7 +19,14 @@ from recorder.formats.roverd.avi import CHUNK, FRAME_ID, AviLayout
 from recorder.formats.roverd.avi_demux import chunk_id_fits, find_frames
 from recorder.formats.roverd.avi_scan import frame_offset, scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
-from recorder.formats.roverd.channel import FileReader, FramedReader, ReadFile, committed_length
+from recorder.formats.roverd.channel import (
+    FileReader,
+    FramedReader,
+    ReadFile,
+    Units,
+    committed_length,
+    sample_units,
+)
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
@@ -47,6 +56,12 @@ class MjpgReader(FileReader, FramedReader):
         if not chunk_id_fits(name) or chunk_bytes != size:
             raise FormatError(f"{self.path}: frame {at}: no frame where the index says, {offset}")
         return data[CHUNK.size :]
+
+    def units(self, start: int, stop: int) -> Units:
+        """Whole chunks, with padding."""
+        sizes = self._frames.sizes[start:stop].astype(np.int64)
+        offsets = self._frames.offsets[start:stop] - CHUNK.size
+        return sample_units(start, offsets, CHUNK.size + sizes + (sizes & 1))
 
     def check_finished(self) -> None:
         if not scan_avi(self.path).finished:

@@ -15,6 +15,7 @@ from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import (
     ChannelWriter,
     FileReader,
+    Units,
     committed_length,
     reopen,
 )
@@ -53,6 +54,10 @@ class RawReader(FileReader):
             out = block.reshape(-1).view(np.uint8).data
             self._file.read_into(start * self.sample_bytes, out)
         return block
+
+    def units(self, start: int, stop: int) -> Units:
+        count, size = stop - start, self.sample_bytes
+        return np.array([[start, count, start * size, count * size]], np.int64)
 
     def encoded(self, index: int) -> bytes:
         return self._file.read(self._index(index) * self.sample_bytes, self.sample_bytes)

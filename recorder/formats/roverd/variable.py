@@ -22,8 +22,10 @@ from recorder.formats.roverd.channel import (
     FileReader,
     FramedReader,
     ReadFile,
+    Units,
     committed_length,
     reopen,
+    sample_units,
 )
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
@@ -84,6 +86,10 @@ class BytesReader(FileReader, FramedReader):
     def encoded(self, index: int) -> bytes:
         offset, size = self._rows[self._index(index)].tolist()
         return self._file.read(offset, size)
+
+    def units(self, start: int, stop: int) -> Units:
+        rows = self._rows[start:stop]
+        return sample_units(start, rows[:, 0], rows[:, 1])
 
     def encoded_range(self, start: int, stop: int) -> list[bytes]:
         rows = self._rows[start:stop]

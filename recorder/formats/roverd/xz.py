@@ -29,6 +29,7 @@ from recorder.formats.roverd.channel import (
     FileReader,
     Layout,
     ReadFile,
+    Units,
     committed_length,
     reopen,
 )
@@ -113,6 +114,13 @@ class LzmaReader(FileReader):
         ends = ends[torn == 0]
         low, high = np.searchsorted(ends, (start, stop))
         return [int(end) for end in ends[low:high]]
+
+    def units(self, start: int, stop: int) -> Units:
+        firsts, torn = np.divmod(self._offsets[: self._whole + 1], self.sample_bytes)
+        rows = np.stack([firsts[:-1], np.diff(firsts), self._starts[: self._whole]], axis=1)
+        rows = np.column_stack([rows, np.diff(self._starts[: self._whole + 1])])
+        inside = (firsts[:-1] >= start) & (firsts[1:] <= stop) & (torn[:-1] == 0) & (torn[1:] == 0)
+        return np.asarray(rows[inside], np.int64)
 
     def block(self, start: int, stop: int) -> bytes | None:
         begin, end = self.boundary(start), self.boundary(stop)

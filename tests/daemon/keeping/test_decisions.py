@@ -10,6 +10,7 @@ import pytest
 
 from recorder.contract.errors import SessionError
 from recorder.daemon.keeping.coverage import (
+    MOST,
     PartFacts,
     StreamFacts,
     needs_following,
@@ -140,6 +141,15 @@ def test_what_is_missing_of_a_stream() -> None:
     second = facts("b", 95, 105, ending="ring", previous="a", streams={"imu": StreamFacts()})
     third = facts("c", 105, 120, previous="b", streams=streams((None, 106 * S, "lost")))
     assert missing(first, second, third) == [(92, 106, "imu", "lost")]
+
+
+def test_losses_that_are_too_many_to_list_are_one_shortfall() -> None:
+    losses = tuple(
+        (80 * S + k * S // 50, 80 * S + k * S // 50 + 1, "lost") for k in range(MOST + 500)
+    )
+    found = missing(facts("a", 80, 120, streams={"imu": StreamFacts(119 * S, losses)}))
+    assert found[-1:] == [(100, 110, "imu", "lost")]
+    assert len(found) == MOST - 500 + 1
 
 
 def test_the_part_after_may_know_of_a_loss() -> None:

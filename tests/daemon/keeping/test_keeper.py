@@ -261,6 +261,22 @@ def test_ram_that_is_gone_is_a_loss_of_power(
     assert [s.cause for s in event.shortfalls] == ["power"]
 
 
+@pytest.mark.parametrize(("medium", "reserved"), [("ram", 20e6), ("disk", 120e6)])
+def test_a_ring_leaves_room_for_what_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, medium: str, reserved: float
+) -> None:
+    """Two parts of 10 s of 1 MB/s in a tmpfs, two minutes of it on a disk."""
+    ram = tmp_path / "ram" if medium == "ram" else None
+    vehicle = Vehicle(tmp_path / "root", ram)
+    path = vehicle.part("p1", ram)
+    live = Live(vehicle.part("p2", ram, "recording"), START_NS + S, OFFSET_NS, 1e6)
+    vehicle.keeper.turn(live, usable=False)
+    for free, stays in ((reserved + 1, True), (reserved - 1, False)):
+        monkeypatch.setattr(Storage, "free_bytes", lambda _, free=free: round(free))
+        vehicle.step(3.0, live)
+        assert path.exists() == stays
+
+
 def test_a_part_in_ram_whose_writer_died_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

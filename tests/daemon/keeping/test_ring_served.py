@@ -78,6 +78,7 @@ def test_events_are_kept_and_the_rest_goes(served: Served) -> None:
         assert (served.root / name / "checksums.csv").exists() <= (name in wanted)
 
 
+@pytest.mark.campaign(weight=11)
 def test_a_restart_goes_on_with_what_was_open(served: Served) -> None:
     served.start()
     wait_until("it records", lambda: served.samples("imu") > 50)
@@ -109,6 +110,7 @@ def in_ram(tmp_path: Path) -> Iterator[Served]:
     daemon.close()
 
 
+@pytest.mark.campaign(weight=17)
 def test_what_an_event_needs_moves_from_ram_to_the_disk(in_ram: Served) -> None:
     in_ram.start()
     ram = in_ram.folder / "ram"

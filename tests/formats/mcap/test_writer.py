@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import struct
 import tracemalloc
+import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mcap.reader import NonSeekingReader, make_reader
 from mcap.records import Chunk, ChunkIndex, Footer, MessageIndex, SummaryOffset
@@ -236,3 +238,20 @@ def test_parts_are_not_copied_before_they_are_written(tmp_path: Path) -> None:
         part[:] = b"later"
         mcap.finish()
     assert read_all(tmp_path / "a.mcap")[0][4] == b"later"
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_chunk_that_waits_holds_what_is_to_be_written_and_no_more(
+    tmp_path: Path, compress: bool
+) -> None:
+    """Three chunks may wait, and a point cloud has 3 MB."""
+    part = np.zeros(3000, np.uint8)
+    held = weakref.ref(part)
+    path = tmp_path / "a.mcap"
+    with McapWriter(path, PosixDisk(), profile="", library="", chunk_bytes=1000) as mcap:
+        mcap.write(mcap.channel("/a", 0, "x", compress=compress), 0, 0, 0, [part.data])
+        del part
+        mcap._pending[0].result()
+        assert (held() is None) == compress
+        mcap.finish()
+    assert read_all(path)[0][4] == bytes(3000)

@@ -1,0 +1,55 @@
+"""Whether the values that conditions name are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from recorder.contract.config.settings import TriggerSettings
+from recorder.contract.expressions import SESSION, Reference, compile_expression
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+SMALL_BYTES: Final = 4096
+"""A channel's sample of at most this size may be in a condition."""
+
+
+def trigger_faults(
+    triggers: Sequence[TriggerSettings], specs: Mapping[str, StreamSpec]
+) -> Iterator[tuple[str, str]]:
+    """Yield what cannot be evaluated: a key of the config, and what is wrong with it.
+
+    Args:
+        triggers: of a config.
+        specs: all streams that it records.
+    """
+    for trigger in triggers:
+        for part in ("when", "until"):
+            text = getattr(trigger, part)
+            for reference in compile_expression(text).references if text is not None else ():
+                fault = ""
+                if (spec := specs.get(reference.stream)) is None:
+                    if reference.stream != SESSION:
+                        fault = (
+                            f"{reference}: there are only the streams {', '.join(sorted(specs))}"
+                        )
+                elif reference.kind == "channel":
+                    fault = channel_fault(reference, {c.name: c for c in spec.channels})
+                if fault:
+                    yield f"triggers.{trigger.name}.{part}", fault
+
+
+def channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]) -> str:
+    """Why a reference cannot be read from the channels of its stream; empty if it can."""
+    channel = channels.get(reference.path[0])
+    if channel is None:
+        return f"{reference}: {reference.stream} has only the channels {', '.join(channels)}"
+    if channel.format != "raw" or channel.sample_bytes > SMALL_BYTES:
+        return f"{reference}: is no small channel of raw numbers"
+    if len(reference.index) != len(channel.shape):
+        if not channel.shape:
+            return f"{reference}: is one number, without an index"
+        return f"{reference}: needs an index for each axis of {list(channel.shape)}"
+    for number, size in zip(reference.index, channel.shape, strict=True):
+        if number >= size:
+            return f"{reference}: {number} is beyond the axis of {size}"
+    return ""
