@@ -517,6 +517,12 @@ def test_archives_elsewhere_have_a_record_of_their_own(vehicle: Vehicle, tmp_pat
     found = faults(vehicle, tmp_path / "out")
     assert sorted(fault.partition("/out/vrs/")[2] for fault in found)[0].startswith("a.vrs: is not")
     assert any("c.vrs: was added" in fault for fault in found)
+    for name in ("f.vrs", "d.vrs", "g.vrs", "e.vrs"):
+        (tmp_path / "out/vrs" / name).touch()
+    listed = [fault.split("/")[-1] for fault in faults(vehicle, tmp_path / "out")]
+    added = [fault.partition(": was added")[0] for fault in listed if "was added" in fault]
+    of_one = added[: len(added) // 2]  # of each of the two records the same
+    assert of_one == ["c.vrs", "d.vrs", "e.vrs", "f.vrs", "g.vrs"], "in the order of their names"
 
 
 def test_a_dataset_names_all_its_sessions(vehicle: Vehicle, tmp_path: Path) -> None:

@@ -206,3 +206,22 @@ def test_a_model_far_away_is_found_by_its_frame(tmp_path: Path) -> None:
     assert made.sensors["camera"]["model"] == "opencv-pinhole"
     several = calibration(tmp_path, info("/models/a"), info("/models2/b"))
     assert several.sensors == {}
+
+
+def test_a_recording_that_tells_its_transforms_without_end_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recorder.processing.recorded_calibration._READ", 3)
+    height = [2, 2, 2, 5]  # of the camera, which would move
+    told = [
+        transforms("/tf_static", ("base_link", "camera_optical", (0, 0, z), OPTICAL))
+        for z in height
+    ]
+    made = calibration(tmp_path, *told)
+    assert made.text is not None
+    (tmp_path / "calibration.yaml").write_text(made.text)
+    pose = read_calibration(tmp_path / "calibration.yaml").sensors["camera"].pose
+    assert pose is not None
+    assert pose[2, 3] == 2
+    monkeypatch.setattr("recorder.processing.recorded_calibration._READ", 4)
+    assert any("moves in" in note for note in calibration(tmp_path, *told).notes)

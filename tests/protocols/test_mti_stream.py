@@ -6,6 +6,7 @@ import numpy as np
 
 from drivers._protocols.mtdata2 import Coordinates
 from drivers._protocols.mti_clock import SampleClock
+from drivers._protocols.mti_gnss import PositionRate, Positions
 from drivers._protocols.mti_stream import Batch, Event, Facts, Missing, MtiAssembler, Note
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import XbusParser
@@ -89,3 +90,22 @@ def test_the_mapping_is_told_when_it_has_settled() -> None:
     (note,) = (event for event in made if isinstance(event, Note))
     assert note.t_ns == 10 * 1_000_000_000 + LATE_NS
     assert note.values == {"host_clock": {"drift_ppm": 0.0, "mean_lateness_us": 0, "restarts": 0}}
+
+
+def test_a_position_of_a_batchs_last_sample_comes_before_the_next_batch() -> None:
+    facts = Facts.of_outputs(wanted_outputs(100, ["quaternion"]), {})
+    assert facts is not None
+    positions = Positions(PositionRate(50.0, True), 100.0)
+    clock = SampleClock(1e7, strict=True)
+    assembler = MtiAssembler(facts, 2, clock, "imu", MinDelayClock(), positions)
+    parts = [
+        sample(k, counter=k, ticks=5_000_000 + 100 * k,
+               latitude_longitude=(48.0, 11.0) if k % 2 else None)
+        for k in range(6)
+    ]  # fmt: skip
+    for slot, message in enumerate(XbusParser().feed(b"".join(parts))):
+        assembler.add(message, slot * PERIOD_NS + LATE_NS)
+    assembler.flush()
+    made = [event for event in assembler.take() if isinstance(event, Batch)]
+    assert [bool(event.suffix) for event in made] == [False, True] * 3
+    assert [int(event.t_ns[-1]) // PERIOD_NS for event in made] == [1, 1, 3, 3, 5, 5]

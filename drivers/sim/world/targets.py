@@ -172,7 +172,7 @@ class Target(Shape):
     track: str
     number: int
     standing: bool
-    fleet: Fleet = field(repr=False, compare=False)
+    fleet: Fleet = field(repr=False)
 
     def pose(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Return centre f8 [n, 3] in m and yaw f8 [n] in rad (about z, 0 is east) at times [n]."""
