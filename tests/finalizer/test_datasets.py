@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from recorder import finalizer
 from recorder.archives import ArchiveError, staging
 from recorder.archives.base import Job, Packed, Packer
 from recorder.cli import main
 from recorder.contract import syscalls
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
-from recorder.finalizer import Step, collect, finalize
+from recorder.finalizer import Step, collect, finalize, packing
 from tests.acceptance.command import contents
 from tests.session.build import Builder, imu_spec
 
@@ -64,7 +63,7 @@ class CollectingPacker(Packer):
 @pytest.fixture
 def packer(monkeypatch: pytest.MonkeyPatch) -> CollectingPacker:
     fake = CollectingPacker()
-    monkeypatch.setattr(finalizer, "load_packer", lambda name: fake)
+    monkeypatch.setattr("recorder.finalizer.steps.load_packer", lambda name: fake)
     monkeypatch.setattr(syscalls, "be_idle", lambda: None)
     return fake
 
@@ -118,7 +117,7 @@ def test_sessions_are_added_and_replaced(
 @pytest.mark.parametrize("name", ["summer", "summer.set", "summer.a.b"])
 def test_an_older_dataset_is_known_by_its_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    assert finalizer._existing(tmp_path, "summer") == tmp_path
+    assert packing.existing_archive(tmp_path, "summer") == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -130,10 +129,10 @@ def test_a_neighbour_is_no_older_dataset(
 ) -> None:
     """A packer that is told of it would add to it, or refuse what it does not know."""
     place = tmp_path / "summer/fake"
-    assert finalizer._existing(place, "summer") is None
+    assert packing.existing_archive(place, "summer") is None
     place.mkdir(parents=True)
     (place / name).write_text("a neighbour")
-    assert finalizer._existing(place, "summer") is None
+    assert packing.existing_archive(place, "summer") is None
     list(collect(sessions[:1], [Step("fake")], tmp_path / "summer"))
     assert rows(tmp_path / "summer") == {"a": 1}
     assert (place / name).read_text() == "a neighbour"
@@ -149,11 +148,11 @@ def test_a_dataset_that_was_made_meanwhile_is_added_to(
     out, real = tmp_path / "summer", staging.staging
 
     def late(place: Path, name: str) -> contextlib.AbstractContextManager[Path]:
-        monkeypatch.setattr(finalizer, "staging", real)
+        monkeypatch.setattr(packing, "staging", real)
         list(collect(sessions[:1], [Step("fake")], out))
         return real(place, name)
 
-    monkeypatch.setattr(finalizer, "staging", late)
+    monkeypatch.setattr(packing, "staging", late)
     list(collect(sessions[1:], [Step("fake")], out))
     assert rows(out) == {"a": 1, "b": 2, "c": 2}
 

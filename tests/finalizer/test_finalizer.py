@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder import finalizer
 from recorder.archives import ArchiveError, base, staging
 from recorder.archives.base import Job, Packed, Packer
 from recorder.contract import syscalls
@@ -71,7 +70,7 @@ class FakePacker(Packer):
 @pytest.fixture
 def packer(monkeypatch: pytest.MonkeyPatch) -> FakePacker:
     fake = FakePacker()
-    monkeypatch.setattr(finalizer, "load_packer", lambda name: fake)
+    monkeypatch.setattr("recorder.finalizer.steps.load_packer", lambda name: fake)
     return fake
 
 
@@ -242,7 +241,7 @@ def test_a_kill_between_renames_leaves_no_mixture(
     left = in_place(session)
     assert "drive.bin" not in left or set(left.values()) == {b"one"}
     monkeypatch.undo()
-    monkeypatch.setattr(finalizer, "load_packer", lambda name: packer)
+    monkeypatch.setattr("recorder.finalizer.steps.load_packer", lambda name: packer)
     list(finalize(session, [Step("fake")]))
     assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
 
@@ -401,7 +400,7 @@ def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> No
     packers = {"bad": bad, "fake": packer}
     reported: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finalizer, "load_packer", packers.__getitem__)
+        patch.setattr("recorder.finalizer.steps.load_packer", packers.__getitem__)
         steps = [Step("bad"), Step("fake")]
         (result,) = finalize(session, steps, failed=lambda error: reported.append(str(error)))
     assert result.archive == "fake"
