@@ -106,15 +106,23 @@ class Faulty(Served):
             self.close()
 
     def _refuse(self) -> None:
-        """Stop the writer until rings are full, and let it go on."""
-        writer = self._child("tests.soak.writer")
-        writer.suspend()
-        try:
-            wait_until("a full ring", self._ring_is_full)
-            time.sleep(4 / WIDE_HZ)
-        finally:
-            writer.resume()
-        wait_until("refused samples are counted", lambda: self._lost("wide").get("refused"))
+        """Stop the writer until a full ring has refused samples.
+
+        As often as that takes: the status may tell of a ring that was full before the stop.
+        """
+
+        def refused() -> bool:
+            writer = self._child("tests.soak.writer")
+            writer.suspend()
+            try:
+                wait_until("a full ring", self._ring_is_full)
+                time.sleep(4 / WIDE_HZ)
+            finally:
+                writer.resume()
+            wait_until("room in the ring", lambda: not self._ring_is_full())
+            return bool(self._lost("wide").get("refused"))
+
+        wait_until("refused samples are counted", refused)
 
     def _ring_is_full(self) -> bool:
         wide = self.status()["sensors"]["wide"]
