@@ -33,7 +33,6 @@ RATES_HZ = {
     "camera": 10, "front": 10, "lidar": 10, "lidar_imu": 100, "radar": 20, "imu": 100, "gnss": 5,
     "bus": 310, "packets": 200,
 }  # fmt: skip
-FRONT_S = 1.0  # until the first keyframe
 
 
 def test_eight_sensors_for_a_minute(tmp_path: Path) -> None:
@@ -51,8 +50,12 @@ def test_eight_sensors_for_a_minute(tmp_path: Path) -> None:
     with Session(path) as session:
         assert session.streams.keys() == RATES_HZ.keys()
         for name, rate_hz in RATES_HZ.items():
-            least = 0.98 * rate_hz * (SECONDS - FRONT_S * (name == "front"))
-            assert slow or len(session.stream(name)) > least, name
+            t_ns = session.stream(name).t_ns
+            assert t_ns is not None
+            # A busy machine opens a device late; from then on it has its rate until the end.
+            lasted_s = int(t_ns[-1] - t_ns[0]) / 1e9
+            assert slow or len(t_ns) > 0.98 * rate_hz * lasted_s, name
+            assert lasted_s > SECONDS / 2, name
     packed = recorder("finalize", path, "--to", ",".join(available()), "--format", "json")
     assert packed.code == 0, packed.err
     made = json.loads(packed.out)["archives"]
