@@ -2,7 +2,8 @@
 
 ``--campaign-minutes`` is what all campaign tests of a run may take together.  A loop over seeds
 gets the share that its weight is of what is still to be done, and always does its least, or the
-part of it that ``--campaign-part`` names::
+part of it that ``--campaign-part`` names; of other tests with several cases, and of the properties,
+that part is done as well::
 
     @pytest.mark.campaign(weight=60, least=10)   # about 60 s of a budget that suffices; 10 seeds
     def test_kills(campaign: Campaign) -> None:
@@ -22,13 +23,16 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 MARK = "campaign"
+PROPERTIES = "properties"
 MINUTES = 13.0
 PART = 1.0
 SEEDS_APART = 100_000  # between two base seeds: more than any loop does
@@ -40,7 +44,7 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("campaigns")
     text = "what all campaign tests may take together, but for the least that each does"
     group.addoption("--campaign-minutes", type=float, default=MINUTES, help=text)
-    text = "what part of its least each test does: 0.25 a quarter"
+    text = "what part of its least, or of its cases, each test does: 0.25 a quarter"
     group.addoption("--campaign-part", type=float, default=PART, help=text)
     text = "base of the seeds: another one, other seeds"
     group.addoption("--campaign-seed", type=int, default=0, help=text)
@@ -156,6 +160,32 @@ def seeded(always: int, *, weight: float, least: int) -> Callable[[Any], Any]:
 
 
 # pytest's side; tests/conftest.py hands these on
+
+
+def is_property(item: pytest.Item) -> bool:
+    """Whether Hypothesis makes the test's values."""
+    return bool(is_hypothesis_test(getattr(item, "obj", None)))
+
+
+def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the part of the cases that is to be done; the campaign's seed says which.
+
+    Args:
+        config: with ``--campaign-part`` and ``--campaign-seed``.
+        items: all that were collected; those that are no campaigns stay.
+    """
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker(MARK)
+        if mark is not None and "least" not in mark.kwargs:
+            name = PROPERTIES if is_property(item) else item.nodeid.partition("[")[0]
+            families.setdefault(name, []).append(item)
+    left_out: set[pytest.Item] = set()
+    for name, cases in families.items():
+        count = len(cases) - math.ceil(len(cases) * config.option.campaign_part)
+        left_out.update(random.Random(f"{config.option.campaign_seed} {name}").sample(cases, count))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 def begin(config: pytest.Config) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, settings
 
 from drivers._devices.headless import provide_library
 from tests import campaigns
@@ -76,8 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if _is_apart(item)])
     items[:] = [item for item in items if not _is_apart(item)]
     for item in items:
-        if is_hypothesis_test(getattr(item, "obj", None)):
-            item.add_marker(pytest.mark.campaign)
+        if campaigns.is_property(item):
+            item.add_marker(campaigns.MARK)
+    campaigns.choose(config, items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.campaigns import SEEDS_APART, Budget, Campaign, seeded
+from tests.campaigns import SEEDS_APART, Budget, Campaign, choose, seeded
 
 
 class Clock:
@@ -92,3 +94,43 @@ def test_a_seeded_test_runs_one_seed_or_all_of_a_campaign() -> None:
     run(seed=1, tmp="x", campaign=None)
     run(seed=None, tmp="y", campaign=Campaign(3, 4, 0.0, Clock()))
     assert ran == [(1, "x"), *((3 * SEEDS_APART + n, "y") for n in range(4))]
+
+
+class Case:
+    """What `choose` asks of a collected test."""
+
+    def __init__(self, nodeid: str, **marked: Any) -> None:
+        self.nodeid = nodeid
+        self.obj = None
+        self._mark = SimpleNamespace(kwargs=marked)
+
+    def get_closest_marker(self, name: str) -> Any:
+        return self._mark if name == "campaign" and "tests/plain" not in self.nodeid else None
+
+
+def chosen(cases: list[Case], part: float, seed: int) -> list[str]:
+    left_out: list[Case] = []
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(campaign_part=part, campaign_seed=seed),
+        hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)),
+    )
+    items: list[Any] = list(cases)
+    choose(config, items)
+    assert sorted(items + left_out, key=cases.index) == cases
+    return [item.nodeid for item in items]
+
+
+def test_a_part_of_the_cases_of_each_test_is_done() -> None:
+    many = [Case(f"tests/a.py::test_many[{n}]") for n in range(10)]
+    always = [
+        Case("tests/a.py::test_one"),
+        Case("tests/plain.py::test_x[0]"), Case("tests/plain.py::test_x[1]"),
+        *(Case(f"tests/a.py::test_loop[{n}]", least=4) for n in range(3)),
+    ]  # fmt: skip
+    kept = chosen([*many, *always], 0.25, 7)
+    assert kept[3:] == [case.nodeid for case in always]
+    assert len(kept) == 3 + len(always)
+    assert chosen([*many, *always], 0.25, 7) == kept, "a run can be repeated"
+    assert chosen(many, 1.0, 7) == [case.nodeid for case in many]
+    tried = {name for seed in range(40) for name in chosen(many, 0.25, seed)}
+    assert tried == {case.nodeid for case in many}, "other seeds, other cases"

@@ -19,7 +19,14 @@ from recorder.contract.config.settings import (
     StorageSettings,
 )
 from recorder.contract.streams import StreamSpec
-from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure, nearest
+from recorder.daemon.host.disk import (
+    MEASURED_S,
+    DiskSpeed,
+    FileSystem,
+    file_system,
+    measure,
+    nearest,
+)
 from recorder.daemon.host.disk_encryption import unencrypted
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
@@ -139,7 +146,7 @@ class DiskReport:
     speed: DiskSpeed | None
 
 
-def examine_disk(report: RootReport, seconds: float = 1.0) -> DiskReport:
+def examine_disk(report: RootReport, seconds: float = MEASURED_S) -> DiskReport:
     """Look at the disk of a root that could be recorded to, and measure it."""
     speed = measure(nearest(report.root), seconds) if report.problem is None else None
     return DiskReport(file_system(report.root), speed)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recorder.archives.validation import find_archives, validate_archive
+from recorder.archives.validation import (
+    ArchiveCheck,
+    ArchiveReport,
+    find_archives,
+    validate_archive,
+)
 from recorder.cli import main
 from recorder.contract.errors import UsageError
 from recorder.finalizer import Step, finalize
@@ -141,6 +147,27 @@ def test_software_that_refuses_is_a_problem(
     monkeypatch.setitem(sys.modules, "pyvrs", Refuses)
     report = validate_archive(archives / "vrs/drive.vrs")
     assert report.problems == [f"{archives}/vrs/drive.vrs: pyvrs: ValueError: not to my taste"]
+
+
+def test_progress_rises_over_both_readers(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Halves(ArchiveCheck):
+        software, left = "other software", "the rest"
+
+        def find(self, path: Path) -> Path | None:
+            return path
+
+        def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
+            yield from (0.5, 1.0)
+
+        def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
+            yield from (0.5, 1.0)
+
+    monkeypatch.setattr("recorder.archives.validation._check", lambda name: Halves())
+    told: list[tuple[str, float]] = []
+    validate_archive(archives / "vrs/drive.vrs", lambda *what: told.append(what))
+    assert told == [
+        ("own reader", 0.25), ("own reader", 0.5), ("other software", 0.75), ("other software", 1.0)
+    ]  # fmt: skip
 
 
 def test_the_command(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -243,3 +243,19 @@ def test_the_real_recording_cut_in_half(shared_data: Path, tmp_path: Path) -> No
             count += isinstance(take(camera), Sample)
     camera.close()
     assert count == 110
+
+
+@pytest.mark.parametrize("file", ["v.mp4", "v.avi"])
+def test_a_closed_driver_holds_no_file(tmp_path: Path, file: str) -> None:
+    camera = driver(write_video(tmp_path / file, "mp4v" if file == "v.mp4" else "MJPG"))
+    camera.open()
+    camera.read()
+    held = vars(camera).copy()  # what is still known elsewhere is closed as well
+    assert held["_video"] is not None
+    assert str(tmp_path / file) in open_files()
+    camera.close()
+    assert str(tmp_path / file) not in open_files()
+
+
+def open_files() -> set[str]:
+    return {str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}

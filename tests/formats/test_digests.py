@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.formats.digests import Announcement, Digested, DigestedFile, DigestingDisk, masked
-from recorder.formats.disk import GATHER_BYTES, PosixDisk
+from recorder.formats.disk import GATHER_BYTES, Disk, PosixDisk
 
 PAGE = 4096
 
@@ -35,6 +35,16 @@ def created(path: Path) -> tuple[DigestedFile, Announced]:
     file = disk.create(path)
     assert isinstance(file, DigestedFile)
     return file, announced
+
+
+def test_whatever_a_disk_does_is_done_by_the_disk_below(tmp_path: Path) -> None:
+    plain = PosixDisk()
+    disk: Disk = DigestingDisk(plain, lambda entries: None, lambda path, length: Digested())
+    members = {name for name in (*vars(Disk), *Disk.__annotations__) if not name.startswith("_")}
+    own = {"create", "reopen", "sync_files"}  # which look at files
+    assert own < members
+    for name in members - own:
+        assert getattr(disk, name) == getattr(plain, name), name
 
 
 @given(

@@ -30,7 +30,9 @@ _TWINS = {
     "find": "rfind", "rfind": "find", "append": "extend", "popleft": "pop", "hstack": "vstack",
 }  # fmt: skip
 _UNWRAPPED = {"abs", "sorted", "reversed", "bool", "int", "transpose", "invert", "inv", "copy"}
-_ORDERLESS = {"min", "max", "minimum", "maximum", "hypot", "isinstance", "cast", "TypeVar"}
+_ORDERLESS = {
+    "min", "max", "minimum", "maximum", "hypot", "isinstance", "cast", "TypeVar", "suppress",
+}  # fmt: skip
 _LOGGING = {"say", "log", "_log", "_say", "debug", "info", "warning", "error", "exception"}
 _MESSAGES = {"help", "description", "epilog", "metavar", "prog", "usage"}
 _UNTESTED = {"strict", "encoding", "repr", "slots", "frozen", "name", "daemon"}  # as keywords

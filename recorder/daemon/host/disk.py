@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+MEASURED_S = 1.0
+"""How long a disk is measured."""
 _BLOCK = 1 << 20
 _SYNC_EVERY = 4  # blocks
 _NO_CHECKS = {
@@ -112,7 +114,7 @@ class DiskSpeed:
     syncs: int
 
 
-def measure(folder: Path, seconds: float = 1.0, most_bytes: int = 256 << 20) -> DiskSpeed:
+def measure(folder: Path, seconds: float = MEASURED_S, most_bytes: int = 256 << 20) -> DiskSpeed:
     """Write a file as the writer would, with a sync every 4 MiB, and remove it.
 
     Args:
