@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,6 +52,8 @@ def test_all_is_well(fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[2].split() == ["temperature", "f4", "raw"]
     assert "together  1.50 MB/s expected" in lines
     assert f"root      {tmp_path / 'out/sessions'} (not there yet)" in lines
+    (disk,) = (line for line in lines if line.startswith("disk "))
+    assert re.fullmatch(r"disk +\w+, takes [\d.]+ MB/s, a sync \d+ ms at the most", disk)
     assert lines[-1] == "all is well"
     assert not (tmp_path / "out").exists()
 

@@ -36,6 +36,7 @@ from recorder.session.packing_records import encode_record
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from recorder.session.repacking import repack
+from recorder.session.validation_report import Report
 from recorder.session.vehicle_key import Counter, VehicleKey, make_key, read_anchor
 from recorder.writer.recovery import recover
 from tests.custody.vehicle import Vehicle, faults, journal, signatures
@@ -602,6 +603,19 @@ def test_a_key_is_never_replaced(vehicle: Vehicle) -> None:
     with pytest.raises(UsageError, match=r"vehicle\.pub: is of another key; use a new folder"):
         make_key(vehicle.key.parent)
     assert Path(vehicle.public).read_bytes() == public and not vehicle.key.exists()
+
+
+def test_what_a_validation_finds_odd_is_no_fault_and_is_told(
+    vehicle: Vehicle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = vehicle.record("drive")
+
+    def odd(session: Session, report: Report, advance: object) -> None:
+        report.warning("a writer went on")
+
+    monkeypatch.setattr("recorder.custody.sessions.check_digests", odd)
+    proof = verify(session, Trust([vehicle.public]))
+    assert proof.sound and "a writer went on" in proof.unproven
 
 
 def test_a_key_that_is_none_shows_nothing_of_the_file(tmp_path: Path) -> None:

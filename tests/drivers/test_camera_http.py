@@ -102,6 +102,14 @@ def test_a_damaged_picture_is_one_counted_loss(data: bytes, counted: bool, lengt
         assert lost(events, "corrupt") == 2
 
 
+def test_the_rest_of_a_part_whose_length_is_too_short_is_no_second_loss() -> None:
+    short = part(JPEGS[1], f"Content-Length: {len(JPEGS[1]) - 100}", length=False)
+    body = part(JPEGS[0]) + short + part(JPEGS[2])
+    events = watch(Script(stream(body, b"--b\r\n")))
+    assert jpegs(events) == [JPEGS[0], JPEGS[2]]
+    assert lost(events, "corrupt") == 1
+
+
 def test_damaged_pictures_before_the_first_whole_one_are_no_loss() -> None:
     events = watch(Script(stream(numbered(0, b"x"), numbered(1, b"y"), numbered(2))))
     assert jpegs(events) == [JPEGS[2]]

@@ -17,6 +17,7 @@ from drivers.camera import CameraDriver
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.lens import Lens
 from drivers.sim.rig import simulated_camera
+from drivers.sim.video import SimulatedVideo
 from drivers.sim.world import World
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import SourceError
@@ -182,3 +183,17 @@ def test_sim_gives_the_jpegs_that_the_kit_would_make() -> None:
     (theirs,), _ = encoder.encode(drawn)
     assert bytes(mine) == bytes(theirs)
     encoder.close()
+
+
+def test_the_simulated_video_has_the_pictures_colours() -> None:
+    av = pytest.importorskip("av", reason="needs av (the extra `rtsp`)")
+    checked = check_options(CameraDriver.options, {})
+    camera = simulated_camera("camera", checked, (320, 180), 30.0)
+    video = SimulatedVideo("front", camera, first=0)
+    decoder = av.CodecContext.create("h264", "r")
+    packets = [*map(av.Packet, (video.unit() for _ in range(5))), None]
+    shown = [p for packet in packets for p in decoder.decode(packet)]
+    assert len(shown) == 5
+    for index, picture in enumerate(shown):
+        blue_green_red = picture.to_ndarray(format="bgr24").astype(int)
+        assert np.abs(blue_green_red - camera.frame(index)).mean() < 8

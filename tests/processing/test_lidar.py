@@ -41,6 +41,7 @@ def test_points_are_those_of_the_sdk(metadata: str) -> None:
     lut = core.XYZLut(info, use_extrinsics=False)
     for text in (metadata, str(info.to_json_string())):  # flat, and in sections
         optics = OusterOptics.of_metadata(text, "lidar.json")
+        assert optics.frequency_hz == {"10": 10.0, "20": 20.0}[str(info.config.lidar_mode)[-2:]]
         ranges = sweep(optics)
         rays = optics.rays([ranges], [(ranges % 256).astype(np.uint8)])
         hit = ranges.reshape(-1) > 0

@@ -117,3 +117,13 @@ def test_brief_of_a_plain_trace_knows_no_losses(tmp_path: Path) -> None:
     line = brief(full_session(tmp_path / "plain", 0.3, plain=True).path)
     assert line["lost"] is None and line["problem"] is None
     assert line["streams"] == ["camera", "imu", "lidar", "lidar_imu", "radar"]
+
+
+def test_a_link_has_the_bytes_of_its_text_and_not_those_of_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(5000))
+    (tmp_path / "folder/inner").mkdir(parents=True)
+    (tmp_path / "folder/inner/small").write_bytes(bytes(7))
+    (tmp_path / "folder/link").symlink_to("../large")
+    (tmp_path / "folder/round").symlink_to(".")
+    assert folder_bytes(tmp_path / "folder") == 7 + len("../large") + len(".")
+    assert folder_bytes(tmp_path / "none") == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from recorder.contract.errors import RecorderError, SessionError
 from recorder.daemon.keeping.coverage import PartFacts, read_facts
 from recorder.daemon.keeping.decisions import Part
-from recorder.daemon.postprocessing.retention import delete, folder_bytes, is_kept
+from recorder.daemon.postprocessing.retention import delete, is_kept
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.session.kept_events import (
     KeptEvent,
@@ -33,6 +33,7 @@ from recorder.session.layout import (
 )
 from recorder.session.lock import lock_is_held
 from recorder.session.reader import find_sessions
+from recorder.session.summary import folder_bytes
 
 
 class Storage:

@@ -39,6 +39,7 @@ from recorder.session.layout import (
 )
 from recorder.session.reader import find_sessions
 from recorder.session.signatures import note_deletion
+from recorder.session.summary import folder_bytes
 
 _DELETED = "deleted"
 _INDEX_S = 1800.0
@@ -188,16 +189,6 @@ def _measure(session: Path) -> tuple[int, bool]:
     except OSError:
         whole = False
     return size, whole
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder; what vanishes meanwhile does not count."""
-    size = 0
-    for place, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                size += (Path(place) / name).lstat().st_size
-    return size
 
 
 def delete(session: Path, *, copied: bool = False) -> bool:

@@ -104,14 +104,6 @@ def test_the_json_file(tmp_path: Path, store: StoreKind) -> None:
     assert describe_store(path)[0].document() == document
 
 
-def test_md5_of_a_folder_follows_names_and_contents(tmp_path: Path) -> None:
-    (tmp_path / "s" / "B").mkdir(parents=True)
-    (tmp_path / "s" / "a").write_bytes(b"one")
-    (tmp_path / "s" / "B" / "c").write_bytes(b"two")
-    digest = hashlib.md5(b"aone" + b"Bctwo", usedforsecurity=False)
-    assert store_md5(tmp_path / "s") == digest.hexdigest()
-
-
 @pytest.mark.parametrize("store", ["itar", "folder"])
 def test_extending(tmp_path: Path, store: StoreKind) -> None:
     build.write_sequence(tmp_path, store)

@@ -34,6 +34,7 @@ from recorder.formats.zarr2 import (
     read_metadata,
 )
 from recorder.formats.zarr2.cbor import load_cbor
+from recorder.formats.zarr2.digests import md5_of
 from recorder.formats.zarr2.itar import member_header
 from tests.formats.zarr2.kit import keys_of
 
@@ -139,6 +140,14 @@ store.put("a", bytes(3_000_000))
 raise SystemExit(7)
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 7
+
+
+def test_md5_of_a_folder_follows_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "s" / "B").mkdir(parents=True)
+    (tmp_path / "s" / "a").write_bytes(b"one")
+    (tmp_path / "s" / "B" / "c").write_bytes(b"two")
+    digest = hashlib.md5(b"aone" + b"Bctwo", usedforsecurity=False)
+    assert md5_of(tmp_path / "s") == digest.hexdigest()
 
 
 def test_md5_of_a_file_that_was_cut_is_one_error(tmp_path: Path) -> None:
