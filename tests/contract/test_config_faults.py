@@ -81,6 +81,19 @@ storage:
     ]
 
 
+def test_a_path_of_the_wrong_type_is_one_fault(rig: Path) -> None:
+    text = """\
+version: 1
+sensors:
+  lidar: {driver: ouster, source: "sim:", metadata: {file: a}}
+"""
+    with pytest.raises(ConfigFaultsError) as caught:
+        load(rig, text)
+    assert [(error.line, error.key) for error in caught.value.errors] == [
+        (3, "sensors.lidar.metadata"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("stream", "known"),
     [

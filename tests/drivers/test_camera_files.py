@@ -255,6 +255,8 @@ def test_a_closed_driver_holds_no_file(tmp_path: Path, file: str) -> None:
     assert str(tmp_path / file) in open_files()
     camera.close()
     assert str(tmp_path / file) not in open_files()
+    with pytest.raises(SourceError, match="read before open"):
+        camera.read()
 
 
 def open_files() -> set[str]:

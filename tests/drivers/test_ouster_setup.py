@@ -215,6 +215,7 @@ def test_a_request_without_effect_is_repeated(time: Time) -> None:
 
 @pytest.mark.parametrize("version", ["v2.3.0", "v3.1.0"])
 def test_stored_settings_need_no_restart_after_a_power_cycle(time: Time, version: str) -> None:
+    assert not Wanted(GOAL).persist, "a flash memory wears out"
     for persist in (False, True):
         sensor, wanted = Sensor(time, version=version), Wanted(GOAL, persist=persist)
         opened(sensor, wanted)

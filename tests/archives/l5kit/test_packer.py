@@ -14,7 +14,7 @@ from recorder.archives.base import Job
 from recorder.archives.l5kit import frames
 from recorder.archives.l5kit.frames import FrameTimes
 from recorder.archives.l5kit.packer import PACKER
-from recorder.contract.errors import RecorderError, SessionError
+from recorder.contract.errors import FormatError, RecorderError, SessionError
 from recorder.finalizer import Step, collect
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
@@ -421,6 +421,18 @@ def test_memory_does_not_grow(tmp_path: Path) -> None:
     most(1)  # makes what is made once
     shorter, longer = most(6), most(16)
     assert longer < shorter + 140_000  # snapshots that are kept take 200 kB
+
+
+def test_an_error_in_the_times_names_their_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(window: int) -> None:
+        raise FormatError("torn")
+
+    monkeypatch.setattr(FrameTimes, "windows", lambda times: map(torn, [0]))
+    path, _ = sweeps(tmp_path / "drive")
+    with pytest.raises(RecorderError, match=r"l5kit: lidar: torn"):
+        pack(path)
 
 
 def test_a_window_of_stamps_that_all_go_back_is_left_out(

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from mcap.reader import make_reader
 
+from recorder.archives.mcap.ros2_clouds import RADAR_POINT
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import RawPixels
 from recorder.contract.streams import ChannelSpec
@@ -245,6 +246,14 @@ def test_points_are_those_of_the_sweep(tmp_path: Path, order: str) -> None:
 def test_fields_of_points_are_of_the_types_that_pcl_expects(bag: Bag) -> None:
     fields = {field.name: field.datatype for field in bag.of("/lidar/points")[0].fields}
     assert fields == {"x": 7, "y": 7, "z": 7, "intensity": 7, "t": 6, "ring": 4, "return": 2}
+
+
+def test_a_detection_is_as_large_as_its_fields() -> None:
+    names = RADAR_POINT.names or ()
+    kinds = [RADAR_POINT[name].str for name in names]
+    assert kinds == [*["<f4"] * 6, "|u1"]
+    offsets = [RADAR_POINT.fields[name][1] for name in names] if RADAR_POINT.fields else []
+    assert (offsets, RADAR_POINT.itemsize) == ([0, 4, 8, 12, 16, 20, 24], 28)
 
 
 @pytest.mark.parametrize("order", ["destaggered", "staggered"])

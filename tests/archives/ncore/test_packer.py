@@ -120,6 +120,12 @@ def test_pictures_are_untouched(packed: Archive, opened: Session) -> None:
         assert packed.keys[key] == camera.channels["video.avi"].encoded(index)
 
 
+def test_what_is_generic_data_is_told_with_its_units(packed: Archive) -> None:
+    metadata = packed.attributes("poses/default")["generic_meta_data"]
+    assert metadata["generic_streams"].keys() == {"imu"}
+    assert metadata["generic_streams"]["imu"]["channels"]["acc"]["unit"] == "m/s^2"
+
+
 def test_lidar_rays(packed: Archive, opened: Session) -> None:
     stream = opened.streams["lidar"]
     optics = OusterOptics.of_metadata(LIDAR_JSON, "")

@@ -35,7 +35,7 @@ from recorder.formats.zarr2 import (
 )
 from recorder.formats.zarr2.cbor import load_cbor
 from recorder.formats.zarr2.digests import md5_of
-from recorder.formats.zarr2.itar import member_header
+from recorder.formats.zarr2.itar import GATHER_BYTES, member_header
 from tests.formats.zarr2.kit import keys_of
 
 STORES = {"folder": FolderStore, "itar": ItarStore}
@@ -157,6 +157,17 @@ def test_md5_of_a_file_that_was_cut_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="shorter than what was written"):
         cut._hash.finish()
     cut.discard()
+
+
+def test_small_items_are_gathered_before_they_are_written(tmp_path: Path) -> None:
+    store = ItarStore(tmp_path / "s.itar")
+    store.put("a", bytes(400))
+    assert (tmp_path / "s.itar").stat().st_size == 0
+    for number in range(4000):  # of 1 KiB with their headers
+        store.put(f"items/{number}", bytes(400))
+        waiting = store._length - (tmp_path / "s.itar").stat().st_size
+        assert waiting <= GATHER_BYTES
+    store.close()
 
 
 def test_gnu_tar_lists_and_extracts(tmp_path: Path) -> None:
