@@ -29,7 +29,7 @@ DEMO_S ?= 5
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that run at a time: one more than there are cores, for half of the time a test waits.
 JOBS ?= 3
-test-campaign conformance mutants: JOBS = 2
+conformance mutants: JOBS = 2
 # The tests of a file share what they only read.
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
