@@ -213,14 +213,15 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
 
 def folder_bytes(path: str | Path) -> int:
     """Bytes of all files below a folder; files that vanish meanwhile do not count."""
-    total = 0
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    total += folder_bytes(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
+    total, folders = 0, [os.fspath(path)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,21 @@ def test_a_session_with_something_mounted_in_it_stays(
     assert swept(tmp_path) == ""
     monkeypatch.undo()
     assert swept(tmp_path) == "a"
+
+
+def test_a_session_with_folders_deeper_than_calls_stays_and_hinders_nobody(tmp_path: Path) -> None:
+    deep = session(tmp_path, "deep")
+    session(tmp_path, "own")
+    for _ in range(sys.getrecursionlimit() + 100):
+        deep /= "d"
+        deep.mkdir()
+    try:
+        assert swept(tmp_path) == "own"
+        assert (tmp_path / "deep/_recorder/session.json").exists()
+    finally:
+        while deep.name == "d":  # what removes the test's folder calls itself for each
+            deep.rmdir()
+            deep = deep.parent
 
 
 def test_what_is_mounted_below_is_found(tmp_path: Path) -> None:

@@ -180,15 +180,14 @@ def _measure(session: Path) -> tuple[int, bool]:
     What vanishes meanwhile does not count; links are not followed.
     """
     devices = set()
-    for folder, _, _ in os.walk(session):
-        with contextlib.suppress(OSError):
-            devices.add(os.lstat(folder).st_dev)
-    size = folder_bytes(session)
     try:
+        for folder, _, _ in os.walk(session):
+            with contextlib.suppress(OSError):
+                devices.add(os.lstat(folder).st_dev)
         whole = len(devices) == 1 and not mounted_below(session)
-    except OSError:
+    except (OSError, RecursionError):  # folders that lie too deep to be looked at are not ours
         whole = False
-    return size, whole
+    return folder_bytes(session), whole
 
 
 def delete(session: Path, *, copied: bool = False) -> bool:
