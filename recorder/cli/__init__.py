@@ -15,6 +15,7 @@ import contextlib
 import io
 import os
 import pkgutil
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -170,6 +171,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         complain(prefix, error, f"{place}{error.strerror or error}")
+        return 1
+    except RecursionError as error:  # of a library, too: few of them say what they were reading
+        what = shlex.join(a for a in arguments if a != asked)
+        complain(prefix, error, f"{what}: folders or values lie too deep in each other to be read")
         return 1
     return code
 

@@ -256,3 +256,15 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> Non
 def test_the_command_begins_with_next_to_no_imports() -> None:
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="recorder")
     assert script.value == "recorder.__main__:main"
+
+
+def test_what_lies_too_deep_is_one_message(
+    verb: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def deeper() -> int:
+        return deeper()
+
+    verb(deeper)
+    assert main(["try", "--speed", "2"]) == 1
+    text = "folders or values lie too deep in each other to be read"
+    assert capsys.readouterr().err == f"recorder try: --speed 2: {text}\n"
