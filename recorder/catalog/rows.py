@@ -20,6 +20,7 @@ import numpy as np
 from recorder.contract.config.settings import ARCHIVES as ARCHIVE_NAMES
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.session_names import recording_of
+from recorder.contract.wire_struct import ready
 from recorder.processing.earth import is_position, position_channel
 from recorder.session import layout
 from recorder.session.reader import Session, read_header
@@ -213,7 +214,7 @@ def read_row(folder: Path) -> Row:
         bytes=summary["bytes"],
         streams=streams,
         marks=tuple(Mark(mark["t_ns"], mark["text"]) for mark in summary["marks"]),
-        events=msgspec.convert(summary["events"], tuple[Event, ...]),
+        events=msgspec.convert(summary["events"], ready(tuple[Event, ...])),
         lost=sum(stream.lost for stream in streams),
         lost_intervals=sum(stream.lost_intervals for stream in streams),
         faults=len(summary["faults"]),

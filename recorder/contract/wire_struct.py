@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -14,8 +15,23 @@ from recorder.contract.errors import ProtocolError
 
 Count = Annotated[int, Meta(ge=0)]
 _T = TypeVar("_T")
+_READY: set[Any] = set()
+_LEARNING = threading.Lock()
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
+
+
+def ready(kind: type[_T]) -> type[_T]:
+    """The type, of which msgspec knows all from now on.
+
+    msgspec 0.22 learns a struct's fields when it first decodes one, and another thread that decodes
+    one meanwhile crashes the process: each type that is decoded goes through here.
+    """
+    if kind not in _READY:
+        with _LEARNING:
+            msgspec.json.Decoder(kind)
+            _READY.add(kind)
+    return kind
 
 
 def convert(values: Any, kind: type[_T], what: str) -> _T:
@@ -30,7 +46,7 @@ def convert(values: Any, kind: type[_T], what: str) -> _T:
         ProtocolError: names message, field and what is wrong with it.
     """
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, ready(kind))
     except msgspec.ValidationError as error:
         raise ProtocolError(f"{what}: {problem_of(str(error))}") from None
 

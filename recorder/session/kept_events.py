@@ -19,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from recorder.contract.errors import FormatError
+from recorder.contract.wire_struct import ready
 from recorder.formats.disk import Disk
 from recorder.session.layout import EVENTS, KEEP, ROOT_PRIVATE, private
 
@@ -99,7 +100,7 @@ def read_events(session: Path) -> list[KeptEvent]:
     if not data.strip():
         return []
     try:
-        claim = msgspec.json.decode(data, type=_Claim)
+        claim = msgspec.json.decode(data, type=ready(_Claim))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: is no list of events: {error}") from None
     return sorted(claim.events, key=_order)
@@ -114,7 +115,7 @@ def events_of_origin(header: Mapping[str, Any], where: Path) -> list[KeptEvent]:
     origin = header.get("origin")
     events = origin.get("events") if isinstance(origin, dict) else None
     try:
-        return sorted(msgspec.convert(events or [], list[KeptEvent]), key=_order)
+        return sorted(msgspec.convert(events or [], ready(list[KeptEvent])), key=_order)
     except msgspec.ValidationError as error:
         raise FormatError(f"{where}: origin has no list of events: {error}") from None
 
@@ -196,7 +197,7 @@ def _read_lines(path: Path) -> list[KeptEvent]:
         if not line.endswith(b"\n"):
             break  # being written, or was when the power went
         try:
-            events.append(msgspec.json.decode(line, type=KeptEvent))
+            events.append(msgspec.json.decode(line, type=ready(KeptEvent)))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{path}:{number}: is no event: {error}") from None
     return events

@@ -32,6 +32,7 @@ import msgspec
 
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.private_files import check_private
+from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk, make_folders
 
 KEY: Final = "vehicle.key"
@@ -60,7 +61,7 @@ class Signed(msgspec.Struct, frozen=True):
     def from_record(cls, values: Any) -> Signed:
         """Of a record's values; UsageError if they are none."""
         try:
-            return msgspec.convert(values, cls)
+            return msgspec.convert(values, ready(cls))
         except msgspec.ValidationError as error:
             raise UsageError(f"is no signature: {error}") from None
 
@@ -236,7 +237,7 @@ class VehicleKey:
         """What was counted; errors as `counting`."""
         path = self.path.with_suffix(_COUNTER)
         try:
-            counter = msgspec.json.decode(path.read_bytes(), type=Counter)
+            counter = msgspec.json.decode(path.read_bytes(), type=ready(Counter))
             if counter.last is not None:
                 counter.last.check()
             return counter

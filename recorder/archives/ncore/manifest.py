@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.times import Interval
 from recorder.contract.errors import FormatError
+from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk
 from recorder.formats.zarr2 import open_store, read_metadata
 from recorder.formats.zarr2.digests import md5_of
@@ -76,7 +77,7 @@ def read_manifest(path: Path) -> Manifest:
     with storage_errors(path):
         text = path.read_bytes()
     try:
-        return msgspec.convert(json.loads(text), Manifest)
+        return msgspec.convert(json.loads(text), ready(Manifest))
     except ValueError as error:
         raise FormatError(f"{path}: is not an NCore sequence ({error})") from None
 
@@ -97,7 +98,7 @@ def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
                 "generic_meta_data": attributes["generic_meta_data"],
             }
     try:
-        manifest = msgspec.convert(root, Manifest)
+        manifest = msgspec.convert(root, ready(Manifest))
     except ValueError as error:
         raise FormatError(f"{path}: is not an NCore {VERSION} store ({error})") from None
     manifest.stores = [StoreEntry(path.name, md5 or store_md5(path), components)]

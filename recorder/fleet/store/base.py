@@ -19,6 +19,7 @@ import msgspec
 
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.private_files import check_private
+from recorder.contract.wire_struct import ready
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 
 PART_BYTES: Final = 8 << 20
@@ -80,7 +81,9 @@ class UploadRecord(msgspec.Struct):
     def read(cls, path: Path | None, url: str | None = None) -> UploadRecord | None:
         """The record in a file, of an object or of any; None where none can be read."""
         try:
-            record = None if path is None else msgspec.json.decode(path.read_bytes(), type=cls)
+            record = (
+                None if path is None else msgspec.json.decode(path.read_bytes(), type=ready(cls))
+            )
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
         return record if record is not None and url in (None, record.url) else None
