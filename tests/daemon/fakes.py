@@ -94,6 +94,7 @@ class FakeWriter:
         refuse: by op, the error that it answers with.
         mute: it answers nothing, as one that is stopped.
         late: its answers are kept back, and arrive together later.
+        waits: it ends a session after it has told its status, as one that waits for its drivers.
         commands: all that it was asked.
         events: events told, by session name.
     """
@@ -101,7 +102,8 @@ class FakeWriter:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.refuse: dict[str, str] = {}
-        self.mute = self.late = False
+        self.mute = self.late = self.waits = False
+        self._stop: Message | None = None
         self.session: Path | None = None
         self.ended: dict[str, Any] | None = None
         self.uncommitted_s = 0.0
@@ -138,6 +140,8 @@ class FakeWriter:
                 self._close("clean")
                 self._open(command["plan"])
                 self._reply(message, self.status() | {"previous": {"closed": str(before)}})
+            case "stop" if self.waits:
+                self._stop, self.waits = message, False
             case "stop":
                 ended = {"closed": str(self.session), "streams": self.streams()}
                 self._close("clean")
@@ -148,6 +152,10 @@ class FakeWriter:
                 self._reply(message, self.status())
             case "status":
                 self._reply(message, self.status())
+                if (stop := self._stop) is not None:
+                    self._stop = None
+                    self.commands.remove(stop.values)
+                    self.send(stop)
         return True
 
     def end_by_itself(self, **why: str) -> None:

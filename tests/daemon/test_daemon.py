@@ -73,6 +73,22 @@ def test_a_status_from_before_a_stop_changes_nothing_after_it(rig: Vehicle) -> N
     assert states(rig.ask("status")) == (True, "idle")
 
 
+def test_a_status_that_a_stop_overtook_changes_nothing_after_it(rig: Vehicle) -> None:
+    """It was asked for after the stop, for which the writer waited, and was answered before it."""
+    rig.ask("start", name="tour")
+    rig.run(2)
+    rig.writer.late = rig.writer.waits = True
+    before = len(rig.writer.commands)
+    replies = rig.send("stop")
+    rig.run(2)  # the status is asked for
+    rig.writer.late = False
+    rig.run(1)
+    assert replies[0]["ok"]
+    assert not any("without a request" in line for line in rig.lines)
+    assert [c["op"] for c in rig.writer.commands[before:]].count("stop") == 1
+    assert states(rig.ask("status")) == (True, "idle")
+
+
 def test_what_did_not_happen_is_never_ok(rig: Vehicle) -> None:
     reply = rig.ask("stop")
     assert states(reply) == (False, "idle")

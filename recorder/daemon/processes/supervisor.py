@@ -286,9 +286,9 @@ class Supervisor:
 
     def _take_answers(self) -> None:
         commands = (self._plan_question, self._close_question)
-        answered = [command.number for command in commands if command is not None and command.done]
+        answered = [command.place for command in commands if command is not None and command.done]
         status = self._status_question
-        if status is not None and status.done and any(status.number < n for n in answered):
+        if status is not None and status.done and any(status.place < n for n in answered):
             self._status_question = None  # it tells of a session before these answers
         if (question := self._plan_question) is not None and question.done:
             self._plan_question = None

@@ -53,6 +53,7 @@ class WriterRequest:
         asked_ns: CLOCK_MONOTONIC of the request.
         answer: what the writer answered; None before.
         error: why there is no answer; None if there is one, or may be.
+        place: its place among all that are done, in the order in which they were; 0 before.
     """
 
     def __init__(self, number: int, command: Command, asked_ns: int, patience_s: float):
@@ -62,6 +63,7 @@ class WriterRequest:
         self.deadline_ns = asked_ns + round(patience_s * 1e9)
         self.answer: Reply | None = None
         self.error: RecorderError | None = None
+        self.place = 0
         self.writer: object | None = None  # the writer that it was sent to
 
     @property
@@ -111,7 +113,7 @@ class WriterClient:
         self._line = line
         self._clock = clock
         self._open: dict[int, WriterRequest] = {}
-        self._number = 0
+        self._number = self._done = 0
 
     def ask(self, command: Command, patience_s: float) -> WriterRequest:
         """Queue a command; `pump` sends it and takes the answer."""
@@ -133,8 +135,9 @@ class WriterClient:
         heard = False
         while (message := self._line.receive()) is not None:
             heard = True
-            if message.kind is Kind.STATUS:
-                self._take(message)
+            if message.kind is Kind.STATUS and (asked := self._open.get(message.number)):
+                self._take(message, asked)
+                self._place(asked)
         now_ns = self._clock.monotonic_ns()
         for question in list(self._open.values()):
             if question.writer is not writer and writer is not None:
@@ -142,13 +145,16 @@ class WriterClient:
             if not question.done and now_ns > question.deadline_ns:
                 question.error = StorageError(f"the writer does not answer ({question.op})")
             if question.done:
+                self._place(question)
                 del self._open[question.number]
         return heard
 
-    def _take(self, message: Message) -> None:
-        question = self._open.get(message.number)
-        if question is None:
-            return
+    def _place(self, question: WriterRequest) -> None:
+        if question.done and not question.place:
+            self._done += 1
+            question.place = self._done
+
+    def _take(self, message: Message, question: WriterRequest) -> None:
         try:
             answer = reply_of(message)
         except ProtocolError as error:
