@@ -15,6 +15,7 @@ from recorder.custody.proof import Proof, Trust
 from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.digest_check import check_digests
+from recorder.session.folders import fail, walk
 from recorder.session.journal import walk_journal
 from recorder.session.journal_checks import check_journal
 from recorder.session.journal_frames import FIRST
@@ -258,13 +259,8 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Every file, link and empty folder of a session, relative to it; OSError."""
-
-    def failed(error: OSError) -> None:
-        raise error
-
-    for folder, folders, files in os.walk(path, onerror=failed):
-        links = [name for name in folders if Path(folder, name).is_symlink()]
-        found = [Path(folder, name) for name in sorted([*files, *links])]
+    for folder, folders, files in walk(path, fail):
+        found = sorted(Path(entry.path) for entry in files)
         for each in found or ([] if folders else [Path(folder)]):
             yield each.relative_to(path).as_posix(), each.lstat()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from recorder.contract.syscalls import be_idle
 from recorder.formats.disk import PosixDisk
+from recorder.session.folders import fail, walk
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
 CHECKSUMS = "checksums.csv"
@@ -27,7 +28,7 @@ _Known = tuple[tuple[int, int], str]
 
 def data_files(session: Path) -> Iterator[Path]:
     """Every file of the session's data, relative to it, sorted."""
-    for path in sorted(session.rglob("*")):
+    for path in sorted(Path(e.path) for _, _, files in walk(session, fail) for e in files):
         relative = path.relative_to(session)
         if path.is_file() and relative.parts[0] not in (PRIVATE, ARCHIVES, REPORT):
             yield relative

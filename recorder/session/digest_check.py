@@ -13,6 +13,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
 from recorder.formats.digests import Leaf, RunningDigest, digest, digest_of, patched_digest
 from recorder.session import layout
+from recorder.session.folders import fail, walk
 from recorder.session.journal import walk_journal
 from recorder.session.journal_frames import Frame
 from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
@@ -51,8 +52,11 @@ def check_digests(session: Session, report: Report, advance: Callable[[int], Non
 
 def digest_ticks(session: Session) -> int:
     """Megabytes that `check_digests` reads at most."""
-    files = (p for p in session.path.rglob("*") if "_archives" not in p.parts and p.is_file())
-    return sum(path.stat().st_size for path in files) // _BLOCK
+    size = 0
+    for place, _, files in walk(session.path, fail):
+        if "_archives" not in Path(place).parts:
+            size += sum(entry.stat().st_size for entry in files if entry.is_file())
+    return size // _BLOCK
 
 
 def check_staged(session: Session, packed: PackedChannel, folder: Path, report: Report) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session.absence import reported_losses
+from recorder.session.folders import walk
 from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
 from recorder.session.kept_events import KeptEvent
@@ -213,15 +213,11 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
 
 def folder_bytes(path: str | Path) -> int:
     """Bytes of all files below a folder; files that vanish meanwhile do not count."""
-    total, folders = 0, [os.fspath(path)]
-    while folders:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
+    total = 0
+    for _, _, files in walk(path):
+        for entry in files:
+            with contextlib.suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

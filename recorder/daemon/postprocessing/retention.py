@@ -185,7 +185,7 @@ def _measure(session: Path) -> tuple[int, bool]:
             with contextlib.suppress(OSError):
                 devices.add(os.lstat(folder).st_dev)
         whole = len(devices) == 1 and not mounted_below(session)
-    except (OSError, RecursionError):  # folders that lie too deep to be looked at are not ours
+    except (OSError, RecursionError):  # folders that lie too deep cannot be deleted either
         whole = False
     return folder_bytes(session), whole
 
