@@ -30,11 +30,12 @@ def test_it_records_until_ctrl_c_and_then_packs_and_reports(tmp_path: Path) -> N
         text=True,
         start_new_session=True,
     ) as process:
-        lidar = _when_recorded(tmp_path, "*/lidar/nir", process)
+        for sensor in ("camera", "lidar"):  # each archive needs one of them at least
+            ts = _when_recorded(tmp_path, f"*/{sensor}/ts", process)
         os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, out
-    session = lidar.parents[1]
+    session = ts.parents[1]
     commands = [line.split() for line in out.splitlines() if line.startswith("$ recorder ")]
     assert [words[2] for words in commands] == STEPS
     packed = commands[2][-1].split(",")
