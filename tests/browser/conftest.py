@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,8 +53,9 @@ def served(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def rig(served: Rig) -> Iterator[Rig]:
-    """A daemon that records nothing."""
+    """A daemon that records nothing; of a test that fails its status and log are shown."""
     yield served
+    print(json.dumps(dict(served.status()), indent=1), served.log, sep="\n")
     served.stop_session()
 
 

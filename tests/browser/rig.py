@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,8 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 import numpy.typing as npt
-from playwright.sync_api import Browser, ConsoleMessage, Page
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, TimeoutError, WebSocket
 
 from tests.daemon.served import Served, wait_until
 
@@ -57,6 +60,20 @@ storage: {{min_free_gb: 0.1}}
 """
 STREAMS = {"camera", "lidar", "radar", "imu", "imu_gnss"}
 PATIENCE_MS = 60_000
+# Where the page stands: what it shows, and whether the browser still asks it for frames.
+_SEEN = """() => new Promise((resolve) => {
+    const seen = {
+        visibility: document.visibilityState,
+        connection: document.body.dataset.connection,
+        bar: document.querySelector('#bar').innerText,
+        rows: [...document.querySelectorAll('.row')].map(e => e.innerText.replaceAll('\\n', ' ')),
+        panels: [...document.querySelectorAll('.panel')].map(e => [e.dataset.stream,
+            e.dataset.view, e.checkVisibility(), e.querySelector('.data')?.dataset.seq,
+            e.getBoundingClientRect().top, e.querySelector('footer').innerText]),
+    };
+    requestAnimationFrame(() => resolve({...seen, frames: true}));
+    setTimeout(() => resolve({...seen, frames: false}), 5000);
+})"""
 DESKTOP = {"width": 1440, "height": 900}
 
 
@@ -116,6 +133,8 @@ class Dashboard:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("websocket", lambda opened: self.requests.append(opened.url))
+        self.exchanged: deque[str] = deque(maxlen=40)
+        self.page.on("websocket", self._watch)
 
     def open(self) -> Page:
         """Load the dashboard; returns when it has the daemon's status."""
@@ -144,11 +163,14 @@ class Dashboard:
     def drawn(self, stream: str, view: str, after: int = -1) -> int:
         """Wait until a sample after `after` is on the screen; its number."""
         selector = self.canvas(stream, view)
-        self.page.wait_for_function(
-            "([selector, after]) => Number(document.querySelector(selector)?.dataset.seq ?? -1)"
-            " > after",
-            arg=[selector, after],
-        )
+        try:
+            self.page.wait_for_function(
+                "([selector, after]) => Number(document.querySelector(selector)?.dataset.seq ?? -1)"
+                " > after",
+                arg=[selector, after],
+            )
+        except TimeoutError:
+            pytest.fail(f"{stream}/{view}: nothing was drawn after {after}; {self._seen()}")
         return int(self.page.get_attribute(selector, "data-seq") or -1)
 
     def picture(self, selector: str) -> Picture:
@@ -167,6 +189,23 @@ class Dashboard:
         assert not complaints, complaints
         asked = {urlsplit(url).netloc for url in self.requests}
         assert asked <= {urlsplit(self.url).netloc}, self.requests
+
+    def _seen(self) -> str:
+        """What is on the page, and what went over its connection last."""
+        page: dict[str, Any] = self.page.evaluate(_SEEN)
+        return json.dumps({**page, "exchanged": list(self.exchanged)}, indent=1)
+
+    def _watch(self, socket: WebSocket) -> None:
+        """Keep the last messages, of a binary one its header."""
+
+        def keep(way: str, data: str | bytes) -> None:
+            if isinstance(data, bytes):
+                data = data[4 : 4 + int.from_bytes(data[:4], "little")].decode()
+            self.exchanged.append(f"{time.monotonic():.3f} {way} {data[:300]}")
+
+        socket.on("framesent", lambda data: keep("to", data))
+        socket.on("framereceived", lambda data: keep("from", data))
+        socket.on("close", lambda _: keep("from", "closed"))
 
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type == "error":
