@@ -34,7 +34,10 @@ class Backend(Protocol):
         """What runs until `close`; the end of one is a defect, and ends the process."""
 
     def greeting(self) -> list[Note]:
-        """What a new browser has to know: the newest note of each type."""
+        """What a new browser has to know: the newest note of each type.
+
+        Live there is no ``status`` among them: it may be old, and `attend` brings the next.
+        """
 
     def attend(self, viewers: int) -> None:
         """Take the number of connected viewers, after each change."""

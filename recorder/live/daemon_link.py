@@ -170,7 +170,7 @@ class LiveBackend:
             for name in self._hub.specs
         }
         note = self._summary.note(status, observed, now_s, now_ns, polled.problem)
-        self._publish(without_paths(note))
+        self._tell(without_paths(note))  # in no greeting: a new viewer has the daemon asked
         if polled.events or now_s - self._timeline_s >= _TIMELINE_S:
             self._timeline_s = now_s
             if self._session is not None:

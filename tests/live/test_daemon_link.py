@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,40 @@ def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
     asyncio.run(scene())
     assert seen[:2] == [("recording", OFFSET_NS)] * 2
     assert seen[2][0] == "idle" and seen[2][1] != OFFSET_NS
+
+
+def test_a_page_that_is_opened_is_told_the_state_of_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """While nobody looked the daemon was asked seldom: pressed at once, S would mean what was."""
+    now = of_daemon(True, start_ns=OFFSET_NS + 5, offset_ns=OFFSET_NS)
+    monkeypatch.setattr(daemon_link, "IDLE_S", 3600.0)
+    monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: daemon_link._Polled(now))
+
+    async def scene() -> list[str]:
+        nonlocal now
+        told: list[dict[str, Any]] = []
+        hub = Hub()
+        source = TapSource(hub)
+        with ThreadPoolExecutor(1) as executor:
+            backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append, executor)
+            try:
+                await until(lambda: states(told))
+                now = of_daemon(False)
+                told.clear()
+                backend.attend(1)
+                told += backend.greeting()
+                await until(lambda: states(told))
+            finally:
+                await backend.close()
+                source.close()
+        return states(told)
+
+    assert asyncio.run(scene()) == ["idle"]
+
+
+def states(notes: Iterable[dict[str, Any]]) -> list[str]:
+    return [note["status"]["state"] for note in notes if note["type"] == "status"]
 
 
 def test_a_backend_that_fails_ends_the_process_with_its_error(
