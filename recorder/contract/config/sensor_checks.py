@@ -1,0 +1,193 @@
+"""The sensors of the config file: their names, drivers, sources and options."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from recorder.contract.config.checker import Checker
+from recorder.contract.config.driver_schema import SESSION_SCHEME, DriverSchema
+from recorder.contract.config.options import Option, OptionTable, suggest
+from recorder.contract.config.sections import read_section
+from recorder.contract.config.settings import SENSOR_KEYS, SensorEntry
+from recorder.contract.errors import ConfigError, ConfigFaultsError
+from recorder.contract.redaction import mask_value
+from recorder.contract.streams import STREAM_NAME
+
+SchemaOf = Callable[[str], DriverSchema]
+"""Gives the schema of a driver by its name; ConfigError where there is no such driver."""
+
+RECORDING_SCHEMES = frozenset({"vrs", "mcap"})
+"""Schemes whose address may name a part of the recording after a ``#``."""
+FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, SESSION_SCHEME})
+"""Schemes whose address is a path, relative to the config, that must exist."""
+
+_DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+_SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
+
+
+class SensorChecker(Checker):
+    """Makes the entries of ``sensors``."""
+
+    def sensors(
+        self,
+        entries: Mapping[str, Any],
+        schema_of: SchemaOf,
+        prefetch: Callable[[Iterable[str]], None] | None,
+    ) -> tuple[SensorEntry, ...]:
+        """The sensors without a fault, in their order; arguments as of `load_config`."""
+        fail = self.document.fail
+        if not entries:
+            self.faults.append(
+                fail("sensors", "no sensor is configured; nothing would be recorded")
+            )
+        drivers: dict[str, str] = {}
+        for name, written in entries.items():
+            if (driver := self.attempt(self._driver, name, written)) is not None:
+                drivers[name] = driver
+        if prefetch is not None:
+            prefetch(dict.fromkeys(drivers.values()))
+        sensors: list[SensorEntry] = []
+        streams: dict[str, str] = {}
+        for name, driver in drivers.items():
+            try:
+                schema = schema_of(driver)
+            except ConfigError as error:
+                self.faults.append(fail(f"sensors.{name}.driver", str(error)))
+                continue
+            sensor = self.attempt(self._sensor, name, driver, entries[name], schema)
+            if sensor is not None:
+                sensors.append(sensor)
+            for suffix in schema.stream_suffixes:
+                streams[name + suffix] = name
+        for name in entries:
+            if name in streams:
+                text = f"the sensor {streams[name]!r} records a stream of that name beside its own"
+                self.faults.append(fail(f"sensors.{name}", f"{text}; rename one of them"))
+        return tuple(sensors)
+
+    def _driver(self, name: str, written: Any) -> str:
+        """The entry's driver, after a look at the sensor's name and the entry's form."""
+        fail, key = self.document.fail, f"sensors.{name}"
+        if not STREAM_NAME.fullmatch(name):
+            raise fail(
+                key,
+                "not a valid sensor name: use a lower-case letter, then up to 63 lower-case "
+                "letters, digits and '_'",
+            )
+        if not isinstance(written, Mapping):
+            raise fail(key, "needs a mapping with a driver and a source")
+        if "driver" not in written:
+            for other in written:
+                if suggest(other, ["driver"]):
+                    raise fail(f"{key}.{other}", "unknown key (did you mean 'driver'?)")
+            raise fail(f"{key}.driver", "missing; this key is required")
+        driver = written["driver"]
+        if not isinstance(driver, str) or not _DRIVER.fullmatch(driver):
+            raise fail(
+                f"{key}.driver",
+                f"{driver!r:.60} is not a valid driver name: use one word in lower case, or a "
+                "dotted module name",
+            )
+        return driver
+
+    def _sensor(
+        self, name: str, driver: str, written: Mapping[str, Any], schema: DriverSchema
+    ) -> SensorEntry:
+        document, key = self.document, f"sensors.{name}"
+        if taken := sorted(set(schema.options) & set(SENSOR_KEYS)):
+            raise document.fail(
+                f"{key}.driver", f"{driver!r} has an option {taken[0]!r}, as every sensor has"
+            )
+        faults: list[ConfigError] = []
+        for other in written:
+            if other not in schema.options and other not in SENSOR_KEYS:
+                near = suggest(other, [*SENSOR_KEYS, *schema.options])
+                text = f"unknown key for driver {driver!r}{near}"
+                faults.append(document.fail(f"{key}.{other}", text))
+        known = {k: v for k, v in written.items() if k in SENSOR_KEYS}
+        common = read_section(SENSOR_KEYS, known, document, key, faults)
+        scheme = address = ""
+        if common is not None and common["source"] is not None:
+            try:
+                scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
+            except ConfigError as error:
+                faults.append(error)
+        own = {k: v for k, v in written.items() if k in schema.options}
+        options = read_section(schema.options, own, document, key, faults)
+        if options is not None:
+            self._find_paths(schema.options, own, options, key, faults)
+        if faults or common is None or options is None:
+            raise ConfigFaultsError(faults)
+        del common["driver"], common["source"]
+        return SensorEntry(
+            name=name,
+            driver=driver,
+            scheme=scheme,
+            address=address,
+            options=options,
+            live=scheme in schema.live_schemes,
+            **self.settings(SensorEntry, common, key),
+        )
+
+    def _source(self, key: str, source: str, driver: str, schema: DriverSchema) -> tuple[str, str]:
+        fail = self.document.fail
+        takes = f"driver {driver!r} takes " + ", ".join(f"{s}:" for s in schema.schemes)
+        match = _SOURCE.fullmatch(source)
+        if match is None or not source.isprintable():
+            raise fail(
+                key, f"{mask_value(source)!r:.100} is not of the form SCHEME:ADDRESS; {takes}"
+            )
+        scheme, address = match.groups()
+        if scheme not in schema.schemes:
+            near = suggest(scheme, schema.schemes)
+            raise fail(key, f"unknown kind of source {scheme + ':'!r}{near}; {takes}")
+        if scheme not in FILE_SCHEMES:
+            return scheme, address
+        path, hash_mark, sensor = address, "", ""
+        if scheme in RECORDING_SCHEMES and "#" in address:
+            whole = self.path(key, address)  # may be longer than a file's name: then no file
+            if not os.path.exists(whole):  # noqa: PTH110
+                path, hash_mark, sensor = address.rpartition("#")
+        if scheme == SESSION_SCHEME and "#" in address:
+            path, hash_mark, sensor = address.rpartition("#")
+            if not STREAM_NAME.fullmatch(sensor):
+                raise fail(key, f"the part after '#' is not a valid sensor name: {sensor!r}")
+        if not path:
+            raise fail(key, f"{scheme}: needs a path after the colon")
+        return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
+
+    def _find_paths(
+        self,
+        table: OptionTable,
+        written: Mapping[str, Any],
+        checked: dict[str, Any],
+        key: str,
+        faults: list[ConfigError],
+    ) -> None:
+        """Make the paths that were written absolute, but for options that are at fault already."""
+        wrong = [fault.key for fault in faults]
+        for name, value in written.items():
+            path = f"{key}.{name}"
+            if any(re.match(rf"{re.escape(path)}(?![^.\[])", fault) for fault in wrong):
+                continue
+            try:
+                checked[name] = self._with_path(table[name], value, checked[name], path)
+            except ConfigError as error:
+                faults.append(error)
+
+    def _with_path(self, option: Option, written: Any, checked: Any, key: str) -> Any:
+        """A checked value with the paths that were written made absolute."""
+        if written is None:
+            return checked
+        if option.type == "path":
+            return str(self.existing(key, checked))
+        if option.type == "list" and option.items == "path":
+            return [str(self.existing(f"{key}[{i}]", item)) for i, item in enumerate(checked)]
+        if option.keys is not None:
+            for name, value in written.items():
+                own, path = option.keys[name], f"{key}.{name}"
+                checked[name] = self._with_path(own, value, checked[name], path)
+        return checked
