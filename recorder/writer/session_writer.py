@@ -23,11 +23,10 @@ from typing import Any
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
+from recorder.contract.wire import Message
 from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout, signatures
-from recorder.session.absence import absent_streams
 from recorder.session.events import ClockWatch
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.journal_state import JournalState, closing
@@ -36,14 +35,8 @@ from recorder.writer.commit_digests import CommitDigests, check_committed
 from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
 from recorder.writer.salvage import Salvage, keep_tails
 from recorder.writer.session_log import SessionLog
+from recorder.writer.session_streams import SessionStreams
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
-from recorder.writer.stream_progress import (
-    StreamProgress,
-    absent_position,
-    cut_short,
-    may_begin,
-    streams_of_sensors,
-)
 from recorder.writer.stream_store import StreamStore, check_same
 
 
@@ -90,13 +83,12 @@ class SessionWriter:
         self._clock = clock
         self._values = values
         self._lock_fd = lock_fd
-        self._progress: dict[str, StreamProgress] = {}
-        self._restored = JournalState()
         self._took_us = 0  # by the last commit
         self._last: dict[str, Any] = {"files": {}, "streams": {}}  # what the last commit holds
         self._clock_watch = ClockWatch(clock)
         self._unbroken = Fuse(path)  # an error leaves channels that differ in length
         self._session_log: SessionLog
+        self._streams: SessionStreams
 
     @classmethod
     def create(
@@ -123,6 +115,7 @@ class SessionWriter:
             try:
                 writer = cls(disk, folder, clock, values, lock_fd)
                 writer._session_log = SessionLog.create(writer._disk, folder, values, clock)
+                writer._streams = SessionStreams(writer._session_log, values["sensors"])
             except BaseException:
                 os.close(lock_fd)
                 raise
@@ -207,16 +200,12 @@ class SessionWriter:
         Raises:
             ProtocolError: the stream was declared before, in another form.
         """
-        progress = self._progress.get(spec.name)
+        progress = self._streams.progress.get(spec.name)
         if progress is not None:
             check_same(progress.store.spec, spec)
             progress.sensor = sensor
-            return
-        store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
-        progress = StreamProgress(store, sensor)
-        progress.restore(self._restored, spec.name)
-        # The lock may be waiting for the disk: readers iterate over a copy instead.
-        self._progress[spec.name] = progress
+        else:
+            self._streams.add(self._store(spec), sensor)
 
     def append(self, message: Message) -> None:
         """Append one accepted message.
@@ -225,13 +214,7 @@ class SessionWriter:
             OSError: the disk refused; the session must be sealed.
         """
         with self.lock, self._unbroken:
-            progress = self._progress[message.stream]
-            if progress.held:
-                progress.held.append(message)
-            else:
-                self._append(progress, message)
-            if progress.held and may_begin(progress.held):
-                self._release(progress)
+            self._streams.append(message)
             self.appended[message.stream] = (message.epoch, message.number + 1)
 
     def commit(self, final: bool = False) -> None:
@@ -252,9 +235,8 @@ class SessionWriter:
                 self._session_log.vrs.drain()
             began_ns = self._clock.monotonic_ns()
             files, dirty = self._flush()
-            # Copies: the append thread changes the originals.  Undeclared streams come first.
-            positions = {name: dict(p) for name, p in self._restored.positions.items()}
-            positions |= {name: t.position() for name, t in list(self._progress.items())}
+            # Copies: the append thread changes the originals.
+            positions = self._streams.committed_positions()
             events = [dict(event) for event in self._session_log.events.pending]
             lengths = {name: file.length for name, file in files.items()}
             committed = {"files": lengths, "streams": positions, "events": events}
@@ -280,8 +262,7 @@ class SessionWriter:
         Only for a session that no other writer resumes: a clip.
         """
         with self.lock:
-            for progress in self._progress.values():
-                self._release(progress)
+            self._streams.release_all()
             file = self._disk.create(layout.private(self.path, name))
             self._session_log.attached.append(file)
             self._disk.sync_folder(layout.private(self.path))
@@ -298,7 +279,7 @@ class SessionWriter:
     def begin_epoch(self, stream: str, epoch: int, first_seq: int, *, empty: bool) -> None:
         """Begin an epoch of another session, at a number; `empty`: it has no sample."""
         with self.lock:
-            progress = self._progress[stream]
+            progress = self._streams.progress[stream]
             progress.first_seqs[epoch] = first_seq
             if empty:
                 progress.past += [progress.epoch] if progress.epoch else []
@@ -307,23 +288,19 @@ class SessionWriter:
     def repeat_loss(self, stream: str, event: dict[str, Any]) -> None:
         """Log a ``lost`` event of a stream's epoch as another session has it."""
         with self.lock:
-            self._session_log.repeat_loss(self._progress[stream], event)
+            self._session_log.repeat_loss(self._streams.progress[stream], event)
 
     def end_epoch(self, stream: str, sent: int | None, reason: str) -> None:
         """End a stream's epoch as another session has it; see `StreamProgress.describe_epochs`."""
         with self.lock:
-            progress = self._progress[stream]
-            self._release(progress)
+            progress = self._streams.progress[stream]
+            self._streams.release(progress)
             self._session_log.repeat_end(progress, sent, reason)
 
     def lose_tail(self, stream: str) -> None:
         """Log the loss of a stream's tail: its driver died before it ended the stream."""
         with self.lock:
-            if (progress := self._progress.get(stream)) is not None:
-                self._release(progress)
-                self._session_log.lose_interval(progress, self._clock.monotonic_ns())
-            else:
-                self._session_log.lose_absent(stream, self._restored.positions[stream])
+            self._streams.lose_tail(stream, self._clock.monotonic_ns())
 
     def tell_next(self, name: str, folder: str | None = None) -> None:
         """Record durably which session continues this one, and its folder if that is another."""
@@ -340,16 +317,15 @@ class SessionWriter:
             end_ns: epoch ns of its end; None: now.
         """
         with self.lock:
-            for progress in self._progress.values():
-                self._release(progress)
+            self._streams.release_all()
             self._session_log.take_incoming()
-            self._lose_absent_sensors(end_ns)
+            self._streams.lose_absent_sensors(end_ns)
             self._session_log.events.write_due()
             if self._session_log.vrs is not None:
                 self._session_log.vrs.drain()
             # A writer that resumes after this cuts what finishing appends: a leaf begins there.
             self._commit_digests.seal(self._named_files())
-            for progress in self._progress.values():
+            for progress in self._streams.progress.values():
                 progress.store.finish()
             if self._session_log.vrs is not None:
                 self._session_log.vrs.finish()
@@ -383,8 +359,8 @@ class SessionWriter:
         self._close_files()
         log, now_ns = self._session_log, self._clock.monotonic_ns()
         times = log.now_ns(), now_ns, self.start_mono_ns
-        losses = events_of_seal(self._progress, self._last, reason, *times)
-        absent = self._absent().items()
+        losses = events_of_seal(self._streams.progress, self._last, reason, *times)
+        absent = self._streams.absent().items()
         losses += [log.absent_loss(name, p, DISK) for name, p in absent if p["ended"] is None]
         reported = [*log.events.uncommitted, *log.events.pending, *log.incoming]
         append_events(self._disk, self.path, self._last, [*reported, *losses])
@@ -408,86 +384,34 @@ class SessionWriter:
     def bytes(self) -> int:
         """Bytes of all streams and of ``session.vrs``, with the index that closing appends."""
         vrs = 0 if self._session_log.vrs is None else self._session_log.vrs.size
-        return vrs + sum(progress.store.bytes for _, progress in self._written())
+        return vrs + sum(progress.store.bytes for _, progress in self._streams.written())
 
     def positions(self) -> dict[str, dict[str, Any]]:
         """The appended position of each stream (with samples, losses, bytes).
 
         Takes no lock, so that a stalled disk does not delay the caller.
         """
-        positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self._absent().items()}
-        for name, progress in list(self._progress.items()):
-            more = {"bytes": progress.store.bytes, "adjusted": progress.store.adjusted}
-            positions[name] = progress.position() | more
-        return positions
-
-    def _absent(self) -> dict[str, dict[str, Any]]:
-        """Positions of streams without a sample that no driver has declared to this writer."""
-        known = list(self._restored.positions.items())
-        return {n: position for n, position in known if n not in self._progress}
-
-    def _lose_absent_sensors(self, end_ns: int | None) -> None:
-        known = {*self._progress, *self._restored.positions}
-        for streams in absent_streams(
-            streams_of_sensors(self._values["sensors"], self._progress), known
-        ).values():
-            for name in streams:
-                self._session_log.lose_sensor(name, end_ns)
-                self._restored.positions[name] = absent_position()
-
-    def _append(self, progress: StreamProgress, message: Message) -> None:
-        store = progress.store
-        if message.kind is Kind.DATA and not store.exists:
-            progress.held.append(message)
-            return
-        if message.epoch != progress.epoch:
-            # If a driver died before this stream's first sample, that time is a loss too.
-            lives = cut_short(progress.sensor, self._progress.values(), message.epoch)
-            if lives and not progress.epoch:
-                self._session_log.begin_epoch(progress, max(lives))
-            self._session_log.new_epoch(progress, message)
-        match message.kind:
-            case Kind.DATA:
-                t_mono, ts = store.append(message)
-                self._session_log.gave(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
-                if (vrs := self._session_log.vrs) is not None:
-                    vrs.data(store.spec, message, t_mono, ts)
-            case Kind.LOST:
-                self._session_log.lose(progress, message)
-            case Kind.STATE:
-                self._session_log.state(progress, message)
-            case Kind.END:
-                self._session_log.end(progress, message)
-        progress.number = message.number + 1
-        progress.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
-
-    def _release(self, progress: StreamProgress) -> None:
-        """Append the messages that were held back until the second sample or the end."""
-        if not progress.held:
-            return
-        if not progress.store.exists:
-            progress.store.create(lambda: self._session_log.declare(progress.store))
-        held, progress.held = progress.held, []
-        for message in held:
-            self._append(progress, message)
+        return self._streams.positions()
 
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` at the session's end."""
-        for sensor, streams in streams_of_sensors(self._values["sensors"], self._progress).items():
+        for sensor, streams in self._streams.of_sensors().items():
             self._values["sensors"][sensor]["streams"] = streams
         self._values |= {
             "state": state,
             "end_ns": end_ns,
-            "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
-            "epochs": {n: t.describe_epochs() for n, t in self._progress.items() if t.epochs},
+            "streams": {n: t.store.spec.to_wire() for n, t in self._streams.written()},
+            "epochs": {
+                n: t.describe_epochs() for n, t in self._streams.progress.items() if t.epochs
+            },
         }
         layout.write_session_json(self._disk, self.path, self._values)
 
-    def _written(self) -> list[tuple[str, StreamProgress]]:
-        return [(n, t) for n, t in list(self._progress.items()) if t.store.exists]
+    def _store(self, spec: StreamSpec) -> StreamStore:
+        return StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
 
     def _files(self) -> list[AppendFile]:
-        stores = [f for _, progress in self._written() for f in progress.store.files]
+        stores = [f for _, progress in self._streams.written() for f in progress.store.files]
         return [*self._session_log.files, *stores]
 
     def _named_files(self) -> dict[str, AppendFile]:
@@ -509,8 +433,9 @@ class SessionWriter:
         self._session_log = SessionLog.reopen(
             self._disk, self.path, self._values, self._clock, journal, written
         )
+        self._streams = SessionStreams(self._session_log, self._values["sensors"], journal)
         for name, spec in journal.specs.items():
-            store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
+            store = self._store(spec)
             lengths = {
                 key.partition("/")[2]: length
                 for key, length in journal.files.items()
@@ -523,9 +448,7 @@ class SessionWriter:
                 for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
                     if folder.exists():  # made after the last commit: move it out of the way
                         Salvage(self._disk, self.path).move(folder, f"{name}.tmp")
-            progress = self._progress[name] = StreamProgress(store)
-            progress.restore(journal, name)
-        self._restored = journal
+            self._streams.add(store)
         self._last = {"files": journal.files, "streams": journal.positions}
         for name, position in journal.positions.items():
             self.durable[name] = self.appended[name] = (position["epoch"], position["number"])
@@ -535,5 +458,5 @@ class SessionWriter:
 
     def _end_ns(self) -> int:
         """Now, or the latest sample if a source plays faster than real time."""
-        latest = max((t.store.last_ns for t in self._progress.values()), default=0)
+        latest = max((t.store.last_ns for t in self._streams.progress.values()), default=0)
         return max(self._session_log.now_ns(), latest + self.start_ns - self.start_mono_ns)

@@ -1,0 +1,140 @@
+"""What the drivers' messages do to the streams of a session while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recorder.contract.wire import Kind, Message
+from recorder.session.absence import absent_streams
+from recorder.session.journal_state import JournalState
+from recorder.writer.session_log import SessionLog
+from recorder.writer.stream_progress import (
+    StreamProgress,
+    absent_position,
+    cut_short,
+    may_begin,
+    streams_of_sensors,
+)
+from recorder.writer.stream_store import StreamStore
+
+
+class SessionStreams:
+    """The streams of one session; its caller holds the session's lock where nothing else is said.
+
+    Args:
+        log: of the session.
+        sensors: the planned sensors, as in ``session.json``.
+        restored: what the journal has of a session that is reopened.
+
+    Attributes:
+        progress: of every stream that was declared to this writer.
+    """
+
+    def __init__(
+        self, log: SessionLog, sensors: Mapping[str, Any], restored: JournalState | None = None
+    ) -> None:
+        self.progress: dict[str, StreamProgress] = {}
+        self._log = log
+        self._sensors = sensors
+        self._restored = restored or JournalState()
+
+    def add(self, store: StreamStore, sensor: str = "") -> None:
+        """A further stream, from its position in the journal; needs no lock."""
+        progress = StreamProgress(store, sensor)
+        progress.restore(self._restored, store.spec.name)
+        # The lock may be waiting for the disk: readers iterate over a copy instead.
+        self.progress[store.spec.name] = progress
+
+    def append(self, message: Message) -> None:
+        """Append an accepted message, or hold it back until its stream may begin."""
+        progress = self.progress[message.stream]
+        if progress.held:
+            progress.held.append(message)
+        else:
+            self._append(progress, message)
+        if progress.held and may_begin(progress.held):
+            self.release(progress)
+
+    def release(self, progress: StreamProgress) -> None:
+        """Append the messages that were held back until the second sample or the end."""
+        if not progress.held:
+            return
+        if not progress.store.exists:
+            progress.store.create(lambda: self._log.declare(progress.store))
+        held, progress.held = progress.held, []
+        for message in held:
+            self._append(progress, message)
+
+    def release_all(self) -> None:
+        """Append what is held back of any stream."""
+        for progress in self.progress.values():
+            self.release(progress)
+
+    def lose_tail(self, stream: str, now_ns: int) -> None:
+        """Log the loss of a stream's tail until `now_ns` on CLOCK_MONOTONIC."""
+        if (progress := self.progress.get(stream)) is not None:
+            self.release(progress)
+            self._log.lose_interval(progress, now_ns)
+        else:
+            self._log.lose_absent(stream, self._restored.positions[stream])
+
+    def lose_absent_sensors(self, end_ns: int | None) -> None:
+        """Log the loss of sensors that gave no stream until the session's end, epoch ns."""
+        known = {*self.progress, *self._restored.positions}
+        for streams in absent_streams(self.of_sensors(), known).values():
+            for name in streams:
+                self._log.lose_sensor(name, end_ns)
+                self._restored.positions[name] = absent_position()
+
+    def of_sensors(self) -> dict[str, list[str]]:
+        """Names of each planned sensor's streams."""
+        return streams_of_sensors(self._sensors, self.progress)
+
+    def absent(self) -> dict[str, dict[str, Any]]:
+        """Positions of streams without a sample that no driver has declared to this writer."""
+        known = list(self._restored.positions.items())
+        return {n: position for n, position in known if n not in self.progress}
+
+    def written(self) -> list[tuple[str, StreamProgress]]:
+        """Those that have files; needs no lock."""
+        return [(n, t) for n, t in list(self.progress.items()) if t.store.exists]
+
+    def committed_positions(self) -> dict[str, dict[str, Any]]:
+        """Copies of all positions, as a commit has them: undeclared streams come first."""
+        positions = {name: dict(p) for name, p in self._restored.positions.items()}
+        return positions | {name: t.position() for name, t in list(self.progress.items())}
+
+    def positions(self) -> dict[str, dict[str, Any]]:
+        """The appended positions with their bytes; needs no lock."""
+        positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self.absent().items()}
+        for name, progress in list(self.progress.items()):
+            more = {"bytes": progress.store.bytes, "adjusted": progress.store.adjusted}
+            positions[name] = progress.position() | more
+        return positions
+
+    def _append(self, progress: StreamProgress, message: Message) -> None:
+        store = progress.store
+        if message.kind is Kind.DATA and not store.exists:
+            progress.held.append(message)
+            return
+        if message.epoch != progress.epoch:
+            # If a driver died before this stream's first sample, that time is a loss too.
+            lives = cut_short(progress.sensor, self.progress.values(), message.epoch)
+            if lives and not progress.epoch:
+                self._log.begin_epoch(progress, max(lives))
+            self._log.new_epoch(progress, message)
+        match message.kind:
+            case Kind.DATA:
+                t_mono, ts = store.append(message)
+                self._log.gave(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
+                if (vrs := self._log.vrs) is not None:
+                    vrs.data(store.spec, message, t_mono, ts)
+            case Kind.LOST:
+                self._log.lose(progress, message)
+            case Kind.STATE:
+                self._log.state(progress, message)
+            case Kind.END:
+                self._log.end(progress, message)
+        progress.number = message.number + 1
+        progress.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
