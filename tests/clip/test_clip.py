@@ -6,15 +6,12 @@ import json
 import lzma
 import os
 import shutil
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from recorder.archives.base import available
 from recorder.cli import main
@@ -25,50 +22,13 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session import layout
-from recorder.session.journal import walk_journal
 from recorder.session.kept_events import KeptEvent, State, read_index, write_events
-from recorder.session.loss_accounts import lost_events
-from recorder.session.part import WHOLE, Moment, Part
+from recorder.session.part import WHOLE
 from recorder.session.reader import Session
-from recorder.session.validation import validate
-from recorder.session.validation_report import Report
 from tests.acceptance.command import contents
-from tests.session.build import (
-    START_NS,
-    Builder,
-    camera_spec,
-    full_session,
-    imu_spec,
-    video_camera_spec,
-)
+from tests.clip.cuts import part, samples, sound
+from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
 from tests.session.simulated import simulated_session
-
-
-def part(begin: float | None = None, end: float | None = None, *streams: str) -> Part:
-    moments = [None if t is None else Moment.parse(f"{t:g}") for t in (begin, end)]
-    return Part(moments[0], moments[1], streams or None)
-
-
-def sound(session: Path) -> Report:
-    report = validate(session, deep=True)
-    assert [str(p.message) for p in report.problems] == []
-    return report
-
-
-def samples(session: Path, stream: str, begin_ns: int | None, end_ns: int | None) -> list[Any]:
-    """What is stored of each sample: times, number, payloads as they lie in the files."""
-    with Session(session) as opened:
-        found = opened.streams[stream]
-        inside = found.between(begin_ns, end_ns)
-        times = [n for n in ("ts", "t_mono", "seq", "t_dev") if n in found.meta]
-        columns = [found.channels[n].read(inside.start, inside.stop).tolist() for n in times]
-        payloads = [
-            [found.channels[n].encoded(k) for k in inside]
-            if found.meta[n]["format"] not in ("raw", "lzma")
-            else [v.tobytes() for v in found.channels[n].read(inside.start, inside.stop)]
-            for n in found.data_channels
-        ]
-        return list(zip(*columns, *payloads, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -167,171 +127,6 @@ def test_blocks_of_samples_are_copied_but_for_those_at_the_edges(tmp_path: Path)
     assert len(inside) == 74 and inside[0] % 8 != 0
     assert lzma.decompress(stored) == values[inside].tobytes()
     assert b"".join(blocks[inside[0] // 8 + 1 : inside[-1] // 8]) in stored
-
-
-# Numbers, epochs and losses
-
-fates = st.lists(st.sampled_from("sssssslLu"), min_size=2, max_size=40)
-
-
-@st.composite
-def recordings(draw: st.DrawFn) -> list[str]:
-    """Epochs of a stream: stored samples (s), counted losses (l, L), uncounted losses (u)."""
-    return ["".join(draw(fates)) for _ in range(draw(st.integers(1, 3)))]
-
-
-def build(path: Path, epochs: Sequence[str]) -> tuple[Path, set[tuple[int, int]]]:
-    """A session of an IMU with these fates; the lost numbers by epoch."""
-    builder, starts = Builder(path), []
-    seq: list[int] = []
-    lost: set[tuple[int, int]] = set()
-    events: list[tuple[int, int, int, str]] = []
-    uncounted = []
-    for number, fate in enumerate(epochs, start=11):
-        starts.append((number, len(seq)))
-        at = 0
-        for one in fate:
-            if one == "s":
-                seq.append(at)
-            elif one == "u":
-                uncounted.append((number, len(seq), at))
-                continue
-            else:
-                lost.add((number, at))
-                events.append((number, len(seq), at, {"l": "buffer", "L": "device"}[one]))
-            at += 1
-    made = builder.add(imu_spec(), seq=seq, epochs=starts)
-    for number, index, first, cause in events:
-        t_ns = int(made.t_ns[min(index, len(seq) - 1)])
-        builder.lose("imu", first, first, cause, epoch=number, t_ns=t_ns)
-    for number, index, first in uncounted:
-        t_ns = int(made.t_ns[min(index, len(seq) - 1)])
-        builder.lose("imu", first, None, "driver", epoch=number, t_ns=t_ns, count=None)
-    return builder.close(), lost
-
-
-def lost_numbers(session: Path) -> list[tuple[int, int]]:
-    """Lost numbers by epoch; a merged event has those of stored samples between them, too."""
-    told: set[tuple[int, int]] = set()
-    count = 0
-    with Session(session) as opened:
-        stream = opened.streams["imu"]
-        seq = stream.channels["seq"].read(0, len(stream)).tolist()
-        entries = stream.epochs or ()
-        starts = [entry["first_sample"] for entry in entries]
-        stops = [*starts[1:], len(seq)]
-        stored = {
-            (entry["epoch"], k)
-            for entry, start, stop in zip(entries, starts, stops, strict=True)
-            for k in seq[start:stop]
-        }
-        for event in lost_events(opened.events()).get("imu", ()):
-            if event["count"] is not None:
-                count += event["count"]
-                numbers = range(event["first_seq"], event["last_seq"] + 1)
-                told |= {(event["epoch"], k) for k in numbers} - stored
-    assert len(told) == count
-    return sorted(told)
-
-
-@settings(deadline=None)
-@given(recordings(), st.integers(-5, 120), st.integers(1, 120))
-@example(["sssssuss"], 6, 1)
-@example(["ssssssussl"], 7, 1)
-@example(["slsl"], 0, 2)
-@example(["sLslsL"], 0, 60)
-def test_accounts_of_a_clip_are_those_of_its_interval(
-    tmp_path_factory: pytest.TempPathFactory, epochs: list[str], first: int, count: int
-) -> None:
-    if "".join(epochs).count("s") < 2:
-        return
-    folder = tmp_path_factory.mktemp("accounts")
-    source, lost = build(folder / "source", epochs)
-    begin, end = max(0, first) / 100, (max(0, first) + count) / 100
-    begin_ns, end_ns = START_NS + round(begin * 1e9), START_NS + round(end * 1e9)
-    try:
-        clip = write_clip([source], part(begin, end), folder)
-    except SessionError as error:
-        assert "has no sample" in str(error)
-        assert not samples(source, "imu", begin_ns, end_ns)
-        return
-    sound(clip.session)
-    assert samples(clip.session, "imu", None, None) == samples(source, "imu", begin_ns, end_ns)
-    told = lost_numbers(clip.session)
-    assert set(told) <= lost
-    with Session(clip.session) as session:
-        for entry in (session.header or {})["epochs"]["imu"]:
-            epoch, begins = entry["epoch"], entry.get("first_seq", 0)
-            inside = {k for e, k in lost if e == epoch and k >= begins}
-            if entry["ended"] == "clip":
-                inside = {k for k in inside if k < entry["sent"]}
-            assert {k for e, k in told if e == epoch} == inside
-    shutil.rmtree(folder)
-
-
-def test_gaps_at_both_cuts_are_in_the_clip(tmp_path: Path) -> None:
-    source, _ = build(tmp_path / "source", ["ssslllsssLLss"])
-    clip = write_clip([source], part(0.035, 0.055), tmp_path)
-    assert samples(clip.session, "imu", None, None)[0][2] == 7
-    assert lost_numbers(clip.session) == [(11, 9), (11, 10)]
-    with Session(clip.session) as session:
-        (entry,) = (session.header or {})["epochs"]["imu"]
-    assert entry == {"epoch": 11, "first_sample": 0, "first_seq": 7, "sent": 11, "ended": "clip"}
-
-
-def test_a_gap_before_the_first_sample_is_in_the_clip(tmp_path: Path) -> None:
-    source, _ = build(tmp_path / "source", ["ssslllsssLLss"])
-    clip = write_clip([source], part(0.025, 0.045), tmp_path)
-    sound(clip.session)
-    assert lost_numbers(clip.session) == [(11, 3), (11, 4), (11, 5)]
-    with Session(clip.session) as session:
-        (entry,) = (session.header or {})["epochs"]["imu"]
-    assert entry == {"epoch": 11, "first_sample": 0, "first_seq": 3, "sent": 8, "ended": "clip"}
-    journal = layout.private(clip.session, layout.JOURNAL)
-    epochs = [content for frame, content, _ in walk_journal(journal) if frame.kind == "epoch"]
-    assert [epoch["first_seq"] for epoch in epochs] == [3]
-
-
-def test_an_epoch_without_samples_is_where_its_losses_are(tmp_path: Path) -> None:
-    source, _ = build(tmp_path / "source", ["ssss", "ll", "ssss"])
-    clips = [write_clip([source], part(begin, 0.075), tmp_path) for begin in (0.015, 0.045)]
-    found = []
-    for clip in clips:
-        sound(clip.session)
-        with Session(clip.session) as session:
-            found.append((session.header or {})["epochs"]["imu"])
-    first, empty, last = (
-        {"epoch": 11, "first_sample": 0, "first_seq": 2, "sent": 4, "ended": "stopped"},
-        {"epoch": 12, "first_sample": 2, "sent": 2, "ended": "stopped"},
-        {"epoch": 13, "first_sample": 2, "sent": 4, "ended": "stopped"},
-    )
-    assert found == [[first, empty, last], [{**last, "first_sample": 0, "first_seq": 1}]]
-    assert [lost_numbers(clip.session) for clip in clips] == [[(12, 0), (12, 1)], []]
-
-
-def test_an_event_that_reaches_beyond_the_clip_is_trimmed(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "source")
-    builder.add(imu_spec(), seq=[0, 1, 2, 6, 7, 8, 11, 12])
-    builder.lose("imu", 3, 10, count=5, merged=2)
-    clip = write_clip([builder.close()], part(0.045, 0.065), tmp_path)
-    sound(clip.session)
-    with Session(clip.session) as session:
-        (event,) = lost_events(session.events())["imu"]
-    assert (event["first_seq"], event["last_seq"], event["count"]) == (9, 10, 2)
-    assert event["cause"] == "buffer"
-
-
-def test_uncounted_losses_of_another_time_are_not_in_the_clip(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "source")
-    builder.add(imu_spec(), 3.0)
-    for t in (0.5, 1.5, 2.5):
-        t_ns = START_NS + round(t * 1e9)
-        builder.lose("imu", 7, None, "slow", count=None, t_ns=t_ns, duration_ns=2 * 10**8)
-    clip = write_clip([builder.close()], part(1.0, 2.0), tmp_path)
-    sound(clip.session)
-    with Session(clip.session) as session:
-        events = lost_events(session.events())["imu"]
-    assert [event["t_ns"] - START_NS for event in events] == [1_500_000_000]
 
 
 # States, events
@@ -578,60 +373,3 @@ def test_a_clip_names_only_events_of_its_interval(drive: Path, tmp_path: Path) -
     write_events(PosixDisk(), holder, [early])
     clip = write_clip([holder], part(0.5, 1.0), tmp_path / "out")
     assert layout.read_session_json(clip.session)["origin"]["events"] == []
-
-
-@pytest.fixture(scope="module")
-def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    builder = Builder(tmp_path_factory.mktemp("video") / "drive")
-    builder.add(video_camera_spec(), count=30)  # 20 Hz, a keyframe every 0.25 s
-    builder.add(imu_spec(), 1.5)
-    return builder.close()
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "first", "behind"),
-    [(0.55, 1.2, 10, 24), (0.75, 1.2, 15, 24), (0.94, 1.0, 15, 20), (None, 0.4, 0, 8)],
-)
-def test_video_begins_with_a_keyframe(
-    video: Path, tmp_path: Path, begin: float | None, end: float, first: int, behind: int
-) -> None:
-    clip = write_clip([video], part(begin, end), tmp_path)
-    sound(clip.session)
-    with Session(clip.session) as session, Session(video) as source:
-        camera, whole = session.streams["camera"], source.streams["camera"]
-        wanted = range(first, behind)
-        assert samples(clip.session, "camera", None, None) == [
-            sample for k, sample in enumerate(samples(video, "camera", None, None)) if k in wanted
-        ]
-        for k in (0, len(camera) - 1):
-            picture = camera.sample(k)["video.h264"]
-            assert (picture == whole.sample(first + k)["video.h264"]).all()
-        begin_ns = START_NS + round((begin or 0) * 1e9)
-        lead_in = sum(t_ns < begin_ns for t_ns in camera.times().tolist())
-        assert session.header is not None
-        marked = session.header["origin"]["lead_in"]
-        assert marked == ({"camera": lead_in} if lead_in else {})
-        assert session.start_ns == (begin_ns if begin else source.start_ns)
-        assert all(t_ns >= begin_ns for t_ns in session.streams["imu"].times().tolist())
-    told = [note for note in clip.notes if "keyframe" in note]
-    assert len(told) == bool(lead_in)
-
-
-def test_a_clip_of_video_may_be_clipped_and_packed(video: Path, tmp_path: Path) -> None:
-    clip = write_clip([video], part(0.55, 1.2), tmp_path)
-    again = write_clip([clip.session], part(0.3, 0.5), tmp_path)
-    sound(again.session)
-    with Session(again.session) as session:
-        assert len(session.streams["camera"]) > 0
-    (result,) = finalize(clip.session, [Step("mcap", {})])
-    assert result.files
-
-
-def test_parts_of_a_recording_of_video_are_merged(video: Path, tmp_path: Path) -> None:
-    halves = [
-        write_clip([video], part(*interval), tmp_path)
-        for interval in ((None, 0.751), (0.751, None))
-    ]
-    merged = write_clip([half.session for half in halves], WHOLE, tmp_path)
-    sound(merged.session)
-    assert samples(merged.session, "camera", None, None) == samples(video, "camera", None, None)

@@ -18,11 +18,6 @@ from recorder.session.vehicle_key import VehicleKey, make_key
 from tests.custody.vehicle import Vehicle, faults, journal, signatures
 
 
-@pytest.fixture
-def vehicle(tmp_path: Path) -> Vehicle:
-    return Vehicle.make(tmp_path)
-
-
 def test_a_missing_number_of_a_damaged_session_is_no_missing_session(vehicle: Vehicle) -> None:
     session = vehicle.record("drive")
     vehicle.record("next", 2)

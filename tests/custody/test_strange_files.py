@@ -15,11 +15,6 @@ from recorder.finalizer import Step, finalize
 from tests.custody.vehicle import Vehicle, faults
 
 
-@pytest.fixture
-def vehicle(tmp_path: Path) -> Vehicle:
-    return Vehicle.make(tmp_path)
-
-
 def test_what_is_no_file_is_not_opened(vehicle: Vehicle) -> None:
     """A pipe would be read forever, a link shows what is elsewhere."""
     for name, seed in (("acc", 1), ("meta.json", 2), ("_recorder/commits", 3), ("lock", 4)):

@@ -18,7 +18,7 @@ from drivers.sim.can import DATABASE
 from recorder.contract.errors import FormatError, SourceError
 from tests.drivers.can_rig import WRITERS, driver_for, frames, write_log
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
-from tests.drivers.test_can import drive
+from tests.drivers.test_can_logs import drive
 
 PARTS = (bytes(16), b"\xff" * 8, b"LOBJ", b" 1  123  Rx  d 8 ", b"(1.0) can0 1#R9\n", b"\n")
 
