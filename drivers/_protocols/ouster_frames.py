@@ -11,6 +11,7 @@ ouster-sdk is passed as an argument, because it is heavy and only imported when 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -334,9 +335,9 @@ class Assembly(Generic[T]):
 
     def take(self, packet: Any) -> Iterator[T]:
         """Process a packet of a sweep."""
-        lidar = isinstance(packet, self._core.LidarPacket)
+        lidar, t_ns = isinstance(packet, self._core.LidarPacket), int(packet.host_timestamp)
         if lidar:
-            self._lidar_ns = int(packet.host_timestamp)
+            self._lidar_ns = t_ns
         frame = self._frame
         restart = not self._legacy and int(packet.init_id()) != self._init_id
         if restart:
@@ -352,12 +353,12 @@ class Assembly(Generic[T]):
             else:
                 self._keep_later(finished)
             if not self._ahead:
-                yield from self._release()
+                yield from self._release(t_ns)
         elif packet.frame_id() == frame.frame_id and self._batcher.batched_packets():
             self._behind.clear()
             self._keep_later(int(frame.frame_id))
             if lidar:
-                yield from self._release()
+                yield from self._release(t_ns)
         elif (dropped := self._batcher.dropped_packets()) > self._dropped:
             self._dropped = dropped
             self._behind.append(packet)
@@ -367,14 +368,17 @@ class Assembly(Generic[T]):
             self._ahead.append(packet)
             self._keep_later(int(frame.frame_id))
         if restart:
-            yield from self._restarted(int(packet.host_timestamp), self._init_id)
+            yield from self._release(t_ns)  # what came before the restart
+            yield from self._restarted(t_ns, self._init_id)
 
     def _start_anew(self) -> Iterator[T]:
         """Handle a restart of the sensor: its frame ids have stayed behind for a whole sweep."""
-        behind, self._behind, held, self._held = self._behind, [], self._held, []
+        behind, self._behind = self._behind, []
+        t_ns, held = int(behind[0].host_timestamp), self._held
+        self._held = [one for one in held if one[0] <= t_ns]
         yield from self.finish()
-        self._held = held
-        yield from self._restarted(int(behind[0].host_timestamp), self._init_id)
+        self._held = [one for one in held if one[0] > t_ns]
+        yield from self._restarted(t_ns, self._init_id)
         for packet in behind:
             yield from self.take(packet)
 
@@ -398,14 +402,14 @@ class Assembly(Generic[T]):
         t_ns = int(frame.packet_timestamp.max())
         if not t_ns:
             return  # only IMU packets: no sweep, and no loss
-        early = [item for stamp, item in self._held if stamp <= t_ns]
-        self._held = [held for held in self._held if held[0] > t_ns]
-        yield from early
+        yield from self._release(t_ns)
         yield from self._sweep(frame, t_ns)
 
-    def _release(self) -> Iterator[T]:
-        held, self._held = self._held, []
-        yield from (item for _, item in held)
+    def _release(self, until_ns: float = math.inf) -> Iterator[T]:
+        """Return what is held with stamps up to `until_ns`."""
+        held = self._held
+        self._held = [one for one in held if one[0] > until_ns]
+        yield from [item for t_ns, item in held if t_ns <= until_ns]
 
     def _keep_later(self, frame_id: int) -> None:
         if self._ahead:

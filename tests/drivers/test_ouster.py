@@ -255,6 +255,32 @@ def test_a_restarted_sensor_goes_on_and_loses_nothing(tmp_path: Path, profile: s
         assert_equals_frame(sample, frame)
 
 
+@pytest.mark.parametrize("kept", [PACKETS, 5])
+@pytest.mark.parametrize("profile", ["RNG15_RFL8_NIR8", "LEGACY"])
+def test_a_restart_comes_in_its_turn_between_the_imus_samples(
+    tmp_path: Path, profile: str, kept: int
+) -> None:
+    """`play` checks the order; the sensor restarts behind the end of a sweep, or in it."""
+    info = make_info(profile)
+    sweeps = [
+        lidar_packets(info, make_frame(info, n, k), INIT_ID + (k >= 2))
+        for k, n in enumerate([900, 901, 3, 4, 5])
+    ]
+    del sweeps[1][kept:]
+    step_ns = SWEEP_NS // 20
+    imu = [imu_packet(T0_NS + k * step_ns + 1, DEVICE0_NS + k * step_ns) for k in range(1, 100)]
+    _, items = play(driver_for("pcap", write(tmp_path, info, flat([*sweeps, imu]))))
+    assert len(samples(items)) == 5 and len(samples(items, "lidar_imu")) == len(imu)
+    restart = next(
+        k for k, i in enumerate(items) if isinstance(i, State) and "sensor_restarted" in i.values
+    )
+    before, behind = items[:restart], items[restart:]
+    assert [len(samples(part)) for part in (before, behind)] == [2, 3]
+    restart_ns = items[restart].t_ns
+    assert all((s.t_ns < restart_ns).all() for s in samples(before, "lidar_imu"))
+    assert all((s.t_ns > restart_ns).all() for s in samples(behind, "lidar_imu"))
+
+
 def test_other_sensors_and_other_traffic_are_left_alone(tmp_path: Path) -> None:
     info = make_info()
     ours = flat(capture(info, [7, 8]))
