@@ -90,8 +90,10 @@ class LiveSource:
         try:
             fields = packet_fields(core, info)
             self._sensor = Sensor(core, self._config, info, fields, live=True)
-            self._recorded = {name: fields[name] for name in self._sensor.recorded}
-            self._assembly = self._assemble()
+            recorded = {name: fields[name] for name in self._sensor.recorded}
+            self._assembly: Assembly[Item] = Assembly(
+                core, info, recorded, self._sweep, self._restarted
+            )
         except SDK_ERRORS as error:
             raise SourceError(f"{self._place}: unusable metadata: {one_line(error)}") from None
         specs = self._sensor.specs(text, imu_rate_hz(info) is not None, finite=False)
@@ -108,9 +110,6 @@ class LiveSource:
             self._receive(left_s)
         self._heard_ns = time.monotonic_ns()
         return specs
-
-    def _assemble(self) -> Assembly[Item]:
-        return Assembly(self._core, self._info, self._recorded, self._sweep, self._restarted)
 
     def _connect(self) -> tuple[Any, str]:
         """Bind the sockets; return the sensor's SensorInfo and metadata."""
@@ -261,7 +260,7 @@ class LiveSource:
                     yield from self._hold(item)
         except (RuntimeError, ValueError, IndexError):  # a damaged packet without a checksum
             sensor.corrupt += 1
-            self._assembly = self._assemble()
+            yield from self._assembly.give_up()
 
     def _hold(self, item: Item) -> Iterator[Item]:
         yield from self._assembly.hold(item, last_ns(item))

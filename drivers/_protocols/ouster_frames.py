@@ -398,6 +398,11 @@ class Assembly(Generic[T]):
         self._begin()
         yield from self._release()
 
+    def give_up(self) -> Iterator[T]:
+        """Forget the present sweep, in which a packet could not be decoded; return what waits."""
+        self._begin()
+        yield from self._release()
+
     def _emit(self, frame: Any) -> Iterator[T]:
         t_ns = int(frame.packet_timestamp.max())
         if not t_ns:

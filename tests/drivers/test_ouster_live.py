@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ouster.sdk import core
 
 from drivers._kit.driver import Item, Lost, Sample, State
 from drivers._protocols.capture import read_datagrams
+from drivers._protocols.ouster_frames import Assembly
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.ouster import OusterEmulator
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
@@ -168,6 +170,28 @@ def test_damaged_packets_are_found_by_their_checksum(tmp_path: Path) -> None:
     assert corrupt == emulator.injected["corrupt"] > 5
     assert packets_missing(items) + imu_missing(items) / 4 == corrupt
     assert not [i for i in items if isinstance(i, State) and "sensor_restarted" in i.values]
+
+
+def test_a_packet_that_cannot_be_decoded_costs_nothing_of_the_imu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples of the IMU wait for the sweep that such a packet ends."""
+    take, taken = Assembly.take, 0
+
+    def sometimes(assembly: Assembly[Item], packet: Any) -> Iterator[Item]:
+        nonlocal taken
+        taken += 1
+        if taken % 13 == 0:
+            raise ValueError("damaged")
+        yield from take(assembly, packet)
+
+    monkeypatch.setattr(Assembly, "take", sometimes)
+    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, make_info()))
+    items = record(emulator, sweeps(8))
+    device_ns = np.concatenate([s.t_dev_ns for s in samples(items, "lidar_imu")])
+    assert len(device_ns) > 50 and (np.diff(device_ns) < 15_000_000).all()  # at 100 Hz
+    corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
+    assert corrupt > 3 and packets_missing(items) >= corrupt
 
 
 def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
