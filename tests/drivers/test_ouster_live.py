@@ -191,7 +191,7 @@ def test_a_packet_that_cannot_be_decoded_costs_nothing_of_the_imu(
     device_ns = np.concatenate([s.t_dev_ns for s in samples(items, "lidar_imu")])
     assert len(device_ns) > 50 and (np.diff(device_ns) < 15_000_000).all()  # at 100 Hz
     corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
-    assert corrupt > 3 and packets_missing(items) >= corrupt
+    assert 0 < corrupt <= packets_missing(items)
 
 
 def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
