@@ -20,7 +20,7 @@ from recorder.writer.stream_store import StreamStore
 
 
 class SessionStreams:
-    """The streams of one session; its caller holds the session's lock where nothing else is said.
+    """The streams of one session.  The caller holds its lock, but for what says that it needs none.
 
     Args:
         log: of the session.

@@ -18,7 +18,6 @@ from tests.drivers.ouster_rig import (
     BEAMS,
     COLUMNS,
     DEVICE0_NS,
-    INIT_ID,
     PACKETS,
     PER_PACKET,
     SERIAL,
@@ -236,49 +235,6 @@ def test_missing_sweeps_are_counted_over_the_wrap(tmp_path: Path) -> None:
     )
     assert len(samples(items)) == 4
     assert [(i.cause, i.count) for i in items if isinstance(i, Lost)] == [("device", 3)]
-
-
-@pytest.mark.parametrize("profile", ["RNG15_RFL8_NIR8", "LEGACY"])
-def test_a_restarted_sensor_goes_on_and_loses_nothing(tmp_path: Path, profile: str) -> None:
-    """LEGACY packets have no initialization id: there the ids that stay behind tell."""
-    info = make_info(profile)
-    sweeps = [
-        lidar_packets(info, make_frame(info, n, k), INIT_ID + (k >= 2))
-        for k, n in enumerate([900, 901, 3, 4, 5, 6])
-    ]
-    _, items = play(driver_for("pcap", write(tmp_path, info, flat(sweeps))))
-    restarts = [i for i in items if isinstance(i, State) and "sensor_restarted" in i.values]
-    assert len(restarts) == 1
-    assert not [i for i in items if isinstance(i, Lost)]
-    expected = [make_frame(info, n, k) for k, n in enumerate([900, 901, 3, 4, 5, 6])]
-    for sample, frame in zip(samples(items), expected, strict=True):
-        assert_equals_frame(sample, frame)
-
-
-@pytest.mark.parametrize("kept", [PACKETS, 5])
-@pytest.mark.parametrize("profile", ["RNG15_RFL8_NIR8", "LEGACY"])
-def test_a_restart_comes_in_its_turn_between_the_imus_samples(
-    tmp_path: Path, profile: str, kept: int
-) -> None:
-    """`play` checks the order; the sensor restarts behind the end of a sweep, or in it."""
-    info = make_info(profile)
-    sweeps = [
-        lidar_packets(info, make_frame(info, n, k), INIT_ID + (k >= 2))
-        for k, n in enumerate([900, 901, 3, 4, 5])
-    ]
-    del sweeps[1][kept:]
-    step_ns = SWEEP_NS // 20
-    imu = [imu_packet(T0_NS + k * step_ns + 1, DEVICE0_NS + k * step_ns) for k in range(1, 100)]
-    _, items = play(driver_for("pcap", write(tmp_path, info, flat([*sweeps, imu]))))
-    assert len(samples(items)) == 5 and len(samples(items, "lidar_imu")) == len(imu)
-    restart = next(
-        k for k, i in enumerate(items) if isinstance(i, State) and "sensor_restarted" in i.values
-    )
-    before, behind = items[:restart], items[restart:]
-    assert [len(samples(part)) for part in (before, behind)] == [2, 3]
-    restart_ns = items[restart].t_ns
-    assert all((s.t_ns < restart_ns).all() for s in samples(before, "lidar_imu"))
-    assert all((s.t_ns > restart_ns).all() for s in samples(behind, "lidar_imu"))
 
 
 def test_other_sensors_and_other_traffic_are_left_alone(tmp_path: Path) -> None:
