@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 request = json.load(sys.stdin)
-signal.signal(signal.SIGTERM, signal.SIG_IGN if request.get("stubborn") else lambda *_: sys.exit(0))
+stubborn = request.get("stubborn", False)
+if stubborn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:  # waits below: a handler might run just before the pause, which then never ends
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 oom = int(Path("/proc/self/oom_score_adj").read_text())
 facts = {"nice": os.nice(0), "oom": oom, "policy": os.sched_getscheduler(0)}
 print(json.dumps(facts | {"socket": request["socket"]}), file=sys.stderr, flush=True)
@@ -18,5 +22,6 @@ if "code" in request:
     sys.exit(request["code"])
 print("a line without an end", end="", file=sys.stderr, flush=True)
 print(json.dumps({"event": "listening", "url": "http://127.0.0.1:1/"}), flush=True)
-while True:
+if stubborn:
     signal.pause()
+signal.sigwait({signal.SIGTERM})

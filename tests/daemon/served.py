@@ -15,7 +15,7 @@ import psutil
 
 from recorder.contract.control.client import Client, DaemonError
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0  # what runs idly beside a daemon hardly runs on a busy machine
 
 
 def wait_until(what: str, ready: Callable[[], Any]) -> Any:

@@ -12,10 +12,11 @@ import pytest
 
 from recorder.daemon import preflight
 from recorder.daemon.background_services import BackgroundServices
+from recorder.daemon.processes import live_process
 from recorder.daemon.processes.live_process import BACKOFF_S, LiveProcess, live_request
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG, FakeChild, Said, vehicle
-from tests.daemon.served import wait_until
+from tests.daemon.served import PATIENCE_S, wait_until
 from tests.manual_clock import ManualClock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +56,10 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     yield Bench()
 
 
-def test_it_gets_its_request_gives_way_and_names_its_address(bench: Bench) -> None:
+def test_it_gets_its_request_gives_way_and_names_its_address(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_process, "_END_S", PATIENCE_S)  # it gives way to all that runs beside
     with bench.real(lines=["not a GET /?token=s3cret"]) as live:
         assert live.status() == {"url": None, "pid": None, "restarts": 0, "fault": None}
         bench.until(live, lambda: live.url)
