@@ -95,6 +95,7 @@ class Mti:
         self.baudrate = 0
         self._has_line = _has_line(path)
         self._waiting: list[Received] = []
+        self._late = False  # an answer to a command may still come
         try:
             self._port = serial.Serial(path, 115_200, timeout=0, write_timeout=1, exclusive=True)
         except (serial.SerialException, OSError, ValueError, termios.error) as error:
@@ -174,15 +175,21 @@ class Mti:
         """Send a command and return the data of its acknowledgement.
 
         Measurements that arrive before the acknowledgement are dropped; `receive` returns later
-        measurements.
+        measurements.  If a command before had no answer in time, the device is taken to config
+        state first.
 
         Raises:
             RefusedError: the device rejects the command.
             DeviceError: the device does not answer.
         """
+        if self._late:  # it would be taken for the answer to this one: Xbus does not number them
+            self._late = False
+            self._request(Mid.GOTO_CONFIG, b"")  # the device answers in order
+        return self._request(mid, data)
+
+    def _request(self, mid: Mid, data: bytes) -> bytes:
         for _ in range(_ATTEMPTS):
-            answer = self._try(mid, data, _ANSWER_S)
-            if answer is not None:
+            if (answer := self._try(mid, data, _ANSWER_S)) is not None:
                 return answer
         raise DeviceError(f"{self._where}: no answer to {mid.name}")
 
@@ -196,11 +203,12 @@ class Mti:
                 if message.mid == mid + 1:
                     self._waiting = received[k + 1 :]
                     return message.data
-                if message.mid == Mid.ERROR:
+                if message.mid == Mid.ERROR and mid != Mid.GOTO_CONFIG:  # which no device rejects
                     text = error_text(message.data)
                     raise RefusedError(f"{self._where}: {mid.name} is rejected: {text}")
                 if message.mid == Mid.WAKE_UP:  # just started; the device waits half a second
                     self.send(Mid.WAKE_UP_ACK)
+        self._late = True
         return None
 
     def find(self, baudrates: Sequence[int]) -> None:
@@ -213,9 +221,8 @@ class Mti:
         for baudrate in baudrates:
             self._begin(baudrate)
             for _ in range(_ATTEMPTS):
-                with contextlib.suppress(RefusedError):
-                    if self._try(Mid.GOTO_CONFIG, b"", share_s / _ATTEMPTS) is not None:
-                        return
+                if self._try(Mid.GOTO_CONFIG, b"", share_s / _ATTEMPTS) is not None:
+                    return
         tried = ", ".join(map(str, baudrates))
         raise DeviceError(f"{self._where}: no MTi answers at {tried} baud")
 
