@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
+from drivers._devices import dca1000
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.mmwave import MmwaveDriver
 from drivers.sim.emulators.faults import parse_fault
@@ -60,6 +62,8 @@ class Rig:
         faults: as `parse_fault` takes them behind the sensor's name.
         options: of the emulated sensor.
         changes: to the options that the emulator names for the driver, by their two keys.
+        patience_s: the longest wait for answers and data; a usual one is too short on a busy
+            machine.
     """
 
     def __init__(
@@ -69,14 +73,16 @@ class Rig:
         faults: tuple[str, ...] = (),
         options: Mapping[str, Any] | None = None,
         changes: Mapping[tuple[str, str], Any] | None = None,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
+        self._patience = mock.patch.object(dca1000, "SETUP_S", patience_s)
         checked = check_options(MmwaveDriver.options, {"radar": QUICK, **(options or {})})
         entry = SensorEntry("radar", "mmwave", scheme, str(address), checked)
         chosen = [parse_fault(f"radar.{fault}")[1] for fault in faults]
         self.emulator = MmwaveEmulator(entry, chosen, seed=1)
         self.source = self.emulator.start()
         wanted = {k: dict(v) if isinstance(v, dict) else v for k, v in self.source.options.items()}
-        wanted["capture"]["timeout"] = 0.3
+        wanted["capture"]["timeout"] = wanted["boot_s"] = patience_s
         for (group, key), value in (changes or {}).items():
             wanted[group][key] = value
         scheme, address = self.source.source.split(":", 1)
@@ -88,6 +94,7 @@ class Rig:
         self.failures: list[BaseException] = []
 
     def __enter__(self) -> Rig:
+        self._patience.start()
         self._thread.start()
         return self
 
@@ -101,6 +108,7 @@ class Rig:
         self._stop.set()
         self._thread.join()
         self.emulator.stop()
+        self._patience.stop()
         if error is None:
             assert not self.failures
 
@@ -122,6 +130,11 @@ class Rig:
             if item is not None:
                 items.append(item)
         return items
+
+    def wait_for_data(self, seconds: float) -> None:
+        """Have the opened driver give up after so long without data."""
+        assert self.driver._live is not None
+        self.driver._live._patience_ns = round(seconds * 1e9)
 
     def frames(self, count: int) -> list[Item]:
         """What the driver gives until there are so many frames among it."""

@@ -229,7 +229,7 @@ def test_a_serial_line_that_is_no_radar(tmp_path: Path, talk: str) -> None:
 
     speaker = threading.Thread(target=speak)
     changes = {("radar", "port"): os.ttyname(slave)}
-    with Rig("sim", changes=changes) as rig:
+    with Rig("sim", changes=changes, patience_s=2.0) as rig:
         speaker.start()
         try:
             for _ in range(3):

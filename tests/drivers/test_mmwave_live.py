@@ -67,7 +67,7 @@ def test_an_emulated_radar_gives_what_the_simulation_gives(device: str) -> None:
     checked = check_options(MmwaveDriver.options, options)
     simulated = MmwaveDriver(SensorConfig("radar", "sim", "", checked))
     (expected,) = simulated.open()
-    with Rig("sim", options=options, changes={("capture", "timeout"): 10.0}) as rig:
+    with Rig("sim", options=options) as rig:
         (spec,) = rig.driver.open()
         live = samples(rig.frames(4))
     assert spec.channels == expected.channels
@@ -208,8 +208,9 @@ def test_a_stalled_radar_is_reset_and_goes_on(tmp_path: Path) -> None:
     path, truth = recording(tmp_path, 60)
     with Rig("file", path, ("stall@0.1+600",)) as rig:
         rig.driver.open()
+        rig.wait_for_data(2.0)
         first: list[Item] = []
-        with pytest.raises(DeviceError, match=r"radar: dca1000://127.0.0.2: no data for 0.3 s"):
+        with pytest.raises(DeviceError, match=r"radar: dca1000://127.0.0.2: no data for 2.0 s"):
             rig.read(lambda items: first.extend(items[len(first) :]))
         rig.driver.close()
         rig.driver.open()
@@ -229,9 +230,11 @@ def test_a_radar_that_goes_away_comes_back(tmp_path: Path, fault: str) -> None:
     path, _ = recording(tmp_path, 60)
     with Rig("file", path, (f"{fault}@0.1+0.6",)) as rig:
         rig.driver.open()
+        rig.wait_for_data(0.3)
         with pytest.raises(DeviceError, match="no data"):
             rig.read(lambda items: False)
         rig.driver.close()
+        rig.options["capture"]["timeout"] = 0.3
         failures = []
         while True:
             try:
@@ -240,6 +243,7 @@ def test_a_radar_that_goes_away_comes_back(tmp_path: Path, fault: str) -> None:
             except DeviceError as error:
                 failures.append(str(error))
                 assert len(failures) < 50
+        rig.wait_for_data(10.0)
         items = samples(rig.frames(5))
         assert rig.emulator.injected[fault] == 1
     assert all("the capture card does not answer at 127.0.0.2:" in text for text in failures)
@@ -322,7 +326,7 @@ def test_without_a_card() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.2", 0))
         port = silent.getsockname()[1]
-        rig = Rig("sim", changes={("capture", "config_port"): port})
+        rig = Rig("sim", changes={("capture", "config_port"): port}, patience_s=0.3)
         message = rf"^radar: dca1000://127.0.0.2: the capture card does not answer at .*:{port}$"
         opened(rig, DeviceError, message)
 
@@ -394,7 +398,7 @@ def test_a_cfg_file_configures_the_radar(tmp_path: Path, swap: str, order: str) 
     simulated = MmwaveDriver(SensorConfig("radar", "sim", "", checked))
     (expected,) = simulated.open()
     commands: list[str] = []
-    with Rig("sim", options=options, changes={("capture", "timeout"): 10.0}) as rig:
+    with Rig("sim", options=options) as rig:
         run = rig.emulator._firmware._run
         rig.emulator._firmware._run = lambda line: commands.append(line) or run(line)  # type: ignore[func-returns-value,method-assign]
         (spec,) = rig.driver.open()

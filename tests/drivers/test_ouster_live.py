@@ -315,7 +315,7 @@ def test_packets_alone(tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     options = {"metadata": metadata, "imu": False, "imu_port": port}
     address = f"//127.0.0.1:{port}"
-    driver = live_driver(address, "udp", timeout_s=0.5, **options)
+    driver = live_driver(address, "udp", timeout_s=2.0, **options)
     with pytest.raises(DeviceError, match=f"no packets of the sensor arrive at UDP ports {port}"):
         driver.open()
     frames = [make_frame(info, 7 + k, k) for k in range(2)]

@@ -141,7 +141,7 @@ def test_it_configures_only_what_differs() -> None:
 
 @pytest.mark.parametrize("baudrate", [921_600, 230_400])
 def test_the_baud_rate_is_found(baudrate: int) -> None:
-    with MtiRig(baudrate=baudrate, rate=5.0, driver={"baudrate": None}) as rig:
+    with MtiRig(baudrate=baudrate, rate=5.0, driver={"baudrate": None}, answer_s=1.0) as rig:
         rig.driver.open()
         state = states([rig.driver.read() or pytest.fail("no state")])[0]
     assert state["baudrate"] == baudrate
@@ -150,7 +150,7 @@ def test_the_baud_rate_is_found(baudrate: int) -> None:
 
 def test_a_wrong_baud_rate_is_said() -> None:
     with (
-        MtiRig(baudrate=460_800, driver={"baudrate": 115_200}) as rig,
+        MtiRig(baudrate=460_800, driver={"baudrate": 115_200}, answer_s=0.25) as rig,
         pytest.raises(DeviceError, match="no MTi answers at 115200 baud"),
     ):
         rig.driver.open()
@@ -383,7 +383,7 @@ def reopened(rig: MtiRig) -> list[str]:
 
 
 def test_unplugged_and_plugged_in_again() -> None:
-    with MtiRig([Fault("unplug", at_s=0.2, duration_s=0.2)], rate=200.0) as rig:
+    with MtiRig([Fault("unplug", at_s=0.2, duration_s=0.2)], rate=200.0, answer_s=1.0) as rig:
         (spec,) = rig.driver.open()
         before, reported = until_gone(rig)
         assert not losses(before) and len(times(before)) > 10  # what came before is given out
@@ -398,7 +398,7 @@ def test_unplugged_and_plugged_in_again() -> None:
 
 
 def test_a_device_that_starts_anew_is_configured_anew() -> None:
-    with MtiRig([Fault("reboot", at_s=0.2, duration_s=0.05)], rate=200.0) as rig:
+    with MtiRig([Fault("reboot", at_s=0.2, duration_s=0.05)], rate=200.0, answer_s=1.0) as rig:
         rig.driver.open()
         before, reported = until_gone(rig)
         assert reported.endswith("the device has restarted")

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from drivers._devices import xsens
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.xsens import XsensEmulator
@@ -25,7 +27,14 @@ def entry(log: Path | None = None, **options: Any) -> SensorEntry:
 
 
 class MtiRig(Closing):
-    """The device runs until it is closed; `driver` is the driver that records from it."""
+    """The device runs until it is closed; `driver` is the driver that records from it.
+
+    Args:
+        faults, log, seed: of the emulated device.
+        driver: options of the driver alone.
+        answer_s: the longest wait for an answer; the driver's own is too short on a busy machine.
+        options: of both.
+    """
 
     def __init__(
         self,
@@ -33,17 +42,21 @@ class MtiRig(Closing):
         log: Path | None = None,
         seed: int = 1,
         driver: dict[str, Any] | None = None,
+        *,
+        answer_s: float = PATIENCE_S,
         **options: Any,
     ) -> None:
+        self._patience = mock.patch.multiple(xsens, _ANSWER_S=answer_s, OPEN_S=14 * answer_s)
         self.emulator = XsensEmulator(entry(log, **options), faults, seed)
         self.source = self.emulator.start()
         scheme, _, self.address = self.source.source.partition(":")
-        table = {**options, **self.source.options, **(driver or {})}
+        table = {"timeout_s": PATIENCE_S, **options, **self.source.options, **(driver or {})}
         checked = check_options(XsensDriver.options, table)
         self.driver = XsensDriver(SensorConfig("imu", scheme, self.address, checked))
         self._stop = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
+        self._patience.start()
         self._thread.start()
 
     def _run(self) -> None:
@@ -60,6 +73,7 @@ class MtiRig(Closing):
         self._stop.set()
         self._thread.join()
         self.emulator.stop()
+        self._patience.stop()
         if self.failure is not None:
             raise self.failure
 
