@@ -88,7 +88,7 @@ class Recording:
         time.sleep(random.Random(seed).uniform(0.0, within_s))
         children = self.children()
         self.process.kill()
-        _, alive = psutil.wait_procs(children, timeout=10)
+        _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
         assert not alive
 
     def children(self) -> list[psutil.Process]:

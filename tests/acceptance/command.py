@@ -30,7 +30,7 @@ from recorder.contract import syscalls
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDER = Path(sys.executable).with_name("recorder")
-DEADLINE_S = 120.0
+DEADLINE_S = 500.0  # what gives way to everything hardly runs on a busy machine
 _PROGRESS = re.compile(r"[\d.]+ (ms|s|min)\b.*: \w+ \d+ \(.* lost ")
 _PACE = re.compile(
     r"\w+: \S+ Hz is (below|again above) half of what is expected"

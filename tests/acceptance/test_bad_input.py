@@ -132,7 +132,7 @@ def test_a_name_that_cannot_be(root: Path, tmp_path: Path, case: str) -> None:
     config = write_config(tmp_path / "good.yaml", IMU)
     before, beside = contents(root), sorted(tmp_path.iterdir())
     ran = here("run", config, "--root", root, f"--name={name}", "--duration", "0.2")
-    assert (ran.code, ran.err) == (2, [f"recorder run: {message.format(root=root)}"])
+    assert (ran.code, ran.complaints) == (2, [f"recorder run: {message.format(root=root)}"])
     assert contents(root) == before
     assert sorted(tmp_path.iterdir()) == beside
 

@@ -78,7 +78,7 @@ def test_a_full_root(disk: Disk, tmp_path: Path) -> None:
     fill = f'{TMPFS} "$root"; cp -a "$seed/old" "$root"; cat /dev/zero > "$root/fill" 2>&- || true'
     ran = disk.run(fill, config, "--name", "new", "--duration", 1)
     message = f"recorder run: {disk.root} cannot be written to: No space left on device"
-    assert (ran.code, ran.out, ran.err) == (1, "", [message])
+    assert (ran.code, ran.out, ran.complaints) == (1, "", [message])
     assert disk.old_session == disk.before
     assert sorted(path.name for path in disk.left.iterdir()) == ["fill", "old"]
 
@@ -88,7 +88,7 @@ def test_a_root_with_less_than_the_floor(disk: Disk, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("min_free_gb: 0", "min_free_gb: 0.5"))
     ran = disk.run(f'{TMPFS} "$root"; cp -a "$seed/old" "$root"', config, "--duration", 1)
     message = f"{disk.root} has 0.0 GB free, less than storage.min_free_gb (0.5)"
-    assert (ran.code, ran.out, ran.err) == (1, "", [f"recorder run: {message}"])
+    assert (ran.code, ran.out, ran.complaints) == (1, "", [f"recorder run: {message}"])
     assert disk.old_session == disk.before
 
 
@@ -97,7 +97,7 @@ def test_a_read_only_root(disk: Disk, tmp_path: Path) -> None:
     mount = f'{TMPFS} "$root"; cp -a "$seed/old" "$root"; mount -o remount,ro,bind "$root"'
     ran = disk.run(mount, config, "--name", "new", "--duration", 1)
     message = f"recorder run: {disk.root} cannot be written to: Read-only file system"
-    assert (ran.code, ran.out, ran.err) == (1, "", [message])
+    assert (ran.code, ran.out, ran.complaints) == (1, "", [message])
     assert disk.old_session == disk.before
     assert [path.name for path in disk.left.iterdir()] == ["old"]
 

@@ -52,7 +52,7 @@ PAYLOAD = {
     "imu": ["acc", "avel", "rot"],
 }
 RATES_HZ = {"camera": 10, "lidar": 10, "lidar_imu": 100, "radar": 20, "imu": 100}
-PATIENCE_S = 60.0  # for what must come; never waited for where all is well
+PATIENCE_S = 180.0  # for what must come; never waited for where all is well
 
 
 @dataclass
@@ -88,7 +88,7 @@ def emulated(folder: Path, config: Path, *faults: str) -> Iterator[Emulated]:
         yield made
     finally:
         process.terminate()
-        made.said = process.communicate(timeout=60)[1]
+        made.said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, made.said
     made.injected = json.loads((folder / "report.json").read_text())
 

@@ -15,7 +15,7 @@ import pytest
 from recorder.session.journal import walk_journal
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from tests.kills import Recording
+from tests.kills import PATIENCE_S, Recording
 
 CONFIG = """
 version: 1
@@ -134,7 +134,7 @@ def test_everything_dies_with_the_supervisor(config: Path) -> None:
 
     recording.kill_supervisor(seed=0, within_s=0.0)
 
-    recording.process.communicate(timeout=10)
+    recording.process.communicate(timeout=PATIENCE_S)
     with Session(recording.path) as session:  # not closed, but whole samples
         assert session.state == "recording"
         assert not session.live

@@ -19,7 +19,7 @@ from recorder.contract.config.loading import load_config
 from recorder.contract.errors import ConfigError
 from recorder.daemon.driver_registry import driver_schema
 from recorder.session.reader import Session
-from tests.acceptance.command import RECORDER
+from tests.acceptance.command import DEADLINE_S, RECORDER
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -58,7 +58,7 @@ def test_the_documented_driver_records(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
 
     assert done.returncode == 3, done.stderr  # the broken sentence is a counted loss
@@ -120,7 +120,7 @@ def test_the_readme_records_a_file_as_pasted(tmp_path: Path) -> None:
     video.release()
     pasted = block("README.md", "sh", "drive.mp4")
     done = subprocess.run(
-        ["bash", "-c", pasted], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        ["bash", "-c", pasted], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "sessions").glob("[!.]*")
@@ -149,7 +149,7 @@ def test_the_documented_emulation_as_pasted(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert "emulating camera, lidar, radar, imu" in done.stderr, done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.launch import driver_module_command, module_command
-from tests.acceptance.command import RECORDER
+from tests.acceptance.command import DEADLINE_S, RECORDER
 
 TRAPS = ("recorder", "drivers", "numpy", "zmq", "json", "yaml", "my_sensors/recorder")
 DRIVER = """
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 def recorder(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [str(RECORDER), *words], cwd=folder, capture_output=True, text=True, timeout=120
+        [str(RECORDER), *words], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert done.returncode == 0 and "imported" not in done.stderr, done.stderr
     return done.stdout

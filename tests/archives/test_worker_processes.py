@@ -157,7 +157,7 @@ def test_an_interrupted_command_leaves_no_process_and_no_file(
             assert command.stdout is not None
             workers = [int(command.stdout.readline()) for _ in range(2)]
             command.send_signal(number)
-            _, errors = command.communicate(timeout=120)
+            _, errors = command.communicate(timeout=500)
         except subprocess.TimeoutExpired:
             os.killpg(command.pid, signal.SIGKILL)
             pytest.fail(f"it does not end: {command.communicate()[1]}")
