@@ -228,7 +228,7 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
             read_until(driver, lambda _: False)
         driver.close()
         deadline = time.monotonic() + 60
-        while emulator._back_ns is None:  # this machine may be slower than half a second
+        while not emulator.injected["unplug"]:  # this machine may be slower than half a second
             assert time.monotonic() < deadline
             time.sleep(0.01)
         with pytest.raises(DeviceError, match=r"HTTP API, sensor/metadata/sensor_info: \w+"):
@@ -240,7 +240,6 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
         items = read_until(driver, sweeps(2))
         driver.close()
     assert not [i for i in items if isinstance(i, Lost)]
-    assert emulator.injected["unplug"] > 0
 
 
 def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:

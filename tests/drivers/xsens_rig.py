@@ -18,7 +18,7 @@ from recorder.contract.closing import Closing
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 
-PATIENCE_S = 20.0  # an upper bound; nothing waits for it
+PATIENCE_S = 60.0  # an upper bound; nothing waits for it
 
 
 def entry(log: Path | None = None, **options: Any) -> SensorEntry:
