@@ -208,7 +208,7 @@ class Mti:
                     raise RefusedError(f"{self._where}: {mid.name} is rejected: {text}")
                 if message.mid == Mid.WAKE_UP:  # just started; the device waits half a second
                     self.send(Mid.WAKE_UP_ACK)
-        self._late = True
+        self._late |= mid != Mid.GOTO_CONFIG  # whose acknowledgement no other command waits for
         return None
 
     def find(self, baudrates: Sequence[int]) -> None:
