@@ -352,7 +352,7 @@ def test_replay_reaches_a_subscriber_and_ends_at_a_signal(
 
     def subscribe() -> None:
         with TapSubscriber([endpoint]) as tap:
-            for message in tap.messages(timeout=20.0):
+            for message in tap.messages(timeout=60.0):
                 if message.kind is Kind.JOIN:
                     spec = StreamSpec.from_wire(message.values["stream"])
                     specs[spec.name] = spec

@@ -75,7 +75,7 @@ class Reference:
         return await self.client.op(op)
 
     async def binary(self) -> bytes:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while not isinstance(data := await self.connection.recv(), bytes):
                 pass
         return data

@@ -27,7 +27,7 @@ sensor.set_config(host, config, udp_dest_auto=AUTO)
 info = None
 while info is None or info.config.udp_port_lidar != port:  # the old ones until it reinitializes
     try:
-        info = sensor._Sensor(host, config).fetch_metadata(timeout=20)
+        info = sensor._Sensor(host, config).fetch_metadata(timeout=60)
     except RuntimeError:
         pass
 print("set", info.config.udp_port_lidar == port, info.config.timestamp_mode)

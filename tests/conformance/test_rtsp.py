@@ -76,16 +76,16 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         # Where its queue takes a packet just when this time is over, the server queues it twice.
         patch.setattr(server_streaming, "QUEUE_PUT_POLL_INTERVAL", 60.0)
         thread.start()
-        assert started.wait(20)
+        assert started.wait(60)
         yield number
         loop.call_soon_threadsafe(task.cancel)
-        thread.join(20)
+        thread.join(60)
     loop.close()
 
 
 @pytest.mark.parametrize("codec", ["h264", "h265"])
 def test_every_picture_comes_in_order_until_the_stream_ends(port: int, codec: str) -> None:
-    camera = RtspCamera("front", f"//user:secret@127.0.0.1:{port}/{codec}.mp4", timeout_s=2.0)
+    camera = RtspCamera("front", f"//user:secret@127.0.0.1:{port}/{codec}.mp4", timeout_s=20.0)
     camera.open()
     assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), FPS, False)
     shots: list[Shot] = []

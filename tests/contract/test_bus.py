@@ -29,7 +29,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 
 T = TypeVar("T")
-PATIENCE_S = 10.0  # an upper bound; nothing here waits for it
+PATIENCE_S = 60.0  # an upper bound; nothing here waits for it
 SPEC = StreamSpec("camera", (ChannelSpec("x", "raw", "u1", (4,)),), rate_hz=30.0)
 
 

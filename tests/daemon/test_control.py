@@ -26,7 +26,7 @@ from recorder.daemon.control import server as control
 from recorder.daemon.control.remote import RemoteControl
 from recorder.daemon.control.server import Call, ControlServer, may_control
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Desk:

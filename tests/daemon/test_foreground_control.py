@@ -143,7 +143,7 @@ def test_over_the_socket(bench: Controlled) -> None:
 
     asking = threading.Thread(target=client)
     bench.record(asking.start)  # a stop before that would end the run without a session
-    asking.join(30.0)
+    asking.join(60.0)
     status, refused, stopped = got
     assert isinstance(status, Reply) and status.state == "recording"
     assert isinstance(refused, str) and "takes no start" in refused

@@ -115,7 +115,7 @@ def test_names_cannot_break_the_format() -> None:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path)
     response = connection.getresponse()
     return response.status, response.read().decode()
@@ -136,7 +136,7 @@ def test_it_is_served_on_this_machine_alone() -> None:
 def test_who_was_served_leaves_room_for_the_next() -> None:
     with MetricsServer(0, lambda: "x 1\n") as server:
         for _ in range(3 * _MOST_CLIENTS):
-            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20.0)
+            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60.0)
             client.request("GET", "/metrics")
             assert client.getresponse().read() == b"x 1\n"
             client.close()
@@ -156,10 +156,10 @@ def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> No
     assert surroundings.metrics is not None
     (tick,) = daemon.on_tick
     tick(daemon, 0)
-    client = http.client.HTTPConnection("127.0.0.1", surroundings.metrics.port, timeout=20.0)
+    client = http.client.HTTPConnection("127.0.0.1", surroundings.metrics.port, timeout=60.0)
     client.request("GET", "/metrics")
     assert client.getresponse().read() == render(status()).encode()
     client.close()
     surroundings.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", surroundings.metrics.port), timeout=20.0)
+        socket.create_connection(("127.0.0.1", surroundings.metrics.port), timeout=60.0)

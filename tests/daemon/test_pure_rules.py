@@ -172,7 +172,7 @@ def test_what_a_child_prints_besides_reports_is_no_report() -> None:
     code += f"print({chr(10).join(lines)!r})"
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     child = Child("x", [sys.executable, "-c", code], events, lambda: None)
-    child.process.wait(20.0)
+    child.process.wait(60.0)
     child.end(0.0)
     reports = []
     while not events.empty():

@@ -84,7 +84,7 @@ class Bench:
 
     def connect(self, url: Url) -> Wire:
         self.connections += 1
-        return Wire(self, socket.create_connection((url.host, url.port), timeout=5))
+        return Wire(self, socket.create_connection((url.host, url.port), timeout=60))
 
     def advance(self, until_ns: int) -> None:
         """Let the emulator work until its next event, at most until then."""
@@ -113,7 +113,7 @@ class Wire:
 
     def settimeout(self, value: float) -> None:
         self._timeout_ns = round(value * 1e9)
-        self._real.settimeout(5)
+        self._real.settimeout(60)
 
     def sendall(self, data: bytes) -> None:
         self._real.sendall(data)

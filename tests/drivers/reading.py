@@ -50,7 +50,7 @@ def receiving(emulator: Sender) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         made.bind((host, int(port)))
-        made.settimeout(20)
+        made.settimeout(60)
         try:
             yield made
         finally:

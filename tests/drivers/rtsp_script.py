@@ -162,7 +162,7 @@ class Decoder:
         return self
 
     def decode(self, unit: AccessUnit) -> list[Shot]:
-        assert self.permits.acquire(timeout=20)
+        assert self.permits.acquire(timeout=60)
         self.units.append(unit)
         return [Shot(unit.t_ns, np.full((48, 64, 3), unit.data[-1], np.uint8))]
 

@@ -174,7 +174,7 @@ def test_a_camera_that_goes_and_comes_back(benches: Benches, kind: str) -> None:
 def client_of(bench: Bench) -> socket.socket:
     """A client that has asked for pictures."""
     host, port = bench.source.source.split("/")[2].split(":")
-    client = socket.create_connection((host, int(port)), timeout=5)
+    client = socket.create_connection((host, int(port)), timeout=60)
     client.sendall(b"GET / HTTP/1.1\r\n\r\n")
     return client
 
@@ -296,7 +296,7 @@ def test_requests_that_are_none(benches: Benches) -> None:
         (b"\x00" * 9000, b"HTTP/1.1 400"),
         (b"HEAD / HTTP/1.0\r\n\r\n", b"HTTP/1.1 200"),
     ):
-        client = socket.create_connection((host, int(port)), timeout=5)
+        client = socket.create_connection((host, int(port)), timeout=60)
         client.sendall(request)
         for _ in range(20):
             bench.advance(bench.now_ns + 1_000_000)

@@ -130,13 +130,13 @@ def test_over_tls_a_camera_is_named_and_its_certificate_is_its_own(certificate: 
             wire.sendall(b"answer")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(60)
         thread = threading.Thread(target=serve)
         thread.start()
         try:
             url = parse_url("w", "https", f"//localhost:{listener.getsockname()[1]}/x")
             connection = connect(url)
-            connection.settimeout(20)
+            connection.settimeout(60)
             connection.sendall(b"question")
             assert connection.recv(100) == b"answer"
             connection.close()

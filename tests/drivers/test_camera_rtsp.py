@@ -329,7 +329,7 @@ def test_the_driver_records_a_stream_from_a_socket(monkeypatch: pytest.MonkeyPat
     def serve() -> None:
         its, _ = listener.accept()
         with its:
-            its.settimeout(20)
+            its.settimeout(60)
             while not script._playing:
                 script.sendall(its.recv(4096))
                 its.sendall(script.recv(9))
@@ -349,7 +349,7 @@ def test_the_driver_records_a_stream_from_a_socket(monkeypatch: pytest.MonkeyPat
         while True:
             items.append(camera.read())
     camera.close()
-    thread.join(20)
+    thread.join(60)
     listener.close()
     found = [item for item in items if isinstance(item, Sample)]
     times = [int(item.t_ns[0]) for item in found]

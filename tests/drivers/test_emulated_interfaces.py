@@ -35,7 +35,7 @@ def api() -> Iterator[OusterApi]:
 
 
 def ask(api: OusterApi, method: str, path: str, body: str = "") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=60)
     try:
         connection.request(method, f"/api/v1/{path}", body or None)
         answer = connection.getresponse()
@@ -120,7 +120,7 @@ def test_what_a_camera_is_told_while_it_sends_does_not_matter() -> None:
         address = bench.source.source.partition("//")[2].partition("/")
         host, port = address[0].split(":")
         request = f"GET /{address[2]} HTTP/1.1\r\n\r\n".encode()
-        with socket.create_connection((host, int(port)), timeout=5) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             said = b""
             for turn in range(4):
                 client.sendall(request)
@@ -133,7 +133,7 @@ def test_what_a_camera_is_told_while_it_sends_does_not_matter() -> None:
                         said += client.recv(1 << 20)
                     except BlockingIOError:
                         break
-                client.settimeout(5)
+                client.settimeout(60)
                 assert said.count(b"HTTP/1.1 200 OK") == 1, f"turn {turn}"
     finally:
         bench.emulator.stop()

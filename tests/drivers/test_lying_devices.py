@@ -54,7 +54,7 @@ class Device:
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self._thread.join(20)
+        self._thread.join(60)
 
 
 @contextlib.contextmanager

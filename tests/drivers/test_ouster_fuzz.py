@@ -134,7 +134,7 @@ ANSWERS = [
 def answer_with(data: bytes, server: socket.socket) -> None:
     client, _ = server.accept()
     with client:
-        client.settimeout(5)
+        client.settimeout(60)
         with contextlib.suppress(OSError):
             client.recv(65536)
             client.sendall(data)

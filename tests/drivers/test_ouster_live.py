@@ -25,6 +25,7 @@ from tests.drivers.ouster_device import (
     live_driver,
     open_device,
     packets_missing,
+    power_cycle,
     read_until,
     reported,
     running,
@@ -205,8 +206,15 @@ def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
 
 def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) -> None:
     metadata = write_metadata(tmp_path, make_info())
-    emulator = emulator_for("sim", "", [Fault("reboot", 0.3, 0.2)], metadata=metadata)
-    items = record(emulator, reported("metadata"), speed=1, persist=True)
+    emulator = emulator_for("sim", "", metadata=metadata)
+    with running(emulator) as address:
+        driver = live_driver(address, persist=True, timeout_s=30.0)
+        specs = open_device(driver)
+        items = read_until(driver, sweeps(1))
+        power_cycle(emulator)
+        items += read_until(driver, reported("metadata"))
+        driver.close()
+    check_items(specs, items)
     states = [i.values for i in items if isinstance(i, State)]
     first = next(s["init_id"] for s in states if "settings" in s)
     (restart,) = (s for s in states if s.get("sensor_restarted"))
@@ -334,7 +342,7 @@ def send_and_read(driver: Any, sender: socket.socket, port: int, packets: Any) -
     ready = threading.Event()
 
     def send() -> None:
-        ready.wait(10)
+        ready.wait(60)
         for _, _, payload in packets:
             sender.sendto(payload, ("127.0.0.1", port))
 

@@ -196,7 +196,7 @@ def test_a_camera_that_is_unplugged_comes_back() -> None:
 def test_what_the_camera_refuses(drive: Path, request_: str, status: str) -> None:
     with emulated(entry("file", str(drive))) as (source, _):
         host, port = source.source.removeprefix("rtsp://").partition("/")[0].split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             text = request_.replace("{url}", source.source)
             client.sendall(f"{text}\r\nCSeq: 7\r\n\r\n".encode())
             answer = client.recv(4096).decode()

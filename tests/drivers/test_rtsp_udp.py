@@ -122,7 +122,7 @@ class Camera:
                 wire.sendto(report, ("127.0.0.1", second))
             for packet in self._sent:
                 wire.sendto(packet, ("127.0.0.1", first))
-            self.finish.wait(20)
+            self.finish.wait(60)
 
     def close(self) -> None:
         self.finish.set()

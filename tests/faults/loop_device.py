@@ -37,7 +37,7 @@ _TOOLS = ("unshare", "nsenter", "mount", "umount", "fsfreeze", "mkfs.ext4", "dum
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _MKFS = ("-q", "-F", "-b", str(_BLOCK), "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 _OPTIONS = "errors=continue,noatime"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _FILL = """
 fsfreeze --freeze "$0" || exit
 cat /dev/zero > "$1" 2> /dev/null

@@ -22,7 +22,7 @@ from recorder.session.layout import SessionPlan
 from recorder.writer.service import WriterService
 from tests.faults.numbers import message
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def wait_until(what: str, ready: Callable[[], bool]) -> None:

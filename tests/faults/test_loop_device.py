@@ -165,7 +165,7 @@ sys.stdin.read()
 
 
 def wait_until(what: str, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not ready():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.01)

@@ -65,7 +65,7 @@ def lines(session: Path, name: str) -> list[dict[str, Any]]:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)

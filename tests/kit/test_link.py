@@ -22,7 +22,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from tests.manual_clock import ManualClock
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SPEC = StreamSpec("imu", (ChannelSpec("x", "raw", "u1", (10_000,)),))
 
 

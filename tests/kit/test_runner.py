@@ -29,7 +29,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.writer.service import WriterService
 
-PATIENCE_S = 20.0  # an upper bound; nothing waits for it
+PATIENCE_S = 60.0  # an upper bound; nothing waits for it
 MS = 1_000_000
 SPEC = StreamSpec("fake", (ChannelSpec("x", "raw", "u4", (64,)),), rate_hz=100.0, finite=True)
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -24,7 +24,15 @@ from recorder.live.packing import unpack
 from recorder.live.server import listen, make_server
 from recorder.live.views import Drawing, View, make_view
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+BROWSER: Final[Mapping[str, Any]] = {
+    "compression": None,
+    "max_size": None,
+    "proxy": None,
+    "max_queue": None,
+    "ping_interval": None,
+}
+"""Connects as a browser does: takes what comes while nobody looks at it, and sends no pings."""
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (8, 8, 3)),), rate_hz=30.0)
 NUMBERS = StreamSpec("numbers", (ChannelSpec("x", "raw", "f4", (3,)),), rate_hz=100.0)
 
@@ -90,8 +98,7 @@ class Stage:
     def connect(self, **options: Any) -> contextlib.AbstractAsyncContextManager[ClientConnection]:
         """A WebSocket to ``/live``."""
         url = f"ws://127.0.0.1:{self.port}/live" + options.pop("query", "")
-        options = {"compression": None, "max_size": None, "proxy": None, **options}
-        return connect(url, **options)
+        return connect(url, **{**BROWSER, **options})
 
     @contextlib.asynccontextmanager
     async def viewer(self, **options: Any) -> AsyncIterator[Viewer]:

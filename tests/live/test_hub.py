@@ -14,7 +14,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 
 SPEC = StreamSpec("camera", (ChannelSpec("x", "raw", "u1", (4,)),), rate_hz=30.0)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Wanted:

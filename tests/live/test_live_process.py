@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidStatus
 from recorder.live.server import listen
 from recorder.session.reader import Session
 from tests.daemon.served import Served
-from tests.live.staging import Viewer
+from tests.live.staging import BROWSER, Viewer
 
 CONFIG = """
 version: 1
@@ -33,7 +33,7 @@ sensors:
   imu: {driver: xsens, source: "sim:", rate: 100}
 storage: {min_free_gb: 0}
 """
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0  # the live process gives way to everything
 
 
 class Live:
@@ -77,7 +77,7 @@ class Live:
     @contextlib.asynccontextmanager
     async def viewer(self, **options: Any) -> AsyncIterator[Viewer]:
         url = self.url.replace("http", "ws", 1) + "live"
-        async with connect(url, compression=None, max_size=None, proxy=None, **options) as socket:
+        async with connect(url, **{**BROWSER, **options}) as socket:
             yield Viewer(socket)
 
 

@@ -18,7 +18,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 from recorder.live.tap_source import TapSource
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 CHANNELS = (ChannelSpec("x", "raw", "u1", (4,)),)
 
 

@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 from recorder.live.packing import unpack
 from recorder.session.reader import Session
 from tests.acceptance.command import DEADLINE_S, RECORDER, here
+from tests.live.staging import BROWSER
 from tests.writer.test_commit import Recording
 
 CONFIG = """
@@ -113,7 +114,7 @@ class Page:
 @contextmanager
 def page(url: str, **options: Any) -> Iterator[Page]:
     address = url.replace("http", "ws", 1) + "live"
-    with connect(address, compression=None, max_size=None, proxy=None, **options) as link:
+    with connect(address, **{**BROWSER, **options}) as link:
         yield Page(link)
 
 

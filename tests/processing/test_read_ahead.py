@@ -32,14 +32,14 @@ def test_the_next_ones_are_made_while_one_is_worked_on() -> None:
     begun = [threading.Event() for _ in range(6)]
     with ReadAhead(lambda index: begun[index].set(), 6) as samples:
         samples.take(0)
-        assert begun[1].wait(10)
-        assert begun[2].wait(10)
+        assert begun[1].wait(60)
+        assert begun[2].wait(60)
         assert not begun[3].is_set()
 
 
 def test_no_more_than_the_next_ones_are_made_at_a_time() -> None:
     lock, most = threading.Lock(), [0, 0]
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
 
     def make(_index: int) -> None:
         with lock:

@@ -124,13 +124,13 @@ def test_data_stay_until_they_are_written(tmp_path: Path, monkeypatch: pytest.Mo
 
     def waiting(fd: int, views: Views, offset: int) -> int:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return REAL_PWRITEV(fd, views, offset)
 
     monkeypatch.setattr(os, "pwritev", waiting)
     with DirectFile(tmp_path / "a") as file:
         file.append(joined(b"1" * 4 * BLOCK))
-        assert begun.wait(30)
+        assert begun.wait(60)
         for _ in range(20):
             joined(b"2" * 4 * BLOCK)
         go_on.set()

@@ -44,7 +44,7 @@ NTPD = "associd=0 status=0615 leap_none,\nrefid=10.0.0.1, stratum=3, offset=-0.2
 def manager(tmp_path: Path) -> Any:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind(str(tmp_path / "notify"))
-        end.settimeout(5)
+        end.settimeout(60)
         yield end
 
 
@@ -85,7 +85,7 @@ def test_an_abstract_address() -> None:
     name = f"recorder-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind("\0" + name)
-        end.settimeout(5)
+        end.settimeout(60)
         SystemdNotify({"NOTIFY_SOCKET": "@" + name}).ready()
         assert end.recv(100) == b"READY=1"
 

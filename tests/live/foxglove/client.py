@@ -13,6 +13,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.live.staging import BROWSER
+
 PATIENCE_S = 60.0
 SUBPROTOCOL = "foxglove.websocket.v1"
 
@@ -67,7 +69,7 @@ class Client:
     @classmethod
     async def open(cls, url: str, subprotocol: str = SUBPROTOCOL, **options: Any) -> Client:
         subprotocols: Any = [subprotocol]
-        return cls(await connect(url, subprotocols=subprotocols, max_size=None, **options))
+        return cls(await connect(url, subprotocols=subprotocols, **{**BROWSER, **options}))
 
     async def receive(self) -> Any:
         """The next message: an object, or a decoded binary message."""
