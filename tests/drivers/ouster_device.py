@@ -95,14 +95,14 @@ def read_until(driver: OusterDriver, enough: Callable[[list[Item]], bool]) -> li
     return items
 
 
-def power_cycle(emulator: OusterEmulator) -> None:
-    """Take its power away for 0.2 s from now on, once it has a receiver; it runs at speed 1."""
+def inject(emulator: OusterEmulator, kind: str, **values: Any) -> None:
+    """Inject a fault now, or as soon as the sensor has a receiver; it runs at speed 1."""
     deadline = time.monotonic() + PATIENCE_S
     while emulator._first_ns is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     at_s = (time.monotonic_ns() - emulator._first_ns) / 1e9
-    emulator.faults = (*emulator.faults, Fault("reboot", at_s, 0.2))
+    emulator.faults = (*emulator.faults, Fault(kind, at_s, **values))
 
 
 def sweeps(count: int) -> Callable[[list[Item]], bool]:

@@ -27,9 +27,9 @@ from recorder.daemon.driver_registry import check_source
 from tests.drivers.ouster_device import (
     PATIENCE_S,
     emulator_for,
+    inject,
     live_driver,
     open_device,
-    power_cycle,
     read_until,
     reported,
     running,
@@ -96,7 +96,7 @@ def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
         options: dict[str, Any] = {"settings": WANTED, "persist": persist}
         driver = live_driver(address, **options, timeout_s=30.0 if persist else 1.0)
         open_device(driver)
-        power_cycle(emulator)
+        inject(emulator, "reboot", duration_s=0.2)
         if persist:
             states = read_until(driver, reported("sensor_restarted"))
             assert states[0].values["settings_stored"] is True  # type: ignore[union-attr]
