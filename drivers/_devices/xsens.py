@@ -175,8 +175,8 @@ class Mti:
         """Send a command and return the data of its acknowledgement.
 
         Measurements that arrive before the acknowledgement are dropped; `receive` returns later
-        measurements.  If a command before had no answer in time, the device is taken to config
-        state first.
+        measurements.  If a command before, other than GOTO_CONFIG, had no answer in time, the
+        device is taken to config state first.
 
         Raises:
             RefusedError: the device rejects the command.

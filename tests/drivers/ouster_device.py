@@ -21,6 +21,7 @@ from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError
 from recorder.contract.streams import StreamSpec
+from tests.faults.rig import wait_until
 
 PATIENCE_S = 60.0  # after which a test has failed
 
@@ -97,10 +98,8 @@ def read_until(driver: OusterDriver, enough: Callable[[list[Item]], bool]) -> li
 
 def inject(emulator: OusterEmulator, kind: str, **values: Any) -> None:
     """Inject a fault now, or as soon as the sensor has a receiver; it runs at speed 1."""
-    deadline = time.monotonic() + PATIENCE_S
-    while emulator._first_ns is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until("a receiver", lambda: emulator._first_ns is not None)
+    assert emulator._first_ns is not None
     at_s = (time.monotonic_ns() - emulator._first_ns) / 1e9
     emulator.faults = (*emulator.faults, Fault(kind, at_s, **values))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -25,7 +24,6 @@ from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError
 from recorder.daemon.driver_registry import check_source
 from tests.drivers.ouster_device import (
-    PATIENCE_S,
     emulator_for,
     inject,
     live_driver,
@@ -37,6 +35,7 @@ from tests.drivers.ouster_device import (
     write_metadata,
 )
 from tests.drivers.ouster_rig import make_info
+from tests.faults.rig import wait_until
 
 WANTED = {"phase_lock_enable": True, "phase_lock_offset": 90_000}
 
@@ -104,10 +103,8 @@ def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
             with pytest.raises(DeviceError, match="no packets of the sensor"):
                 read_until(driver, lambda _: False)
             driver.close()
-            deadline = time.monotonic() + PATIENCE_S
-            while has(emulator) == WANTED:  # on a busy machine it is silent before, too
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            # On a busy machine it is silent before, too.
+            wait_until("the power cycle", lambda: has(emulator) != WANTED)
             driver = live_driver(address, **options, timeout_s=30.0)
             open_device(driver)
         read_until(driver, sweeps(2))

@@ -12,13 +12,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.faults.loop_device import LoopDevice, LoopDeviceError, refusal
+from tests.faults.rig import wait_until
 
 BLOCK = 4096
 OLD, NEW, LOST = b"A" * 16 * BLOCK, b"B" * 16 * BLOCK, bytes(16 * BLOCK)
@@ -162,13 +161,6 @@ device = LoopDevice(Path(sys.argv[1]))
 print(device.loop, device.image.name, flush=True)
 sys.stdin.read()
 """
-
-
-def wait_until(what: str, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.01)
 
 
 def is_limited(loop: str) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
+from tests.live.staging import PATIENCE_S
 
 SPEC = StreamSpec("camera", (ChannelSpec("x", "raw", "u1", (4,)),), rate_hz=30.0)
-PATIENCE_S = 60.0
 
 
 class Wanted:

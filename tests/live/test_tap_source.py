@@ -17,8 +17,8 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 from recorder.live.tap_source import TapSource
+from tests.live.staging import PATIENCE_S
 
-PATIENCE_S = 60.0
 CHANNELS = (ChannelSpec("x", "raw", "u1", (4,)),)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.live.staging import BROWSER
+from tests.live.staging import BROWSER, PATIENCE_S
 
-PATIENCE_S = 60.0
 SUBPROTOCOL = "foxglove.websocket.v1"
 
 
