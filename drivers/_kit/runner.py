@@ -53,7 +53,10 @@ def main(driver_class: type[Driver], argv: list[str] | None = None) -> None:
 def _main(driver_class: type[Driver], argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=driver_class.__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("schema", help="print options and source schemes as JSON")
+    schema_parser = verbs.add_parser("schema", help="print options and source schemes as JSON")
+    schema_parser.add_argument(
+        "--files", action="store_true", help="with the files that the answer depends on"
+    )
     verbs.add_parser("check", help="open the source given on stdin, print its streams")
     run = verbs.add_parser("run", help="record the source given on stdin")
     run.add_argument("--bus", type=Path, required=True, help="the run's folder")
@@ -63,7 +66,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
     try:
         if args.verb == "schema":
             schema = DriverSchema.of(driver_name(driver_class), driver_class).to_wire()
-            json.dump({**schema, "files": loaded_files()}, sys.stdout)
+            json.dump(schema | {"files": loaded_files()} if args.files else schema, sys.stdout)
             return 0
         driver = make_driver(driver_class, json.load(sys.stdin))
         name = driver.sensor.name

@@ -18,10 +18,12 @@ import pkgutil
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from recorder.cli.output import complain
-from recorder.contract.errors import RecorderError
+from recorder.contract.config.options import suggest
+from recorder.contract.errors import RecorderError, UsageError
 
 GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Record": (
@@ -62,6 +64,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),
+        ("drivers", "recorder.cli.drivers", "list the drivers, or the options of one"),
         ("keys", "recorder.cli.keys", "make or show the key that signs sessions"),
         ("emulate", "recorder.cli.emulate", "emulate sensors on this machine"),
         ("calibrate-radar", "recorder.cli.calibrate_radar", "calibrate a radar's antennas"),
@@ -151,6 +154,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # File names that are not UTF-8 are printed escaped instead of ending the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        if not arguments:
+            print(build_parser(asked).format_help(), end="", file=sys.stderr)
+            return 2
+        if asked and asked not in (name for name, _, _ in VERBS):
+            raise UsageError(_explain_unknown_verb(asked))
         args = build_parser(asked).parse_args(arguments)
         prefix = f"recorder {args.verb}"
         code = load_verb(args.verb).run(args)
@@ -177,6 +185,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(prefix, error, f"{what}: folders or values lie too deep in each other to be read")
         return 1
     return code
+
+
+def _explain_unknown_verb(word: str) -> str:
+    """Say that a word is not a verb, and what was probably meant."""
+    hint = suggest(word, (name for name, _, _ in VERBS))
+    if Path(word).suffix in (".yaml", ".yml"):
+        hint = f" (did you mean 'recorder run {word}'?)"
+    elif Path(word).suffix in (".mcap", ".db3"):
+        hint = f" (did you mean 'recorder import {word}'?)"
+    elif Path(word).is_dir():
+        hint = f" (did you mean 'recorder info {word}' or 'recorder list {word}'?)"
+    return f"{word!r} is not a verb{hint}; 'recorder --help' lists the verbs"
 
 
 def _discard_stdout() -> None:

@@ -25,6 +25,7 @@ from recorder.cli.output import (
     progress,
 )
 from recorder.cli.signals import handled
+from recorder.cli.truth import complete_interrupted
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -45,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         metavar="NAMES",
         action="append",
-        help="pack these archives, as in ncore,l5kit; may be repeated",
+        help="pack these archives, as in ncore,l5kit; may be repeated (default: those that the "
+        "session's config names)",
     )
     parser.add_argument(
         "--pending",
@@ -124,8 +126,11 @@ def run(args: argparse.Namespace) -> int:
         if args.redact is not None or args.originals:
             raise UsageError("--pending: takes no --redact and no --originals; see the config")
         return _pending(args)
-    if not args.sessions or args.to is None:
-        raise UsageError("needs sessions and --to, or --pending")
+    if not args.sessions:
+        raise UsageError("needs sessions, or --pending CONFIG")
+    if args.to is None:
+        args.to, options = _configured(args.sessions)
+        args.option = [*options, *args.option]
     steps = parse_steps(",".join(args.to), args.option)
     args.redact = _redact(args)
     try:
@@ -159,13 +164,53 @@ def run(args: argparse.Namespace) -> int:
     results: list[Finalized] = []
     failed: set[Path] = set()
     lacking = False
-    with handled(interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
-        if apart:
-            lacking = _pack_apart(args, part, apart, results, failed)
-        if together:
-            _pack_together(args, part, together, results, failed)
+    try:
+        with handled(interrupt, signal.SIGTERM):
+            for path in args.sessions:
+                complete_interrupted(path)
+            if apart:
+                lacking = _pack_apart(args, part, apart, results, failed)
+            if together:
+                _pack_together(args, part, together, results, failed)
+    except KeyboardInterrupt:
+        lacking = True
+        note(
+            "recorder finalize: interrupted; complete archives are kept, the unfinished one was "
+            "removed; run the same command again to pack the rest"
+        )
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
     return 1 if failed or lacking else 0
+
+
+def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
+    """Read which archives the config of the sessions asks for.
+
+    Returns:
+        Values of ``--to`` and of ``--option``.
+
+    Raises:
+        UsageError: the configs name no archive, or not the same ones.
+    """
+    from recorder.archives.base import available
+    from recorder.contract.errors import UsageError
+    from recorder.daemon.postprocessing.steps import configured
+
+    known = frozenset(available())
+    asked = [configured(Path(session), known) for session in sessions]
+    archives, unknown, _ = asked[0]
+    for session, each in zip(sessions, asked, strict=True):
+        if each[:2] != (archives, unknown):
+            raise UsageError(
+                f"{session}: its config asks for other archives than that of {sessions[0]}; "
+                "choose with --to"
+            )
+    for name, why in unknown.items():
+        note(f"recorder finalize: {name} is not packed: {why}")
+    if not archives:
+        names = ", ".join(sorted(known))
+        raise UsageError(f"{sessions[0]}: its config names no archive; choose with --to: {names}")
+    options = [f"{a}.{k}={json.dumps(v)}" for a, o in archives.items() for k, v in o.items()]
+    return list(archives), options
 
 
 def _redact(args: argparse.Namespace) -> Redact:

@@ -167,6 +167,9 @@ def _text(summary: dict[str, Any]) -> str:
         f"duration  {human_seconds(summary['duration_s'])}",
         f"size      {human_bytes(summary['bytes'])}",
     ]
+    if archives := summary["archives"]:
+        sizes = (f"{name} {human_bytes(size)}" for name, size in archives.items())
+        lines.append(f"archives  {', '.join(sizes)}")
     if (commits := summary["commits"]) is not None:
         half, most, longest = (commits[key] for key in ("half_ms", "most_ms", "longest_ms"))
         shares = f"half under {half:g} ms, 99% under {most:g} ms, the longest {longest:.0f} ms"

@@ -12,7 +12,7 @@ from recorder.cli.control import streams_table
 from recorder.cli.info import incident_lines
 from recorder.cli.output import add_format, clean, emit, note
 from recorder.cli.phases import Phases
-from recorder.cli.signals import handled
+from recorder.cli.signals import defer_interrupt, handled
 from recorder.cli.truth import Completion, add_missing_truth
 
 if TYPE_CHECKING:
@@ -83,17 +83,26 @@ def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
     phases.end("config")
-    outcome = _record(args, config, plan, forks, phases)
+    outcome, interrupted = _record(args, config, plan, forks, phases)
     if outcome.sealed is None and args.no_finalize and (config.finalize or config.report):
         skip(outcome.session)
     if why := outcome.sealed or outcome.full:
         note(f"recorder run: {why}")
-    packed = None
-    if steps and outcome.sealed is None:
-        packed = finalize_session(outcome.session, steps, config.path if config.redact else None)
-    reported = None
-    if wants_report := config.report and not args.no_finalize and outcome.sealed is None:
-        reported = report_session(outcome.session)
+    packed = reported = None
+    wants_report = config.report and not args.no_finalize and outcome.sealed is None
+    try:
+        if interrupted and (steps or wants_report):
+            raise KeyboardInterrupt
+        if steps and outcome.sealed is None:
+            redact = config.path if config.redact else None
+            packed = finalize_session(outcome.session, steps, redact)
+        if wants_report:
+            reported = report_session(outcome.session)
+    except KeyboardInterrupt:
+        note(
+            f"recorder run: interrupted; {outcome.session} is recorded and closed; pack it with "
+            f"`recorder finalize {outcome.session}`"
+        )
     happened = _happened(outcome.session)
     phases.end("archives")
     made = {"archives": packed or [], "report": reported, "seconds": phases.seconds}
@@ -118,8 +127,12 @@ def _record(
     plan: SessionPlan,
     forks: ForkServer,
     phases: Phases,
-) -> Outcome:
-    """Record a session, and complete it while its drivers end."""
+) -> tuple[Outcome, bool]:
+    """Record a session, and complete it while its drivers end.
+
+    Returns:
+        The outcome, and whether a signal came after the end of the recording.
+    """
     from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock
     from recorder.contract.config.settings import LiveSettings
@@ -135,6 +148,7 @@ def _record(
                 settings = config.live or LiveSettings()
                 viewers = serve_viewers(supervisor, plan, clock, settings, view.say)
                 control = stack.enter_context(viewers)
+            interrupt = after.enter_context(defer_interrupt("the session is being completed"))
             ending = handled(lambda number: supervisor.stop(signal.Signals(number).name))
             stack.enter_context(ending)
             supervisor.arm()
@@ -153,7 +167,7 @@ def _record(
         if completion is not None:
             completion.finish()
         phases.end("completion")
-    return outcome
+    return outcome, interrupt.is_set()
 
 
 def _recover_all(root: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from signal import SIGINT, SIGTERM
+
+from recorder.cli.output import note
 
 
 @contextmanager
@@ -20,3 +23,22 @@ def handled(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
     finally:
         for number, restored in previous.items():
             signal.signal(number, restored)
+
+
+@contextmanager
+def defer_interrupt(text: str) -> Iterator[threading.Event]:
+    """Set the event on the first SIGINT or SIGTERM; raise KeyboardInterrupt on the second.
+
+    Args:
+        text: why the command does not end yet, for the note after the first signal.
+    """
+    interrupted = threading.Event()
+
+    def note_or_raise(_: int) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+        note(f"interrupted: {text}; interrupt again to end at once")
+
+    with handled(note_or_raise):
+        yield interrupted

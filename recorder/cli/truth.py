@@ -131,3 +131,17 @@ def add_missing_truth(session: Path) -> None:
     simulated = any(sensor.get("source") == "sim" for sensor in sensors)
     if simulated and header.get("state") in (CLEAN, RECOVERED):
         add_truth(session)
+
+
+def complete_interrupted(session: Path) -> None:
+    """Write the labels and checksums that a closed session lacks since `run` was interrupted."""
+    from recorder.session.layout import LOCK, PRIVATE, private
+    from recorder.session.lock import lock_is_held
+
+    if not (session / PRIVATE).is_dir() or lock_is_held(private(session, LOCK)):
+        return
+    if private(session, "checksums.csv").exists():
+        return
+    add_missing_truth(session)
+    if not succeeds("recorder.session.checksums", str(session)):
+        note(f"{session}: its checksums could not be written")

@@ -107,7 +107,7 @@ def _probe(name: str) -> DriverSchema | str:
     cache = SchemaCache(name)
     if (known_schema := cache.read()) is not None:
         return known_schema
-    result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
+    result = _run([*driver_command(name, "schema"), "--files"], b"", SCHEMA_TIMEOUT_S)
     where = f"driver {name!r}"
     if result.timed_out:
         return f"{where}: printed no schema within {SCHEMA_TIMEOUT_S:g} s"

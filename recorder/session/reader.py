@@ -104,7 +104,7 @@ class Session(Closing):
         self.header = read_header(self.path)
         folders = sensor_folders(self.path, virtual=virtual)
         if self.header is None and not folders and not (self.path / "config.yaml").is_file():
-            raise SessionError(f"{path}: is no session: no config.yaml, no sensor with a meta.json")
+            raise SessionError(f"{path}: is no session: {_explain_no_session(self.path)}")
         header = self.header or {}
         self.name: str = header.get("name", self.path.resolve().name)
         self.state: str = header.get("state", layout.CLEAN)
@@ -319,6 +319,14 @@ def lidar_range_mm(stream: Stream, index: int, return_: int = 1) -> npt.NDArray[
     if far in data:
         ranges += data[far]
     return ranges
+
+
+def _explain_no_session(path: Path) -> str:
+    """Say what is missing from a folder, and which sessions it holds if it is a root."""
+    if sessions := find_sessions(path):
+        more = f"{len(sessions)} sessions" if len(sessions) > 1 else "one session"
+        return f"it holds {more}, such as {sessions[-1]}; `recorder list {path}` lists them"
+    return "no config.yaml, no sensor with a meta.json"
 
 
 def is_session(path: Path) -> bool:

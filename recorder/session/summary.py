@@ -17,9 +17,10 @@ from recorder.session.folders import walk
 from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
 from recorder.session.kept_events import KeptEvent
-from recorder.session.layout import JOURNAL, LOG, private
+from recorder.session.layout import ARCHIVES, JOURNAL, LOG, private
 from recorder.session.loss_accounts import losses
 from recorder.session.loss_intervals import loss_intervals
+from recorder.session.packing_records import PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.search import EVERY, Filter
 from recorder.session.stream import BATCH_SAMPLES, Stream
@@ -43,7 +44,8 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
         lost: {CAUSE: N}}}}`` (DESIGN, section 4), and beside them:
 
         - ``path``, ``recorded`` (False for a plain roverd trace), ``live`` (a writer holds it),
-          ``duration_s``, ``bytes`` (of everything in the folder), ``metadata``;
+          ``duration_s``, ``bytes`` (of the folder without archives), ``metadata``;
+        - ``archives``: the bytes of each packed archive by name, as ``NAME, PART`` for a part;
         - per stream ``bytes``, ``channels`` and ``lost_intervals``: the uncounted losses, each
           ``{cause, t_ns, duration_ns, estimate}``.  N in ``lost`` is the sum of the counted losses;
           an interval adds nothing to it;
@@ -126,7 +128,8 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
         "recorded": session.recorded,
         "live": session.live,
         "duration_s": duration_s,
-        "bytes": folder_bytes(session.path),
+        "bytes": folder_bytes(session.path) - folder_bytes(session.path / ARCHIVES),
+        "archives": _archive_sizes(session.path),
         "metadata": dict(session.metadata),
         "record_format": record_format,
         "commits": _commits(session),
@@ -134,6 +137,18 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
         "events": msgspec.to_builtins(events),
         "problems": problems,
     }
+
+
+def _archive_sizes(session: Path) -> dict[str, int]:
+    """Measure each archive of a session, in bytes; unfinished ones (hidden) are left out."""
+    root = session / ARCHIVES
+    parts = [path for path in sorted((root / PARTS).glob("*")) if path.is_dir()]
+    sizes = {}
+    for folder, label in [(root, ""), *((part, f", {part.name}") for part in parts)]:
+        for path in sorted(folder.glob("[!.]*")):
+            if path.is_dir() and path.name != PARTS and any(path.glob("[!.]*")):
+                sizes[f"{path.name}{label}"] = folder_bytes(path)
+    return sizes
 
 
 def _gaps(

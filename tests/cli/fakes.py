@@ -21,7 +21,7 @@ GOOD = """
         "schemes": {"sim": "simulated", "file": "a file", "net": "a device"},
         "live_schemes": ["net"],
     }
-    if sys.argv[1:] == ["schema"]:
+    if sys.argv[1] == "schema":
         print(json.dumps(SCHEMA))
     elif sys.argv[1:] == ["check"]:
         entry = json.load(sys.stdin)

@@ -138,7 +138,7 @@ def test_faults_are_shown(recorder: Command) -> None:
 
 def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--socket", str(tmp_path / "none.sock")]) == 1
-    assert "no daemon can be reached there" in capsys.readouterr().err
+    assert "no daemon runs here" in capsys.readouterr().err
     assert main(["status", "--socket", "tcp://127.0.0.1:1"]) == 2
     assert "--keys" in capsys.readouterr().err
 

@@ -90,7 +90,7 @@ def test_a_bug_is_not_hidden(verb: Install) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["tri"], ["try", "extra"], ["try", "--speed", "x"], ["try", "--sp", "1"], ["--x"]]
+    "argv", [[], ["try", "extra"], ["try", "--speed", "x"], ["try", "--sp", "1"], ["--x"]]
 )
 def test_wrong_usage(verb: Install, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     verb(lambda: 0)

@@ -340,7 +340,7 @@ def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
             SENSOR + "clip.mp4\n",
             5,
             "sensors.cam.source",
-            "is not of the form SCHEME:ADDRESS; driver",
+            "is not of the form SCHEME:ADDRESS (did you mean 'file:clip.mp4'?); driver",
         ),
         (SENSOR + "flie:clip.mp4\n", 5, "sensors.cam.source", "'flie:' (did you mean 'file'?)"),
         (

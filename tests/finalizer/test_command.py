@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +114,8 @@ def test_wrong_usage(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "needs sessions and --to, or --pending"),
-        (["drive"], "needs sessions and --to, or --pending"),
-        (["--to", "ncore"], "needs sessions and --to, or --pending"),
+        ([], "needs sessions, or --pending"),
+        (["--to", "ncore"], "needs sessions, or --pending"),
         (["--pending", "rig.yaml", "--to", "ncore"], "--pending: takes neither sessions nor --to"),
         (["drive", "--pending", "rig.yaml"], "--pending: takes neither sessions nor --to"),
     ],
@@ -125,6 +125,67 @@ def test_sessions_and_pending_exclude_each_other(
 ) -> None:
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err
+
+
+def configure(session: Path, finalize: str) -> Path:
+    (session / "config.yaml").write_text(f"version: 1\nsensors: {{}}\nfinalize: {finalize}\n")
+    return session
+
+
+def test_without_to_the_archives_of_the_session_s_config_are_packed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = configure(session(tmp_path / "drive"), "[{ncore: {store: folder}}, vrs]")
+    assert run(path) == 0
+    packed = sorted(p.name for p in (path / "_archives").glob("*/*"))
+    assert packed == ["drive.json", "drive.ncore4.zarr", "drive.vrs"]
+    capsys.readouterr()
+    assert main(["info", str(path), "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    sizes = {
+        name: sum(p.stat().st_size for p in (path / "_archives" / name).rglob("*") if p.is_file())
+        for name in ("ncore", "vrs")
+    }
+    assert shown["archives"] == sizes
+    every = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    records = sum(p.stat().st_size for p in (path / "_archives").glob("*.json"))
+    assert shown["bytes"] == every - records - sum(sizes.values())
+    assert run(path, "--option", "ncore.store=itar") == 0  # an option replaces that of the config
+    packed = sorted(p.name for p in (path / "_archives").glob("*/*"))
+    assert packed == ["drive.json", "drive.ncore4.zarr.itar", "drive.vrs"]
+    bare = configure(session(tmp_path / "bare"), "[]")
+    capsys.readouterr()
+    assert run(bare) == 2
+    assert "bare: its config names no archive; choose with --to: " in capsys.readouterr().err
+    assert run(path, bare) == 2
+    assert "asks for other archives than that of" in capsys.readouterr().err
+
+
+def test_an_interrupt_keeps_what_is_packed_and_says_how_to_continue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import recorder.finalizer
+
+    whole = recorder.finalizer.finalize
+
+    def interrupted(path: Path, *args: Any, **settings: Any) -> Iterator[Any]:
+        yield from whole(path, *args, **settings)
+        if path.name == "b":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("recorder.finalizer.finalize", interrupted)
+    paths = [session(tmp_path / name) for name in "abc"]
+    assert run(*paths, "--to", "vrs") == 1
+    captured = capsys.readouterr()
+    assert "run the same command again to pack the rest" in captured.err
+    assert str(paths[1] / "_archives/vrs/b.vrs") in captured.out
+    assert not (paths[2] / "_archives").exists()
+
+
+def test_what_an_interrupted_recording_lacks_is_added_before_packing(tmp_path: Path) -> None:
+    path = session(tmp_path / "drive")
+    assert run(path, "--to", "vrs") == 0
+    assert (path / "_recorder" / "checksums.csv").is_file()
 
 
 def test_what_fails_alone_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

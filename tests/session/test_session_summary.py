@@ -26,6 +26,7 @@ def test_a_full_session(tmp_path: Path) -> None:
     assert (summary["state"], summary["name"], summary["start_ns"]) == ("clean", "rig", START_NS)
     assert summary["problems"] == []
     assert summary["bytes"] == sum(p.stat().st_size for p in builder.path.rglob("*") if p.is_file())
+    assert summary["archives"] == {}
     for name, made in builder.streams.items():
         stream = summary["streams"][name]
         n, first, last = len(made.t_ns), int(made.t_ns[0]), int(made.t_ns[-1])

@@ -28,6 +28,21 @@ _DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCI
 _SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
 
 
+def _suggest_scheme(source: str, schema: DriverSchema) -> str:
+    """`` (did you mean 'file:drive.mp4'?)`` for a source that was written without its scheme."""
+    suffix = os.path.splitext(source)[1].lower()  # noqa: PTH122
+    named = {".pcapng": "pcap", ".pcap": "pcap", ".mcap": "mcap", ".vrs": "vrs", ".osf": "osf"}
+    guesses = ["file"] if re.search(r"[./]", source) else ["can"]
+    if suffix in named:
+        guesses.insert(0, named[suffix])
+    if source.startswith("/dev/"):
+        guesses = ["v4l2" if source.startswith(("/dev/video", "/dev/v4l/")) else "serial"]
+    if source in schema.schemes:
+        return f" (did you mean '{source}:'?)"
+    scheme = next((guess for guess in guesses if guess in schema.schemes), None)
+    return "" if scheme is None else f" (did you mean '{scheme}:{mask_value(source):.100}'?)"
+
+
 class SensorChecker(Checker):
     """Makes the entries of ``sensors``."""
 
@@ -137,9 +152,9 @@ class SensorChecker(Checker):
         takes = f"driver {driver!r} takes " + ", ".join(f"{s}:" for s in schema.schemes)
         match = _SOURCE.fullmatch(source)
         if match is None or not source.isprintable():
-            raise fail(
-                key, f"{mask_value(source)!r:.100} is not of the form SCHEME:ADDRESS; {takes}"
-            )
+            hint = _suggest_scheme(source, schema)
+            text = f"{mask_value(source)!r:.100} is not of the form SCHEME:ADDRESS{hint}; {takes}"
+            raise fail(key, text)
         scheme, address = match.groups()
         if scheme not in schema.schemes:
             near = suggest(scheme, schema.schemes)

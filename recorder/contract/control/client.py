@@ -159,6 +159,21 @@ class Client(Closing):
         self._wire.close()
 
 
+def _explain(error: OSError) -> str:
+    """Say why no daemon can be reached at a socket, and what to do."""
+    if isinstance(error, PermissionError):
+        return (
+            "this user may not control the daemon: only root and the group of the socket may. "
+            "Join the group with `sudo usermod -aG recorder $USER`, then log in again"
+        )
+    if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+        return (
+            "no daemon runs here. Start one with `recorder serve CONFIG`, or the service with "
+            "`systemctl start recorder`; name another socket with --socket"
+        )
+    return f"no daemon can be reached there: {error.strerror or error}"
+
+
 class _UnixWire:
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
@@ -168,8 +183,7 @@ class _UnixWire:
             self._connect()
         except OSError as error:
             self._socket.close()
-            why = error.strerror or str(error)
-            raise DaemonError(f"{path}: no daemon can be reached there: {why}") from None
+            raise DaemonError(f"{path}: {_explain(error)}") from None
         self._socket.settimeout(timeout_s)
         self._file = self._socket.makefile("rb")
 
