@@ -12,6 +12,7 @@ from drivers._devices.pictures import Missing, Shot
 from drivers._protocols.rtp import AccessUnit
 from drivers._protocols.rtsp import Media
 from recorder.contract.errors import SourceError
+from recorder.contract.extras import need_extra
 
 _NAMES = {"h264": "h264", "h265": "hevc"}
 _MOST_THREADS = 4
@@ -39,9 +40,7 @@ def require_pyav(where: str) -> None:
     try:
         import av  # noqa: F401
     except ImportError as error:
-        raise SourceError(
-            f"{where}: needs PyAV, the extra rtsp (pip install 'vehicle-recorder[rtsp]'): {error}"
-        ) from None
+        raise SourceError(f"{where}: {need_extra('rtsp')}: {error}") from None
 
 
 def make_decoder(media: Media) -> Decoder:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.extras import need_extra
 
 _MOST_NAME: Final = 60
 _SHOWN: Final = 8
@@ -24,10 +25,7 @@ def load_database(path: Path) -> tuple[Any, str]:
     try:
         from cantools import database
     except ImportError as error:
-        raise SourceError(
-            f"decoding signals needs cantools, the extra can "
-            f"(pip install 'vehicle-recorder[can]'): {error}"
-        ) from None
+        raise SourceError(f"decoding signals {need_extra('can')}: {error}") from None
     try:
         data = path.read_bytes()
     except OSError as error:

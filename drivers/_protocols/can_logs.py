@@ -27,6 +27,7 @@ from drivers._protocols.can_frames import (
     fault_of,
 )
 from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.extras import need_extra
 
 SUFFIXES: Final = (".asc", ".blf", ".log")
 _CANDUMP: Final = re.compile(
@@ -221,9 +222,7 @@ def _reader(name: str) -> Any:
     try:
         import can
     except ImportError as error:
-        raise SourceError(
-            f"needs python-can, the extra can (pip install 'vehicle-recorder[can]'): {error}"
-        ) from None
+        raise SourceError(f"{need_extra('can')}: {error}") from None
     return getattr(can, name)
 
 

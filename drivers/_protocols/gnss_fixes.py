@@ -25,9 +25,9 @@ from drivers._protocols.gps_time import (
     utc_of_gps,
 )
 from recorder.contract.errors import SourceError
+from recorder.contract.extras import need_extra
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
-EXTRA: Final = "needs the extra gnss (pip install 'vehicle-recorder[gnss]')"
 NONE, DEAD_RECKONING, FIX_2D, FIX_3D, COMBINED, TIME_ONLY = range(6)
 AUTONOMOUS, DIFFERENTIAL, RTK_FIXED, RTK_FLOAT, ESTIMATED = 1, 2, 4, 5, 6
 """Values of the channel ``quality``, as in NMEA's GGA."""
@@ -136,7 +136,7 @@ def decoder(protocol: str) -> Callable[[Frame], Part | None]:
             case _:
                 from pysbf2 import SBFReader as Reader
     except ImportError as error:
-        raise SourceError(f"{EXTRA}: {error}") from None
+        raise SourceError(f"{need_extra('gnss')}: {error}") from None
     parts = {UBX: _UBX_PARTS, NMEA: _NMEA_PARTS, SBF: _SBF_PARTS}[protocol]
 
     def decode(frame: Frame) -> Part | None:

@@ -33,6 +33,7 @@ from recorder.archives import ArchiveError
 from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.extras import need_extra
 from recorder.processing.calibration import Calibration
 from recorder.processing.can_bus import holds_can_frames, holds_can_signals
 from recorder.processing.datagrams import holds_datagrams
@@ -405,9 +406,6 @@ def load_packer(name: str) -> Packer:
     except ModuleNotFoundError as error:
         if (error.name or "recorder").startswith("recorder"):
             raise
-        raise UsageError(
-            f"{name}: needs the package {error.name!r}, which is not installed: "
-            "pip install 'vehicle-recorder[archives]'"
-        ) from None
+        raise UsageError(f"{name}: {need_extra('archives')}: no {error.name}") from None
     assert isinstance(packer, Packer)
     return packer

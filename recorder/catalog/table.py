@@ -17,6 +17,7 @@ import msgspec
 
 from recorder.catalog.rows import Row
 from recorder.contract.errors import FormatError, StorageError, UsageError
+from recorder.contract.extras import need_extra
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk
 
@@ -76,8 +77,7 @@ def _arrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        text = "the catalog needs the extra archives (pip install 'vehicle-recorder[archives]')"
-        raise UsageError(f"{text}: {error}") from None
+        raise UsageError(f"the catalog {need_extra('archives')}: {error}") from None
     return pa
 
 

@@ -18,6 +18,7 @@ from recorder.contract.config.settings import (
     SensorEntry,
     StorageSettings,
 )
+from recorder.contract.extras import need_extra
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.host.disk import (
     MEASURED_S,
@@ -198,7 +199,7 @@ def extra_problem() -> str | None:
     missing = [name for name in LIVE_MODULES if importlib.util.find_spec(name) is None]
     if not missing:
         return None
-    return f"needs the extra live (pip install 'vehicle-recorder[live]'): no {', '.join(missing)}"
+    return f"{need_extra('live')}: no {', '.join(missing)}"
 
 
 @dataclass(frozen=True, slots=True)

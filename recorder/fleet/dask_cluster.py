@@ -16,6 +16,7 @@ from multiprocessing import resource_tracker
 from typing import Any, Final
 
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.extras import need_extra
 from recorder.fleet.packing_jobs import Job
 from recorder.fleet.packing_worker import Packed, pack_job
 
@@ -41,8 +42,7 @@ def cluster(on: str) -> Iterator[Any]:
     try:
         import distributed
     except ImportError as error:
-        text = "needs the extra cluster (pip install 'vehicle-recorder[cluster]')"
-        raise UsageError(f"--on {on}: {text}: {error}") from None
+        raise UsageError(f"--on {on}: {need_extra('cluster')}: {error}") from None
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL)  # ours say what went wrong

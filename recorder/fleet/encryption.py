@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.extras import need_extra
 from recorder.contract.private_files import check_private
 
 _SECRET: Final = re.compile(r"AGE-SECRET-KEY-", re.IGNORECASE)
@@ -163,5 +164,5 @@ def _pyrage() -> Any:
     try:
         import pyrage
     except ModuleNotFoundError:
-        raise UsageError("encryption needs pyrage: install vehicle-recorder[encryption]") from None
+        raise UsageError(f"encryption {need_extra('encryption')}: no pyrage") from None
     return pyrage

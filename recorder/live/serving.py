@@ -9,6 +9,7 @@ from typing import Protocol
 
 from recorder.contract.config.settings import LiveSettings
 from recorder.contract.errors import UsageError
+from recorder.contract.extras import need_extra
 from recorder.live.backend import Backend, Tell
 from recorder.live.hub import Hub, Source
 from recorder.live.shown import Shown
@@ -42,9 +43,7 @@ async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], 
         from recorder.live.audience import Audience
         from recorder.live.server import listen, make_server, url_of
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the live view needs {error.name}: pip install 'vehicle-recorder[live]'"
-        ) from None
+        raise UsageError(f"the live view {need_extra('live')}: no {error.name}") from None
     socket = listen(settings.bind, settings.port)
     port = socket.getsockname()[1]
     secure = settings.certificate is not None

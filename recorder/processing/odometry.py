@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from recorder.contract.errors import UsageError
+from recorder.contract.extras import need_extra
 from recorder.processing.frames import mean_period_ns, sweep_times
 from recorder.processing.geometry import Floats, apply, invert
 from recorder.processing.lidar import OusterOptics
@@ -30,9 +31,7 @@ _GROUND_M = 0.25
 def require_odometry() -> None:
     """Raise a UsageError that names the extra if kiss-icp is not installed."""
     if importlib.util.find_spec("kiss_icp") is None:
-        raise UsageError(
-            "poses from lidar odometry need kiss-icp: pip install 'vehicle-recorder[odometry]'"
-        )
+        raise UsageError(f"lidar odometry {need_extra('odometry')}: no kiss-icp")
 
 
 class LidarOdometry:

@@ -31,6 +31,7 @@ from typing import Any, Final
 import msgspec
 
 from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.extras import need_extra
 from recorder.contract.private_files import check_private
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk, make_folders
@@ -278,5 +279,5 @@ def _nacl() -> Any:
         import nacl.exceptions
         import nacl.signing
     except ModuleNotFoundError:
-        raise UsageError("signatures need PyNaCl: install vehicle-recorder[custody]") from None
+        raise UsageError(f"a signature {need_extra('custody')}: no PyNaCl") from None
     return nacl

@@ -137,7 +137,7 @@ def test_without_the_extra_that_is_said_once(bench: Bench, monkeypatch: pytest.M
         live.turn(bench.clock.monotonic_ns())
         bench.clock.advance(10.0)
     assert bench.children == [] and len(bench.said) == 1
-    assert "no_such_web_server" in bench.said[0] and "vehicle-recorder[live]" in bench.said[0]
+    assert "no_such_web_server" in bench.said[0] and "needs the extra live" in bench.said[0]
     assert live.fault is not None and live.status()["restarts"] == 0
     live.close()
 

@@ -293,7 +293,7 @@ def test_without_boto3_a_folder_works_and_s3_says_what_is_missing(tmp_path: Path
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "s3://bucket/x: needs the extra s3 (pip install 'vehicle-recorder[s3]')" in done.stderr
+    assert "s3://bucket/x: needs the extra s3 (" in done.stderr
 
 
 def test_clips_and_what_is_kept_go_first(tmp_path: Path) -> None:

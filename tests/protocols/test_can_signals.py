@@ -293,5 +293,5 @@ def test_without_cantools_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(SourceError, match=r"pip install 'vehicle-recorder\[can\]'"):
+    with pytest.raises(SourceError, match=r"needs the extra can \(.* -m pip install '.*\[can\]'\)"):
         SignalTable(DATABASE, ["*"])

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from drivers._protocols.gnss_fixes import EXTRA
 from drivers._protocols.gnss_frames import FrameParser
 from drivers._protocols.gnss_reception import Reception
 from drivers._protocols.gps_time import SECOND_NS, WEEK_NS
@@ -26,6 +25,7 @@ from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.gnss import simulated_receiver
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.extras import need_extra
 
 DELAY_NS: Final = 40_000_000
 """From an epoch to its first byte; a real receiver needs 30 to 100 ms."""
@@ -46,7 +46,7 @@ def encode_epoch(gps_ns: int, row: Mapping[str, Any]) -> list[bytes]:
     try:
         from pyubx2 import GET, UBXMessage
     except ImportError as error:
-        raise SourceError(f"{EXTRA}: {error}") from None
+        raise SourceError(f"{need_extra('gnss')}: {error}") from None
     utc_ns = int(row["utc"])
     seconds, nano = divmod(utc_ns, SECOND_NS)
     t = datetime.fromtimestamp(seconds, UTC)

@@ -12,6 +12,7 @@ from typing import Any
 
 from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.contract.errors import UsageError
+from recorder.contract.extras import need_extra
 
 try:
     import pyarrow as pa
@@ -39,10 +40,7 @@ def require_packages() -> None:
     """Raise a UsageError that names the extra if a package is not installed."""
     for package, name in ((pa, "pyarrow"), (zlib, "zlib-ng")):
         if package is None:
-            raise UsageError(
-                f"edgefirst: needs {name}, which is not installed: pip install "
-                "'vehicle-recorder[archives]'"
-            )
+            raise UsageError(f"edgefirst: {need_extra('archives')}: no {name}")
 
 
 def spool_schema() -> Any:

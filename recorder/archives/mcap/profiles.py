@@ -7,6 +7,7 @@ from typing import Final
 
 from recorder.archives.mcap.topics import Profile
 from recorder.contract.errors import UsageError
+from recorder.contract.extras import need_extra
 
 PROFILES: Final = ("foxglove", "ros2")
 _NEEDED: Final = {"foxglove": ("mcap", "foxglove"), "ros2": ("mcap",)}
@@ -25,8 +26,6 @@ def load_profile(name: str) -> Profile:
     except ModuleNotFoundError as error:
         if (error.name or "recorder").startswith("recorder"):
             raise
-        raise UsageError(
-            f"mcap.profile: {name} needs the package {error.name!r}: "
-            "pip install 'vehicle-recorder[archives]'"
-        ) from None
+        text = f"mcap.profile: {name} {need_extra('archives')}: no {error.name}"
+        raise UsageError(text) from None
     return profile

@@ -12,6 +12,7 @@ import yaml
 from recorder.archives import ArchiveError
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
 from recorder.contract.errors import UsageError
+from recorder.contract.extras import need_extra
 
 _OFTEN = 1024
 _METADATA = "metadata.yaml"
@@ -34,10 +35,8 @@ class McapCheck(ArchiveCheck):
         try:
             from recorder.formats.mcap.check import check_file
         except ModuleNotFoundError as error:
-            raise UsageError(
-                f"an MCAP file is checked with the package {error.name!r}: "
-                "pip install 'vehicle-recorder[archives]'"
-            ) from None
+            text = f"checking an MCAP file {need_extra('archives')}: no {error.name}"
+            raise UsageError(text) from None
         found = yield from check_file(path)
         report.checked.append(
             f"{found.messages} messages on {found.topics} topics in {found.chunks} chunks, "

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError
+from recorder.contract.extras import need_extra
 
 
 class H264Decoder:
@@ -31,10 +32,7 @@ class H264Decoder:
         try:
             import av
         except ImportError as error:
-            raise FormatError(
-                "H.264 is decoded by PyAV, which the extra rtsp installs "
-                f"(pip install 'vehicle-recorder[rtsp]'): {error}"
-            ) from None
+            raise FormatError(f"decoding H.264 {need_extra('rtsp')}: {error}") from None
         av.logging.set_level(None)
         self._av = av
         self._context: Any = av.CodecContext.create("h264", "r")

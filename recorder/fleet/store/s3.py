@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.extras import need_extra
 from recorder.contract.private_files import check_private
 from recorder.fleet.store.base import (
     MOST_PARTS,
@@ -415,8 +416,7 @@ def _client(url: str, credentials: Path | None) -> Any:
         from botocore.exceptions import BotoCoreError
         from botocore.session import Session
     except ImportError as error:
-        text = "needs the extra s3 (pip install 'vehicle-recorder[s3]')"
-        raise UsageError(f"{url}: {text}: {error}") from None
+        raise UsageError(f"{url}: {need_extra('s3')}: {error}") from None
     session = Session()
     if credentials is not None:
         session.set_config_variable("credentials_file", str(credentials))

@@ -23,6 +23,7 @@ import zstandard
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
+from recorder.contract.extras import need_extra
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapReader, McapTopic
@@ -168,8 +169,8 @@ def _open(file: Path) -> McapReader:
     except ModuleNotFoundError as error:
         if error.name != "mcap":
             raise
-        text = "reading MCAP needs the package mcap: pip install 'vehicle-recorder[archives]'"
-        raise FormatError(f"{file}: {text}") from None
+        text = f"{file}: reading MCAP {need_extra('archives')}: no {error.name}"
+        raise FormatError(text) from None
     return McapReader(file)
 
 

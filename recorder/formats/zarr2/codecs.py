@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, UsageError
+from recorder.contract.extras import need_extra
 
 BYTE_SHUFFLE = 1
 BIT_SHUFFLE = 2
@@ -73,7 +74,4 @@ def require_numcodecs() -> Any:
         importlib.import_module("cbor2")  # of the same extra; indexes and metadata need it
         return importlib.import_module("numcodecs")
     except ImportError as error:
-        raise UsageError(
-            f"packing archives needs the package {error.name}, which is not installed;"
-            f" pip install 'vehicle-recorder[archives]' brings it ({error})"
-        ) from None
+        raise UsageError(f"packing archives {need_extra('archives')}: {error}") from None

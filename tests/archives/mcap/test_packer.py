@@ -317,7 +317,7 @@ def test_a_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch, profile: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=rf"needs the package '{module}'.*\[archives\]"):
+    with pytest.raises(UsageError, match=rf"needs the extra archives .*: no {module}"):
         PACKER.check({"profile": profile})
 
 
@@ -399,9 +399,8 @@ def test_without_the_package_the_report_says_so(
 
     monkeypatch.setattr(builtins, "__import__", without)
     report = validate_archive(sound["foxglove"])
-    assert report.problems == [
-        "an MCAP file is checked with the package 'mcap': pip install 'vehicle-recorder[archives]'"
-    ]
+    (problem,) = report.problems
+    assert "checking an MCAP file needs the extra archives" in problem
 
 
 def test_read_has_all(sound: dict[str, Path]) -> None:
