@@ -35,7 +35,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo wheel wheel-demo resolve sizes live test test-browser test-campaign test-long browser lint \
     conformance bench bench-all soak fuzz lock licences sbom \
-    mutants notebook site pictures clean install environment uninstall
+    mutants notebook site pictures clean install service-python environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -227,14 +227,19 @@ DESTDIR ?=
 LIVE ?=
 VEHICLE := archives,can,custody,encryption,gnss,radar,rtsp,s3
 USER_EXTRAS := $(VEHICLE),cluster,live,odometry
+# The unit hides homes (ProtectHome=), where pyenv and conda keep their Pythons.
+READABLE := import sys; sys.exit(sys.version_info < (3, 11) or \
+    sys.base_prefix.startswith(("/home/", "/root/", "/run/user/")))
 UNITS := recorder.service recorder-finalize.service recorder-upload.service recorder-upload.timer \
     run-recorder_ring.mount
+ENABLED := recorder.service recorder-upload.timer run-recorder_ring.mount
 
 install:
 	@# An environment of ours, or nothing: what else is there is not ours to replace.
 	@[ -e $(DESTDIR)$(PREFIX)/pyvenv.cfg ] || [ -z "$$(ls -A $(DESTDIR)$(PREFIX) 2>/dev/null)" ] \
 	    || { echo '$(DESTDIR)$(PREFIX) is not empty and no environment of the recorder'; exit 1; }
-	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { $(MAKE) --no-print-directory environment; }
+	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { python=$$($(MAKE) -s service-python) \
+	    && $(MAKE) --no-print-directory environment PYTHON=$$python; }
 	rm -rf build  # or modules of an earlier version would be installed again
 	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle$(if $(LIVE),|live))
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --no-deps --no-build-isolation .
@@ -257,9 +262,16 @@ install:
 	    || install -D -m 640 configs/vehicle.yaml $(DESTDIR)/etc/recorder/recorder.yaml
 	install -d $(DESTDIR)/usr/local/bin && ln -sf $(PREFIX)/bin/recorder $(DESTDIR)/usr/local/bin/
 	[ -n "$(DESTDIR)" ] || { systemd-sysusers recorder.conf && systemd-tmpfiles --create recorder.conf \
-	    && sysctl --quiet --system && udevadm control --reload \
-	    && udevadm trigger --subsystem-match=tty --subsystem-match=video4linux \
-	    && systemctl daemon-reload && echo 'installed; next: docs/vehicle.md, "The first session"'; }
+	    && sysctl --quiet --system && { [ ! -S /run/udev/control ] || { udevadm control --reload \
+	    && udevadm trigger --subsystem-match=tty --subsystem-match=video4linux; }; } \
+	    && { [ ! -d /run/systemd/system ] || systemctl daemon-reload; } && echo 'installed; next: docs/vehicle.md, "The first session"'; }
+
+# The first Python that the service can read.
+service-python:
+	@for python in $(PYTHON) /usr/bin/python3 /usr/local/bin/python3; do \
+	    ! $$python -c '$(READABLE)' 2> /dev/null || { echo $$python; exit; }; done; \
+	echo '$(PYTHON) lies in a home, which the service cannot read, or is older than 3.11: install one' \
+	    'for all users, or name one with PYTHON=' >&2; exit 1
 
 environment:
 	$(call make_venv,$(DESTDIR)$(PREFIX))
@@ -268,13 +280,13 @@ uninstall:
 	@[ ! -e $(DESTDIR)$(PREFIX) ] \
 	    || [ -e $(DESTDIR)$(PREFIX)/pyvenv.cfg -a -e $(DESTDIR)$(PREFIX)/bin/recorder ] \
 	    || { echo 'there is no recorder in $(DESTDIR)$(PREFIX)'; exit 1; }
-	-[ -n "$(DESTDIR)" ] || systemctl disable --now recorder
+	-[ -n "$(DESTDIR)" ] || systemctl disable --now $(ENABLED)
 	rm -f $(addprefix $(DESTDIR)/etc/systemd/system/,$(UNITS)) $(DESTDIR)/etc/sysusers.d/recorder.conf \
 	    $(DESTDIR)/etc/tmpfiles.d/recorder.conf $(DESTDIR)/etc/sysctl.d/60-recorder.conf \
 	    $(DESTDIR)/etc/udev/rules.d/60-recorder.rules
 	rm -f $(DESTDIR)/usr/local/bin/recorder
 	rm -rf $(DESTDIR)$(PREFIX)
-	[ -n "$(DESTDIR)" ] || systemctl daemon-reload
+	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
 # Hours of kills, splits, a full disk and clock steps: make soak SOAK_S=28800
 SOAK_S ?= 3600
