@@ -114,10 +114,11 @@ class Bag(Closing):
     def _take_topics(self, topics: Mapping[str, McapTopic]) -> None:
         for name, topic in topics.items():
             known = self.topics.get(name)
-            if known is not None and not self._is_same(name, topic):
+            if known is not None and not topic.is_decoded_as(known):
                 self.conflicts.append(
-                    f"{name}: {topic.count} messages of {topic.schema_name!r} beside those of "
-                    f"{known.schema_name!r}: left out"
+                    f"{name}: {topic.count} messages of {topic.schema_name!r} "
+                    f"({topic.message_encoding}) beside those of {known.schema_name!r} "
+                    f"({known.message_encoding}): left out"
                 )
                 continue
             if known is not None:
@@ -136,13 +137,10 @@ class Bag(Closing):
                 names = {
                     name
                     for name in topics
-                    if name in reader.topics and self._is_same(name, reader.topics[name])
+                    if (found := reader.topics.get(name)) and found.is_decoded_as(self.topics[name])
                 }
                 for message in reader.messages(names):
                     yield self._uncompressed(message, file) if self._compressed else message
-
-    def _is_same(self, name: str, topic: McapTopic) -> bool:
-        return self.topics[name].schema_name == topic.schema_name
 
     def _uncompressed(self, message: McapMessage, file: Path) -> McapMessage:
         try:

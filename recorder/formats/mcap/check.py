@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mcap.opcode import Opcode
 from mcap.records import (
-    Attachment,
     AttachmentIndex,
     Channel,
     ChunkIndex,
@@ -142,10 +141,7 @@ class _Check:
             case Opcode.MESSAGE_INDEX:
                 self._take_index(place)
             case Opcode.ATTACHMENT:
-                attachment = file.parse(place, Attachment.read)
-                crc = int.from_bytes(file.read(place.end - 4, 4), "little")
-                if crc and file.crc(place.body, place.end - 4) != crc:
-                    raise file.error(place.start, f"attachment {attachment.name!r}: a wrong CRC")
+                file.attachment(place)
                 self._attachments.append(place.start)
             case Opcode.METADATA:
                 file.parse(place, Metadata.read)
@@ -161,7 +157,7 @@ class _Check:
             return file.error(place.start, f"a chunk, at byte {at} of its records: {what}")
 
         data = file.chunk(place)
-        for record in records(data, error):
+        for record in records(data, place.end - place.start, error):
             if not isinstance(record, RawMessage):
                 raise error(0, f"a record of kind {record[0]}, not a message")
             if record.channel not in self._channels:

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcap.opcode import Opcode
-from mcap.records import Attachment, Header, Metadata
+from mcap.records import Header, Metadata
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.index import FileIndex
 from recorder.formats.mcap.records import MAGIC, RawMessage, RecordFile, records
+from recorder.formats.mcap.schema import layout
 
 OPEN_BYTES = 128 << 20
 """Bytes of overlapping chunks that are in memory at once.  Messages of chunks that overlap further
@@ -52,6 +53,21 @@ class McapTopic:
     message_encoding: str
     count: int
     metadata: Mapping[str, str]
+
+    def is_decoded_as(self, other: McapTopic) -> bool:
+        """Whether messages of both are decoded in the same way.
+
+        A topic without a definition is compared by the names of its schema and encoding only.
+        """
+        if (self.schema_name, self.message_encoding) != (other.schema_name, other.message_encoding):
+            return False
+        if not self.schema_data or not other.schema_data:
+            return True
+        return self.schema_encoding == other.schema_encoding and (
+            self.schema_data == other.schema_data
+            or layout(self.schema_encoding, self.schema_data)
+            == layout(other.schema_encoding, other.schema_data)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +108,8 @@ class McapReader(Closing):
     Attributes:
         path: of the file.
         profile, library: of its header.
-        topics: by name.  A channel whose schema or encoding is not that of an earlier channel of
-            its topic is left out; see `conflicts`.
+        topics: by name.  A channel whose messages are decoded in another way than those of an
+            earlier channel of its topic is left out; see `conflicts`.
         conflicts: a line per channel that is left out.
         damage: why the file is scanned and what is not read, with offsets; empty if all is read.
         is_cut: the end of the file is not read: the file ends early, or is damaged there.
@@ -139,12 +155,12 @@ class McapReader(Closing):
     @property
     def start_ns(self) -> int | None:
         """Earliest log time; None: the file has no message."""
-        return self._index.blocks.interval_ns[0]
+        return self._index.interval_ns[0]
 
     @property
     def end_ns(self) -> int | None:
         """Latest log time; None: the file has no message."""
-        return self._index.blocks.interval_ns[1]
+        return self._index.interval_ns[1]
 
     def _topics(self) -> dict[str, McapTopic]:
         """The topics by name; channels of another schema are taken out of the channels."""
@@ -163,7 +179,7 @@ class McapReader(Closing):
             earlier = found.setdefault(channel.topic, topic)
             if earlier is topic:
                 continue
-            if _type_of(earlier) != _type_of(topic):
+            if not earlier.is_decoded_as(topic):
                 self.conflicts.append(
                     f"{topic.topic}: {topic.count} messages of {topic.schema_name!r} "
                     f"({topic.message_encoding}) beside those of {earlier.schema_name!r} "
@@ -171,10 +187,7 @@ class McapReader(Closing):
                 )
                 del self._index.channels[number]
                 continue
-            count = earlier.count + topic.count
-            found[channel.topic] = McapTopic(
-                *_type_of(earlier), earlier.message_encoding, count, earlier.metadata
-            )
+            found[channel.topic] = replace(earlier, count=earlier.count + topic.count)
         return found
 
     # Messages
@@ -246,9 +259,10 @@ class McapReader(Closing):
             data = file.chunk(place)
         else:
             data = file.read(at, end - at)
+        of_block = records(data, end - at, lambda k, what: file.error(at, f"at byte {k}: {what}"))
         found = [
             record
-            for record in records(data, lambda k, what: file.error(at, f"at byte {k}: {what}"))
+            for record in of_block
             if isinstance(record, RawMessage)
             and record.channel in wanted
             and (start_ns is None or record.log_ns >= start_ns)
@@ -259,22 +273,21 @@ class McapReader(Closing):
 
     def attachments(self) -> Iterator[McapAttachment]:
         """The attached files; FormatError where one is damaged."""
+        self._index.find_attached()
         for at in self._index.attachments:
             place = self._file.place(at)
             if place.opcode != Opcode.ATTACHMENT:
                 raise self._file.error(
                     at, "the index names an attachment here, but the record is no attachment"
                 )
-            found = self._file.parse(place, Attachment.read)
-            crc = int.from_bytes(self._file.read(place.end - 4, 4), "little")
-            if crc and self._file.crc(place.body, place.end - 4) != crc:
-                raise self._file.error(at, f"attachment {found.name!r} has a wrong CRC")
+            found = self._file.attachment(place)
             yield McapAttachment(
                 found.name, found.media_type, found.log_time, found.create_time, found.data
             )
 
     def metadata(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The metadata records by name; FormatError where one is damaged."""
+        self._index.find_attached()
         for at in self._index.metadata:
             place = self._file.place(at)
             if place.opcode != Opcode.METADATA:
@@ -288,7 +301,3 @@ class McapReader(Closing):
 
 def _log_ns(message: RawMessage) -> int:
     return message.log_ns
-
-
-def _type_of(topic: McapTopic) -> tuple[str, str, str, bytes]:
-    return topic.topic, topic.schema_name, topic.schema_encoding, topic.schema_data

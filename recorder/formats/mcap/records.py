@@ -15,6 +15,7 @@ import zstandard
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
+from mcap.records import Attachment
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
@@ -30,9 +31,18 @@ CHUNK = struct.Struct("<BQQQQII")
 of the compression's name; the name, the length of the data and the data follow."""
 MOST_CHUNK_BYTES = 1 << 30
 """The most bytes that a chunk may hold."""
+ANY_CHUNK_BYTES = 128 << 20
+"""A chunk may hold this many bytes, however few of them are stored."""
+MOST_RATIO = 1000
+"""The most bytes per stored byte of a larger chunk: 33 kB can hold 1 GB of zeros, which each
+process that reads the file would have in memory."""
+ANY_RECORDS = 10_000
+"""A chunk may hold this many records, and one more per stored byte.  Two messages differ in their
+times at least: a chunk with more records was made to keep its readers busy."""
 MOST_RECORD_BYTES = 256 << 20
 """The most bytes of a record that is neither a chunk nor a message nor an attachment."""
 _HEADER_BYTES = MESSAGE.size - RECORD.size
+_ATTACHMENT_BYTES = 2 * 8 + 2 * 4 + 8  # two times, and the lengths of two texts and of the data
 
 Read = TypeVar("Read")
 
@@ -154,6 +164,16 @@ class RecordFile(Closing):
             crc = crc32(self.read(at, min(1 << 20, stop - at)), crc)
         return crc
 
+    def attachment(self, place: Place) -> Attachment:
+        """An attachment, whose CRC is checked; later versions of MCAP may put fields behind it."""
+        found: Attachment = self.parse(place, Attachment.read)
+        texts = len(found.name.encode()) + len(found.media_type.encode())
+        crc_at = place.body + _ATTACHMENT_BYTES + texts + len(found.data)
+        crc = int.from_bytes(self.read(crc_at, 4), "little")
+        if crc and self.crc(place.body, crc_at) != crc:
+            raise self.error(place.start, f"attachment {found.name!r} has a wrong CRC")
+        return found
+
     def chunk(self, place: Place) -> bytes:
         """The records in a chunk, decompressed; their CRC is checked."""
         if place.end - place.start < CHUNK.size + 8:
@@ -162,12 +182,14 @@ class RecordFile(Closing):
         data_at = place.start + CHUNK.size + name_bytes + 8
         if data_at > place.end:
             raise self.error(place.start, "a chunk that ends within its header")
-        if size > MOST_CHUNK_BYTES:
-            raise self.error(place.start, f"a chunk of {size} bytes is too large")
         rest = self.read(data_at - name_bytes - 8, name_bytes + 8)
         name, stored = rest[:name_bytes], int.from_bytes(rest[name_bytes:], "little")
         if data_at + stored > place.end:
             raise self.error(place.start, "a chunk whose data end beyond it")
+        if size > MOST_CHUNK_BYTES or size > max(ANY_CHUNK_BYTES, MOST_RATIO * stored):
+            raise self.error(
+                place.start, f"a chunk of {size} bytes, stored in {stored} bytes, is too large"
+            )
         try:
             data = _decompress(name, self.read(data_at, stored), size)
         except (zstandard.ZstdError, RuntimeError, ValueError) as error:
@@ -202,20 +224,27 @@ def parse(
 
 
 def records(
-    data: bytes, error: Callable[[int, str], FormatError]
+    data: bytes, stored: int, error: Callable[[int, str], FormatError]
 ) -> Iterator[RawMessage | tuple[int, bytes]]:
     """The messages in a block of records; other records as opcode and body.
 
     Args:
         data: whole records.
+        stored: number of bytes of the file that hold the block; see `ANY_RECORDS`.
         error: makes an error at an offset of `data`.
     """
     at, size = 0, len(data)
+    left = ANY_RECORDS + stored
     while at < size:
+        if not left:
+            raise error(at, f"more than {ANY_RECORDS + stored} records in {stored} stored bytes")
+        left -= 1
         if at + RECORD.size > size:
             raise error(at, f"{size - at} bytes are no record")
         opcode, length = RECORD.unpack_from(data, at)
         end = at + RECORD.size + length
+        if opcode == 0:
+            raise error(at, "a record of kind 0")
         if end > size:
             raise error(at, f"a record of {length} bytes, of which {size - at - RECORD.size} are")
         if opcode == Opcode.MESSAGE:
