@@ -185,12 +185,14 @@ def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
     return found
 
 
-def is_copy(topic: str, others: Collection[str]) -> bool:
+def is_copy(bag: Bag, topic: str, others: Collection[str]) -> bool:
     """Whether the positions of a topic are also in another one, with more about them.
 
-    The recorder's archives have ``/NAME/fix`` (LocationFix) beside ``/NAME`` (all channels).
+    The recorder's archives have ``/NAME/fix`` (LocationFix) beside ``/NAME`` (JSON of all
+    channels).
     """
-    return topic.endswith("/fix") and topic.removesuffix("/fix") in others
+    other = topic.removesuffix("/fix")
+    return other != topic and other in others and bag.topics[other].message_encoding == "json"
 
 
 def choose_topic(
@@ -226,7 +228,7 @@ def choose_topic(
         raise FormatError(f"topic {name!r:.200}: {reason}; {known}")
     if not fitting:
         raise FormatError(f"has no topic with {kind}")
-    for name in [name for name in fitting if is_copy(name, fitting)]:
+    for name in [name for name in fitting if is_copy(bag, name, fitting)]:
         del fitting[name]
     found = list(fitting)
     if len(found) > 1:
