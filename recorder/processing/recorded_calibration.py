@@ -9,8 +9,9 @@ z up, as in the rig).  Camera frames are optical frames in both: z forward, x ri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import yaml
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import content_of, first_of
+from recorder.formats.bags.contents import content_of
 from recorder.formats.bags.messages import Kind
 from recorder.formats.ros2.messages import CameraInfo, TransformStamped
 from recorder.processing.geometry import (
@@ -84,26 +85,18 @@ def recorded_calibration(
         frames: by sensor, the frame in its messages.
         sizes: by camera, width and height of its pictures.
 
-    Raises:
-        FormatError: the file is damaged.
     """
     found = RecordedCalibration()
     tree, models = _Tree(), dict[str, CameraInfo]()
     for topic in topics:
-        content = content_of(bag.topics[topic])
-        if content.kind is Kind.TRANSFORMS:
+        if content_of(bag.topics[topic]).kind is Kind.TRANSFORMS:
             if topic.rpartition("/")[2] == "tf" and bag.topics[topic].message_encoding == "cdr":
                 continue  # of ROS: what moves; what does not is on tf_static
-            for number, message in enumerate(bag.messages([topic])):
-                if number == _READ:
-                    break
-                for each in _decoded(content.decode, message.data) or ():
+            for transforms in islice(_read(bag, topic, found.notes), _READ):
+                for each in transforms:
                     tree.add(each)
-        elif (first := first_of(bag, topic)) is not None:
-            try:
-                models[topic] = content.decode(first.data)
-            except FormatError as error:
-                found.notes.append(f"{topic}: no camera model: {error}")
+        elif (info := next(_read(bag, topic, found.notes), None)) is not None:
+            models[topic] = info
     for sensor in sensors:
         entry: dict[str, Any] = {}
         frame, turn = frames.get(sensor.name, ""), np.eye(3)
@@ -129,11 +122,19 @@ def recorded_calibration(
     return found
 
 
-def _decoded(decode: Any, data: bytes) -> Any:
+def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
+    """The messages of a topic, decoded; what cannot be read is noted once, and left out."""
+    decode, is_noted = content_of(bag.topics[topic]).decode, False
     try:
-        return decode(data)
-    except FormatError:
-        return None
+        for message in bag.messages([topic]):
+            try:
+                yield decode(message.data)
+            except FormatError as error:
+                if not is_noted:
+                    notes.append(f"{topic}: not used for the calibration: {error}")
+                is_noted = True
+    except FormatError as error:
+        notes.append(f"{topic}: not used for the calibration from here on: {error}")
 
 
 class _Tree:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from foxglove import messages as foxglove
+from mcap.writer import CompressionType
 from scipy.spatial.transform import Rotation
 
 from recorder.formats.bags.bag import Bag
@@ -342,7 +343,27 @@ def test_a_model_that_cannot_be_decoded_is_noted(tmp_path: Path) -> None:
     made = calibration(tmp_path, replace(sent, data=sent.data[:40]))
     assert made.sensors == {}
     (note,) = made.notes
-    assert note.startswith("/camera/camera_info: no camera model: sensor_msgs/msg/CameraInfo: byte")
+    assert note.startswith("/camera/camera_info: not used for the calibration: sensor_msgs/msg/Cam")
+    made = calibration(tmp_path, replace(sent, data=sent.data[:40]), sent, sent)
+    assert made.sensors["camera"]["model"] == "opencv-pinhole"
+    assert made.notes == [note]
+
+
+def test_damage_is_noted_and_does_not_hide_the_rest(tmp_path: Path) -> None:
+    static = transforms("/tf_static", ("base_link", "camera_optical", (0, 0, 1), OPTICAL))
+    sent = [compressed("/camera/image_raw", jpeg(0), T), info("/camera/camera_info"), static]
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=1, compression=CompressionType.NONE)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"base_link")] ^= 0xFF
+    path.write_bytes(content)
+    with Bag(path) as bag:
+        found = sensors_of(bag)
+        names = {"camera": "camera_optical"}, {"camera": (WIDTH, HEIGHT)}
+        made = recorded_calibration(bag, found.for_calibration, found.sensors, *names)
+    assert made.sensors["camera"]["model"] == "opencv-pinhole"
+    (note,) = made.notes
+    assert note.startswith("/tf_static: not used for the calibration from here on: ")
+    assert "a chunk with a wrong CRC" in note
 
 
 def test_a_recording_that_tells_its_transforms_without_end_is_not_read_to_its_end(

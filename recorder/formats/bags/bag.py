@@ -31,6 +31,7 @@ METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
 """The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
+_MAGIC: Final = b"\x89MCAP0\r\n"
 _LONGEST: Final = 1 << 30  # bytes of a message that was compressed
 
 
@@ -191,7 +192,10 @@ def _read_metadata(folder: Path) -> _Metadata:
         kind = str(values.get("compression_format") or "")
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError(f"{path}: is not the metadata of a ROS 2 bag") from None
-    if storage != "mcap":
+    # Early versions of rosbag2 wrote the bag's folder before the name.
+    files = [folder / Path(name).name for name in names]
+    # `ros2 bag reindex` of Humble leaves the name empty.
+    if storage != "mcap" and (storage or not all(map(_is_mcap, files))):
         raise FormatError(
             f"{path}: the bag's storage is {storage!r:.40}, not 'mcap': `ros2 bag convert` makes "
             "an MCAP bag of it"
@@ -203,13 +207,20 @@ def _read_metadata(folder: Path) -> _Metadata:
         )
     if mode == "message" and kind != "zstd":
         raise FormatError(f"{path}: messages are compressed as {kind!r:.40}, which is not known")
-    # Early versions of rosbag2 wrote the bag's folder before the name.
-    files = [folder / Path(name).name for name in names]
     if absent := [file for file in files if not file.is_file()]:
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")
     return _Metadata(tuple(files), compressed=mode == "message")
+
+
+def _is_mcap(path: Path) -> bool:
+    """Whether a file begins as MCAP files do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def _numbered(path: Path) -> list[Any]:

@@ -94,6 +94,16 @@ def test_metadata_that_cannot_be_followed(
     assert text in str(caught.value) and str(folder) in str(caught.value)
 
 
+@pytest.mark.parametrize("storage", ["", None])
+def test_a_storage_without_a_name_is_that_of_the_files(tmp_path: Path, storage: str | None) -> None:
+    """``ros2 bag reindex`` of Humble leaves the name empty."""
+    folder = write_bag(tmp_path / "bag", PARTS[:2], storage_identifier=storage)
+    assert logs(folder) == [0, *(n * SECOND for n in range(1, len(PARTS[1]) + 1))]
+    (folder / "bag_1.mcap").write_bytes(b"SQLite format 3\0")
+    with pytest.raises(FormatError, match=r"not 'mcap': `ros2 bag convert`"):
+        Bag(folder)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"a: [", b"- 1", b"rosbag2_bagfile_information: 3", b"\0"]
 )

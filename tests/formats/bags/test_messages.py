@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,20 @@ def test_an_imu_of_ros() -> None:
 
 @pytest.mark.parametrize("quat", [None, (0.0, 0.0, 0.0, 0.0)])
 def test_an_orientation_that_is_absent(quat: Any) -> None:
-    assert decode_ros2_imu(imu("/i", START_NS, (1, 2, 3), (4, 5, 6), quat).data).quat is None
+    got = decode_ros2_imu(imu("/i", START_NS, (1, 2, 3), (4, 5, 6), quat).data)
+    assert got.quat is not None and np.isnan(got.quat).all()
+
+
+@pytest.mark.parametrize("absent", ["acc", "avel"])
+def test_values_that_were_not_measured_are_no_zeros(absent: str) -> None:
+    """sensor_msgs/Imu: -1 as the first element of a covariance marks a value that is not there."""
+    zeros = (0.0, 0.0, 0.0)
+    sent = imu("/i", START_NS, zeros, zeros, turn(1.0), absent=(absent,))
+    got = decode_ros2_imu(sent.data)
+    for name in ("acc", "avel"):
+        values = getattr(got, name)
+        assert np.isnan(values).all() if name == absent else values == zeros
+    assert got.quat == turn(1.0)
 
 
 def test_an_imu_in_json() -> None:
