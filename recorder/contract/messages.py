@@ -25,6 +25,10 @@ from recorder.contract.wire_struct import Count, WireStruct, check_json, convert
 Positions = dict[str, tuple[int, int, int]]
 """By stream: epoch, and two message numbers of it."""
 
+CHANGED = "changed"
+"""Cause of the loss of samples that have not the form that their stream declares, and the reason of
+the end of a stream that had such samples."""
+
 _Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
 _Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 

@@ -298,7 +298,7 @@ class SessionWriter:
             self._session_log.repeat_end(progress, sent, reason)
 
     def lose_tail(self, stream: str) -> None:
-        """Log the loss of a stream's tail: its driver died before it ended the stream."""
+        """Log the loss of a stream's tail: its driver died, or its device has changed."""
         with self.lock:
             self._streams.lose_tail(stream, self._clock.monotonic_ns())
 
