@@ -24,7 +24,15 @@ from mcap.records import (
 
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.crc import crc32
-from recorder.formats.mcap.records import MAGIC, RECORD, Place, RawMessage, RecordFile, records
+from recorder.formats.mcap.records import (
+    MAGIC,
+    RECORD,
+    Budget,
+    Place,
+    RawMessage,
+    RecordFile,
+    records,
+)
 
 _FOOTER_BYTES = RECORD.size + 20
 
@@ -82,6 +90,7 @@ class _Check:
         self._chunk_keys: list[int] = []  # hashes: a file has many chunks
         self._attachments: list[int] = []
         self._metadata: list[int] = []
+        self._budget = Budget()
         self._crc = crc32(MAGIC)
 
     def run(self) -> Generator[float, None, None]:
@@ -156,8 +165,8 @@ class _Check:
         def error(at: int, what: str) -> FormatError:
             return file.error(place.start, f"a chunk, at byte {at} of its records: {what}")
 
-        data = file.chunk(place)
-        for record in records(data, place.end - place.start, error):
+        data = file.chunk(place, self._budget)
+        for record in records(data, self._budget, error):
             if not isinstance(record, RawMessage):
                 raise error(0, f"a record of kind {record[0]}, not a message")
             if record.channel not in self._channels:

@@ -23,6 +23,7 @@ from recorder.formats.mcap.records import (
     MESSAGE,
     MOST_RECORD_BYTES,
     RECORD,
+    Budget,
     Place,
     RawMessage,
     RecordFile,
@@ -98,6 +99,7 @@ class FileIndex:
         self.counts: dict[int, int] = {}
         self.attachments: list[int] = []
         self.metadata: list[int] = []
+        self._budget = Budget()
         self._may_be_empty = False
         self._lists_attached = True
 
@@ -236,7 +238,7 @@ class FileIndex:
 
         channels: dict[int, int] = {}
         times: list[int] = []
-        for record in records(file.chunk(place), place.end - place.start, error):
+        for record in records(file.chunk(place, self._budget), self._budget, error):
             if isinstance(record, RawMessage):
                 channels[record.channel] = channels.get(record.channel, 0) + 1
                 times.append(record.log_ns)

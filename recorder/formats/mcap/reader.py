@@ -26,7 +26,7 @@ from mcap.records import Header, Metadata
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.index import FileIndex
-from recorder.formats.mcap.records import MAGIC, RawMessage, RecordFile, records
+from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile, records
 from recorder.formats.mcap.schema import layout
 
 OPEN_BYTES = 128 << 20
@@ -216,14 +216,14 @@ class McapReader(Closing):
         waiting.reverse()
         queue: list[tuple[int, int, int]] = []  # log time, block, number of the message in it
         opened: dict[int, tuple[bytes, list[RawMessage]]] = {}
-        held = 0
+        held, budget = 0, Budget()
         while waiting or queue:
             while waiting and (
                 not queue
                 or (self._index.blocks.start_ns[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
             ):
                 block = waiting.pop()
-                data, found = self._block(block, wanted, start_ns, end_ns)
+                data, found = self._block(block, wanted, start_ns, end_ns, budget)
                 if found:
                     opened[block] = data, found
                     held += len(data)
@@ -248,7 +248,12 @@ class McapReader(Closing):
             )
 
     def _block(
-        self, block: int, wanted: Mapping[int, str], start_ns: int | None, end_ns: int | None
+        self,
+        block: int,
+        wanted: Mapping[int, str],
+        start_ns: int | None,
+        end_ns: int | None,
+        budget: Budget,
     ) -> tuple[bytes, list[RawMessage]]:
         """The records of a block, and its wanted messages in order of their log times."""
         file, at, end = self._file, self._index.blocks.offset[block], self._index.blocks.end[block]
@@ -256,10 +261,11 @@ class McapReader(Closing):
             place = file.place(at, end)
             if place.opcode != Opcode.CHUNK or place.end != end:
                 raise file.error(at, "the index names a chunk here, but the record is no chunk")
-            data = file.chunk(place)
+            data = file.chunk(place, budget)
         else:
             data = file.read(at, end - at)
-        of_block = records(data, end - at, lambda k, what: file.error(at, f"at byte {k}: {what}"))
+            budget.add(end - at)
+        of_block = records(data, budget, lambda k, what: file.error(at, f"at byte {k}: {what}"))
         found = [
             record
             for record in of_block

@@ -33,12 +33,14 @@ MOST_CHUNK_BYTES = 1 << 30
 """The most bytes that a chunk may hold."""
 ANY_CHUNK_BYTES = 128 << 20
 """A chunk may hold this many bytes, however few of them are stored."""
+ANY_BYTES = 4 << 30
+"""The chunks of a file may hold this many bytes, however few of them are stored."""
 MOST_RATIO = 1000
-"""The most bytes per stored byte of a larger chunk: 33 kB can hold 1 GB of zeros, which each
-process that reads the file would have in memory."""
+"""The most bytes per stored byte, of a larger chunk and of a file that holds more: 33 kB can hold
+1 GB of zeros, which each process that reads the file would have in memory."""
 ANY_RECORDS = 10_000
-"""A chunk may hold this many records, and one more per stored byte.  Two messages differ in their
-times at least: a chunk with more records was made to keep its readers busy."""
+"""The chunks of a file may hold this many records, and one more per stored byte.  Two messages
+differ in their times at least: a file with more records was made to keep its readers busy."""
 MOST_RECORD_BYTES = 256 << 20
 """The most bytes of a record that is neither a chunk nor a message nor an attachment."""
 _HEADER_BYTES = MESSAGE.size - RECORD.size
@@ -91,6 +93,22 @@ class RawMessage:
     sequence: int
     publish_ns: int
     end: int
+
+
+class Budget:
+    """What the blocks of a file may still hold; see `ANY_BYTES` and `ANY_RECORDS`.
+
+    A budget is for one reading of a file, and for blocks that are read once each.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = ANY_BYTES
+        self.records = ANY_RECORDS
+
+    def add(self, stored: int) -> None:
+        """Add a block of so many stored bytes."""
+        self.bytes += MOST_RATIO * stored
+        self.records += stored
 
 
 class RecordFile(Closing):
@@ -174,7 +192,7 @@ class RecordFile(Closing):
             raise self.error(place.start, f"attachment {found.name!r} has a wrong CRC")
         return found
 
-    def chunk(self, place: Place) -> bytes:
+    def chunk(self, place: Place, budget: Budget) -> bytes:
         """The records in a chunk, decompressed; their CRC is checked."""
         if place.end - place.start < CHUNK.size + 8:
             raise self.error(place.start, "a chunk that is too short")
@@ -186,10 +204,13 @@ class RecordFile(Closing):
         name, stored = rest[:name_bytes], int.from_bytes(rest[name_bytes:], "little")
         if data_at + stored > place.end:
             raise self.error(place.start, "a chunk whose data end beyond it")
-        if size > MOST_CHUNK_BYTES or size > max(ANY_CHUNK_BYTES, MOST_RATIO * stored):
+        budget.add(place.end - place.start)
+        most = min(MOST_CHUNK_BYTES, max(ANY_CHUNK_BYTES, MOST_RATIO * stored), budget.bytes)
+        if size > most:
             raise self.error(
                 place.start, f"a chunk of {size} bytes, stored in {stored} bytes, is too large"
             )
+        budget.bytes -= size
         try:
             data = _decompress(name, self.read(data_at, stored), size)
         except (zstandard.ZstdError, RuntimeError, ValueError) as error:
@@ -224,21 +245,20 @@ def parse(
 
 
 def records(
-    data: bytes, stored: int, error: Callable[[int, str], FormatError]
+    data: bytes, budget: Budget, error: Callable[[int, str], FormatError]
 ) -> Iterator[RawMessage | tuple[int, bytes]]:
     """The messages in a block of records; other records as opcode and body.
 
     Args:
         data: whole records.
-        stored: number of bytes of the file that hold the block; see `ANY_RECORDS`.
+        budget: of the file; each record takes one of its records.
         error: makes an error at an offset of `data`.
     """
     at, size = 0, len(data)
-    left = ANY_RECORDS + stored
     while at < size:
-        if not left:
-            raise error(at, f"more than {ANY_RECORDS + stored} records in {stored} stored bytes")
-        left -= 1
+        if budget.records <= 0:
+            raise error(at, "the file has more records than stored bytes so far")
+        budget.records -= 1
         if at + RECORD.size > size:
             raise error(at, f"{size - at} bytes are no record")
         opcode, length = RECORD.unpack_from(data, at)
