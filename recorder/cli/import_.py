@@ -120,7 +120,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
     from recorder.contract.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
-    from recorder.processing.recordings import sensors_of
+    from recorder.processing.recordings import played_topics, sensors_of
 
     wanted = None if args.topics is None else _wanted(args.topics)
     if not str(args.file.absolute()).isprintable():
@@ -135,7 +135,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
             if not found.sensors:
                 reasons = "".join(f"\n  {topic}: {why}" for topic, why in found.left_out.items())
                 raise SourceError(f"{args.file}: has no topic to import{reasons}")
-            plan = _Plan(bag, found, made, origin_ns(bag))
+            plan = _Plan(bag, found, made, origin_ns(bag, played_topics(bag, found)))
             _calibrate(plan, results)
     except OSError as error:
         raise SourceError(f"{args.file}: {error.strerror or error}") from None
