@@ -223,7 +223,7 @@ class Runner:
         resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
-        stamps = Stamps(self._specs, self._report_step)
+        stamps = Stamps(self._specs, self._report_step, late_ns=self._driver.late_ns)
         for step_ns, text in self._driver.clock_steps:
             report("event", kind="time", stream="", cause="step", detail=text, step_ns=step_ns)
         reason, detail, kind = "eof", "", ""

@@ -320,6 +320,9 @@ class SessionWriter:
         """
         with self.lock:
             self._streams.release_all()
+            for name, progress in self._streams.progress.items():
+                if progress.store.adjusted:
+                    self.event("time", name, "moved", count=progress.store.adjusted)
             self._session_log.take_incoming()
             self._streams.lose_absent_sensors(end_ns)
             self._session_log.events.write_due()

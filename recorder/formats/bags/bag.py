@@ -125,9 +125,7 @@ class Bag(Closing):
         cuts = [Cut(look.end_ns, look.tail) for look in looks if look.tail is not None]
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
 
-    def _look(
-        self, file: Path, number: int, clock: RecordingClock, before: _Look | None
-    ) -> _Look:
+    def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
         """Take a file's topics and times; `before`: the file that it may continue."""
         reader = _open(file)
         look = _Look(file, number)

@@ -245,10 +245,8 @@ class RecordingClock:
         shift_ns = topic.shift_ns
         before_ns, after_ns = (t - shift_ns for t in (topic.past[-1][1], topic.below[0][1]))
         for step in self.steps:
-            if (
-                abs(-step.step_ns - step_ns) <= gap_ns
-                and abs(step.before_ns - before_ns) <= 2 * gap_ns + abs(step.step_ns)
-            ):
+            near = abs(step.before_ns - before_ns) <= 2 * gap_ns + abs(step.step_ns)
+            if near and abs(step.step_ns + step_ns) <= gap_ns:
                 return ClockStep(position, step.step_ns, before_ns, after_ns)
         return ClockStep(position, -step_ns, before_ns, after_ns)
 

@@ -236,8 +236,7 @@ class McapReader(Closing):
         held = 0
         while waiting or queue:
             while waiting and (
-                not queue
-                or (starts[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
+                not queue or (starts[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
             ):
                 block = waiting.pop()
                 data, found = self._block(block, wanted, (start_ns, end_ns), order)
