@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from drivers._kit.device import Device
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
@@ -225,20 +226,24 @@ class Runner:
 
     def _play(self, session: Session) -> None:
         """Play a source through a session and its continuations, once or in a loop."""
-        timeline = Timeline(self._specs, session.start_ns, self._driver.origin_ns)
+        begin_ns = session.source_start_ns
+        origin_ns = self._driver.origin_ns if begin_ns is UNSET else begin_ns
+        timeline = Timeline(self._specs, session.start_ns, origin_ns)
         # A driver restarted during a session resumes at the present time, as a device does.
         resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
-        stamps = Stamps(self._specs, self._report_step)
+        stamps = Stamps(self._specs, self._report_step, late_ns=self._driver.late_ns)
         self._misfit, self._played_ns = "", session.start_ns
+        for step_ns, text in self._driver.clock_steps:
+            report("event", kind="time", stream="", cause="step", detail=text, step_ns=step_ns)
         reason, detail, kind = "eof", "", ""
         try:
             while self._session_open(session) and reason == "eof":
                 over, items = False, list[Item]()
                 try:
                     if (read := self._read()) is not None:
-                        items += stamps.take(read)
+                        items += (read,) if self._driver.ordered else stamps.take(read)
                 except EndOfSource:
                     over = True
                     items += stamps.flush()

@@ -120,7 +120,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
     from recorder.contract.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
-    from recorder.processing.recordings import sensors_of
+    from recorder.processing.recordings import played_topics, sensors_of
 
     wanted = None if args.topics is None else _wanted(args.topics)
     if not str(args.file.absolute()).isprintable():
@@ -138,7 +138,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
                     )
                 made = _config(args, bag, found, folder)
                 results = _opened(made, found, wanted is not None, unread)
-            plan = _Plan(bag, found, made, origin_ns(bag))
+            plan = _Plan(bag, found, made, origin_ns(bag, played_topics(bag, found)))
             _calibrate(plan, results)
     except OSError as error:
         raise SourceError(f"{args.file}: {error.strerror or error}") from None
@@ -196,8 +196,7 @@ def _config(
 def _reasons(bag: Bag, found: Findings) -> str:
     """Why a recording has nothing to import."""
     reasons = [f"{topic}: {why}" for topic, why in found.left_out.items()]
-    if bag.tail is not None:
-        reasons.append(bag.tail)
+    reasons += [cut.reason for cut in bag.cuts]
     return "; ".join((*reasons, *bag.conflicts)) or "it has no topic"
 
 

@@ -101,6 +101,8 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
             this sensor's streams; None: nothing of them is recorded yet.
         seam_ns: of a session that continues another: its own start, while `start_ns` is that of
             the first; samples from then on are wanted.
+        source_start_ns: stamp of the played sources that is played at the start; unset: that is
+            the first stamp of each source.
     """
 
     key: str
@@ -108,6 +110,7 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
     until_ns: int | None
     last_ns: int | None
     seam_ns: int | None = None
+    source_start_ns: int | UnsetType = UNSET
 
     @property
     def begin_ns(self) -> int:

@@ -171,6 +171,17 @@ def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dic
     return copies
 
 
+def played_topics(bag: Bag, found: Findings) -> set[str]:
+    """The topics that the sensors of a recording play: their own, and those of lidars' IMUs."""
+    topics = {sensor.topic for sensor in found.sensors}
+    lidars = {s.topic.rpartition("/")[0] for s in found.sensors if s.driver == "ouster"}
+    return topics | {
+        topic
+        for topic in bag.topics
+        if topic.endswith("imu_packets") and topic.rpartition("/")[0] in lidars
+    }
+
+
 def _check(
     wanted: Mapping[str, str | None],
     bag: Bag,

@@ -36,12 +36,13 @@ _FOOTER_BYTES = RECORD.size + 20
 
 
 class Blocks:
-    """Chunks, and runs of messages outside of chunks: 41 bytes each."""
+    """Chunks, and runs of messages outside of chunks: 49 bytes each."""
 
     def __init__(self) -> None:
         self.offset, self.end = array("Q"), array("Q")
         self.start_ns, self.end_ns = array("Q"), array("Q")
         self.is_chunk = array("b")
+        self.index_bytes = array("Q")  # of the message indexes behind a chunk
         self.channels: list[frozenset[int] | None] = []
         self._known: dict[frozenset[int], frozenset[int]] = {}
 
@@ -52,6 +53,7 @@ class Blocks:
         channels: frozenset[int] | None,
         *,
         is_chunk: bool = True,
+        index_bytes: int = 0,
     ) -> None:
         """Add a block; None as channels: unknown."""
         self.offset.append(place[0])
@@ -59,6 +61,7 @@ class Blocks:
         self.start_ns.append(interval_ns[0])
         self.end_ns.append(interval_ns[1])
         self.is_chunk.append(is_chunk)
+        self.index_bytes.append(index_bytes)
         self.channels.append(channels and self._known.setdefault(channels, channels))
 
     def chosen(
@@ -181,7 +184,10 @@ class FileIndex:
             raise self._file.error(at, "an index of a chunk beyond the file")
         channels = frozenset(index.message_index_offsets) or None
         interval_ns = index.message_start_time, index.message_end_time
-        self.blocks.add((start, end), interval_ns, channels)
+        index_bytes = index.message_index_length if channels is not None else 0
+        if end + index_bytes > self._file.size:
+            index_bytes = 0
+        self.blocks.add((start, end), interval_ns, channels, index_bytes=index_bytes)
 
     def scan(self, at: int) -> str:
         """Find all messages from an offset on; returns the damage at which that ends, if any."""

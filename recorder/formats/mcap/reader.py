@@ -16,7 +16,7 @@ index in memory, and trusts lengths.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from mcap.records import Header, Metadata
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.index import FileIndex
+from recorder.formats.mcap.log_times import Entries, block_records, read_log_times
+from recorder.formats.mcap.order import LogOrder
 from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile, records
 from recorder.formats.mcap.schema import layout
 
@@ -79,6 +81,7 @@ class McapMessage:
         sequence: its number, as the publisher counted.
         log_ns, publish_ns: when it was recorded and published.
         data: the message.
+        shift_ns: what is added to log times from here on, because the clock was set back.
     """
 
     topic: str
@@ -86,6 +89,12 @@ class McapMessage:
     log_ns: int
     publish_ns: int
     data: bytes = field(repr=False)
+    shift_ns: int = 0
+
+    @property
+    def time_ns(self) -> int:
+        """The log time without the steps of the recording's clock."""
+        return self.log_ns + self.shift_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +201,34 @@ class McapReader(Closing):
 
     # Messages
 
+    def log_times(self) -> Iterator[tuple[int, dict[int, Entries]]]:
+        """Log times in the order of the file; see `read_log_times`."""
+        return read_log_times(self._file, self._index.blocks)
+
+    @property
+    def channels(self) -> Mapping[int, str]:
+        """The topic of each channel."""
+        return {number: channel.topic for number, channel in self._index.channels.items()}
+
+    @property
+    def block_starts_ns(self) -> Sequence[int]:
+        """The earliest log time of each block, as its header has it."""
+        return self._index.blocks.start_ns
+
     def messages(
         self,
         topics: Collection[str] | None = None,
         start_ns: int | None = None,
         end_ns: int | None = None,
+        order: LogOrder | None = None,
     ) -> Iterator[McapMessage]:
         """Messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
 
         Args:
             topics: names of topics; None: all.  Unknown names have no message.
             start_ns, end_ns: half-open interval of log times; None: open.
+            order: corrections of the log times; messages at time 0 then follow the message before
+                them in the file.
 
         Raises:
             FormatError: a chunk is damaged; names path and offset.
@@ -213,28 +239,31 @@ class McapReader(Closing):
             if topics is None or channel.topic in topics
         }
         waiting = self._index.blocks.chosen(wanted, start_ns, end_ns)
+        starts: Sequence[int] = self._index.blocks.start_ns
+        if order is not None:
+            starts = order.starts_ns
+            waiting.sort(key=starts.__getitem__)
         waiting.reverse()
-        queue: list[tuple[int, int, int]] = []  # log time, block, number of the message in it
-        opened: dict[int, tuple[bytes, list[RawMessage]]] = {}
+        queue: list[tuple[int, int, int]] = []  # time, block, number of the message in it
+        opened: dict[int, tuple[bytes, list[_Timed]]] = {}
         held, budget = 0, Budget()
         while waiting or queue:
             while waiting and (
-                not queue
-                or (self._index.blocks.start_ns[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
+                not queue or (starts[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
             ):
                 block = waiting.pop()
-                data, found = self._block(block, wanted, start_ns, end_ns, budget)
+                data, found = self._block(block, wanted, (start_ns, end_ns), order, budget)
                 if found:
                     opened[block] = data, found
                     held += len(data)
-                    heapq.heappush(queue, (found[0].log_ns, block, 0))
+                    heapq.heappush(queue, (found[0][0], block, 0))
             if not queue:
                 return
             _, block, number = queue[0]
             data, found = opened[block]
-            message = found[number]
+            _, message, shift_ns = found[number]
             if number + 1 < len(found):
-                heapq.heapreplace(queue, (found[number + 1].log_ns, block, number + 1))
+                heapq.heapreplace(queue, (found[number + 1][0], block, number + 1))
             else:
                 heapq.heappop(queue)
                 del opened[block]
@@ -245,36 +274,40 @@ class McapReader(Closing):
                 message.log_ns,
                 message.publish_ns,
                 data[message.start : message.end],
+                shift_ns,
             )
 
     def _block(
         self,
         block: int,
         wanted: Mapping[int, str],
-        start_ns: int | None,
-        end_ns: int | None,
+        interval_ns: tuple[int | None, int | None],
+        order: LogOrder | None,
         budget: Budget,
-    ) -> tuple[bytes, list[RawMessage]]:
-        """The records of a block, and its wanted messages in order of their log times."""
-        file, at, end = self._file, self._index.blocks.offset[block], self._index.blocks.end[block]
-        if self._index.blocks.is_chunk[block]:
-            place = file.place(at, end)
-            if place.opcode != Opcode.CHUNK or place.end != end:
-                raise file.error(at, "the index names a chunk here, but the record is no chunk")
-            data = file.chunk(place, budget)
-        else:
-            data = file.read(at, end - at)
-            budget.add(end - at)
-        of_block = records(data, budget, lambda k, what: file.error(at, f"at byte {k}: {what}"))
-        found = [
-            record
-            for record in of_block
-            if isinstance(record, RawMessage)
-            and record.channel in wanted
-            and (start_ns is None or record.log_ns >= start_ns)
-            and (end_ns is None or record.log_ns < end_ns)
-        ]
-        found.sort(key=_log_ns)
+    ) -> tuple[bytes, list[_Timed]]:
+        """The records of a block, and its wanted messages in order of their times."""
+        file, (start_ns, end_ns) = self._file, interval_ns
+        at = self._index.blocks.offset[block]
+        data = block_records(file, self._index.blocks, block, budget)
+        found: list[_Timed] = []
+        before_ns = 0 if order is None else order.starts_ns[block]
+        for record in records(data, budget, lambda k, what: file.error(at, f"at byte {k}: {what}")):
+            if not isinstance(record, RawMessage):
+                continue
+            time_ns, shift_ns = record.log_ns, 0
+            if order is not None:
+                if time_ns:
+                    if order.shifts:
+                        shift_ns = order.shift_ns(record.channel, block, record.record)
+                    before_ns = time_ns + shift_ns
+                time_ns = before_ns
+            if (
+                record.channel in wanted
+                and (start_ns is None or record.log_ns >= start_ns)
+                and (end_ns is None or record.log_ns < end_ns)
+            ):
+                found.append((time_ns, record, shift_ns))
+        found.sort(key=_time_ns)
         return data, found
 
     def attachments(self) -> Iterator[McapAttachment]:
@@ -305,5 +338,9 @@ class McapReader(Closing):
         self._file.close()
 
 
-def _log_ns(message: RawMessage) -> int:
-    return message.log_ns
+_Timed = tuple[int, RawMessage, int]
+"""Time, message, and what was added to its log time."""
+
+
+def _time_ns(message: _Timed) -> int:
+    return message[0]

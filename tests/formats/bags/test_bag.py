@@ -11,8 +11,9 @@ from mcap.writer import CompressionType
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import Stamping, choose_topic, origin_ns, stamp_of
+from recorder.formats.bags.contents import choose_topic, origin_ns
 from recorder.formats.bags.messages import Kind, decode_json_imu
+from recorder.formats.bags.timing import Stamping, stamp_of
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -133,7 +134,8 @@ def test_the_last_file_of_a_killed_recorder_is_named(tmp_path: Path) -> None:
     (folder / "metadata.yaml").unlink()
     assert logs(folder)[:3] == [0, SECOND, 2 * SECOND]
     with Bag(folder) as bag:
-        assert bag.tail is not None and bag.tail.startswith("bag_1.mcap: ")
+        (cut,) = bag.cuts
+        assert cut.reason.startswith("bag_1.mcap: ") and cut.time_ns == bag.end_ns
 
 
 def test_topics_of_two_types_are_reported(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_log_times_beyond_64_bits_with_a_sign_are_an_error(tmp_path: Path, log_n
 
 
 def test_stamps_beyond_64_bits_with_a_sign_count_as_missing() -> None:
-    stamping = Stamping()
+    stamping = Stamping(of_header=True)
     assert stamping.t_ns(START_NS - 1, START_NS) == START_NS - 1
     inertial = decode_json_imu(
         json.dumps(

@@ -12,13 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError
-from recorder.formats.bags.contents import (
-    APART_NS,
-    Stamping,
-    UnknownTopicError,
-    content_of,
-)
+from recorder.formats.bags.contents import UnknownTopicError, content_of
 from recorder.formats.bags.messages import Kind, decode_json_imu, decode_ros2_imu
+from recorder.formats.bags.timing import APART_NS, Stamping
 from recorder.formats.mcap.reader import McapTopic
 from tests.formats.bags.kit import IMU_SCHEMA, START_NS, imu, json_imu, turn
 
@@ -138,8 +134,8 @@ def test_topics_that_are_not_understood_have_a_reason(wanted: McapTopic, text: s
     ("stamp", "used"),
     [(START_NS - APART_NS, True), (START_NS - APART_NS - 1, False), (0, False), (-5, False)],
 )
-def test_the_first_message_decides_on_the_stamps(stamp: int, used: bool) -> None:
-    stamping = Stamping()
+def test_the_first_messages_decide_on_the_stamps(stamp: int, used: bool) -> None:
+    stamping = Stamping.of([(stamp, START_NS)])
     assert stamping.t_ns(stamp, START_NS) == (stamp if used else START_NS)
     later = START_NS + 20 * APART_NS
     assert stamping.t_ns(later - 7, later) == (later - 7 if used else later)
