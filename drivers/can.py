@@ -15,6 +15,7 @@ from drivers._can.live import LiveSource
 from drivers._can.played import LogSource, SimSource
 from drivers._can.stream import Decoding
 from drivers._kit.driver import SensorConfig
+from drivers._kit.recorded_source import LATE_NS
 from drivers._kit.runner import main
 from drivers._kit.source_driver import SourceDriver
 from drivers.sim.can import DATABASE, SIM_CAN_OPTIONS
@@ -117,6 +118,7 @@ class CanDriver(SourceDriver):
             DeviceError: the interface is missing or down, or no frame arrives.
         """
         self.close()
+        self.late_ns = LATE_NS if self.sensor.scheme == "file" else 0
         # A device may be opened many times; its database is read once.
         decoding = self._decoding = self._decoding or self._read_database()
         match self.sensor.scheme:

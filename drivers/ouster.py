@@ -181,6 +181,7 @@ class OusterDriver(SourceDriver):
         self._setup = setup_of(sensor)
         # The simulated world's start is not the end of a sweep.
         self._origin_ns = START_NS if sensor.scheme == "sim" else None
+        self._bag_source: BagSource | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
@@ -196,8 +197,14 @@ class OusterDriver(SourceDriver):
         specs = self.begin(source)
         self.receives = source.receives if isinstance(source, LiveSource) else ()
         if isinstance(source, BagSource):
-            self._origin_ns = source.origin_ns
+            self.ordered, self.clock_steps = True, source.clock_steps
+            self._bag_source = source
         return specs
+
+    @property
+    def origin_ns(self) -> int | None:
+        """Source stamp at the session's start; None: the first item's stamp."""
+        return self._origin_ns if self._bag_source is None else self._bag_source.origin_ns
 
     def _live(self, sensor: SensorConfig) -> LiveSource:
         return LiveSource(sensor, self._setup)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from drivers._kit.recorded_source import LATE_NS
 from drivers._kit.runner import main
 from drivers._kit.source_driver import SourceDriver
 from drivers._udp.live import LiveSource
@@ -107,6 +108,7 @@ class UdpDriver(SourceDriver):
             DeviceError: the address cannot be bound, or no datagram arrives.
         """
         self.close()
+        self.late_ns = LATE_NS if self.sensor.scheme == "file" else 0
         match self.sensor.scheme:
             case "sim":
                 return self.begin(SimSource(self.sensor))

@@ -11,7 +11,9 @@ from drivers._devices.h264_pictures import B_FRAMES, H264Pictures
 from drivers._devices.pictures import CodedPicture, Missing
 from drivers._devices.video_decoder import require_pyav
 from drivers._devices.video_file import ASSUMED_FPS, FrameClock
-from recorder.contract.errors import SourceError
+from recorder.contract.channel_formats.h264 import is_key
+from recorder.contract.errors import SourceError, StreamChangedError
+from recorder.contract.messages import CHANGED
 
 
 class H264File:
@@ -43,6 +45,7 @@ class H264File:
         self._address = address
         self._retimed = fps is not None
         self._container: Any = None
+        self._misfit = ""  # why the pictures since the last keyframe cannot be recorded
         self._shots: Iterator[tuple[int, CodedPicture | Missing]] = iter(())
 
     def open(self) -> None:
@@ -93,12 +96,14 @@ class H264File:
         self._first: tuple[int, CodedPicture | Missing] | None = first
 
     def read(self) -> tuple[int, CodedPicture | Missing] | None:
-        """Return stamp in ns and access unit, or `Missing` for a damaged one; None at the end.
+        """Return stamp in ns and access unit; None at the end.
+
+        `Missing` takes the place of a damaged access unit, and of one of another size than the
+        first.
 
         Raises:
             SourceError: the file is damaged, ends before its declared number of pictures, or has
                 B-frames.
-            StreamChangedError: the size of its pictures changes.
         """
         import av
 
@@ -142,5 +147,17 @@ class H264File:
             position_ms = math.nan if pts is None else float(pts * packet.time_base * 1000)
             t_ns = self._clock.stamp(position_ms)
             for made in filters.filter(packet):
-                if (picture := pictures.take(bytes(made))) is not None:
+                if (picture := self._take(pictures, bytes(made))) is not None:
                     yield t_ns, picture
+
+    def _take(self, pictures: H264Pictures, data: bytes) -> CodedPicture | Missing | None:
+        try:
+            picture = pictures.take(data)
+        except StreamChangedError as error:
+            self._misfit = str(error)
+            return Missing(self._misfit, cause=CHANGED)
+        if self._misfit and isinstance(picture, CodedPicture):
+            if not is_key(picture.data):  # it depends on a keyframe that is not recorded
+                return Missing(self._misfit, cause=CHANGED)
+            self._misfit = ""
+        return picture

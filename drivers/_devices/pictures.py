@@ -157,7 +157,7 @@ def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> N
     if size != declared:
         raise StreamChangedError(
             f"{where}: a picture has {size[0]} x {size[1]} pixels, not the declared "
-            f"{declared[0]} x {declared[1]}; the stream ends"
+            f"{declared[0]} x {declared[1]}"
         )
 
 

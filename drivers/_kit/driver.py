@@ -170,6 +170,12 @@ class Driver(ABC):
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
             the source is open; the address "" means all.
         warnings: what may cost data although the source opens; `open` sets it, ``check`` shows it.
+        late_ns: of a played source: how far a sample may lie before its predecessor; the kit sorts
+            such samples by their stamps.
+        ordered: a played source whose samples are in the order of their stamps, whose stamps are
+            free of the clock's steps, and whose gaps are real: the kit does not check the stamps.
+        clock_steps: of such a source: the steps that its stamps are free of, in ns, with a sentence
+            about each.  Sources of one recording give the same sentences; each is reported once.
     """
 
     options: ClassVar[OptionTable] = {}
@@ -177,12 +183,15 @@ class Driver(ABC):
     live_schemes: ClassVar[frozenset[str]] = frozenset()
     recorded_kind: ClassVar[str] = ""
     stream_suffixes: ClassVar[tuple[str, ...]] = ()
+    late_ns: int = 0
+    ordered: bool = False
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
         self.receives: Sequence[tuple[str, int]] = ()
         self._origin_ns: int | None = None
         self.warnings: list[str] = []
+        self.clock_steps: Sequence[tuple[int, str]] = ()
 
     @property
     def played(self) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Sample
+from drivers._kit.driver import Item, Lost, Sample, State
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Encode, Framing, payload
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Buffer
+from recorder.contract.wire import Buffer, Kind, Message
 
 _BUSY = 0.7  # of a sample's period
 
@@ -83,7 +83,7 @@ class Encoder:
             raise StreamChangedError(
                 f"{self.spec.name}/{channel.name}: {len(values)} x {values.dtype.str[1:]} "
                 f"{list(values.shape[1:])} came where {count} x {channel.dtype} "
-                f"{list(channel.shape)} was declared; the stream ends"
+                f"{list(channel.shape)} was declared"
             )
         return encode(values)
 
@@ -101,3 +101,36 @@ class Encoder:
             if fault := check(value, channel.shape):
                 raise StreamChangedError(f"{self.spec.name}/{channel.name}: {fault}")
         return values
+
+
+def item_message(item: Item, encoders: Mapping[str, Encoder]) -> Message:
+    """The message that carries an item to the writer; encodes samples.
+
+    Raises:
+        StreamChangedError: see `Encoder.encode`.
+    """
+    match item:
+        case Sample():
+            frames, sizes = encoders[item.stream].encode(item)
+            return Message(
+                Kind.DATA,
+                stream=item.stream,
+                count=item.count,
+                t_mono_ns=item.t_ns,
+                t_dev_ns=item.t_dev_ns,
+                sizes=sizes,
+                frames=frames,
+            )
+        case State():
+            return Message(Kind.STATE, stream=item.stream, t_mono_ns=item.t_ns, values=item.values)
+        case Lost():
+            values = {"cause": item.cause, **item.detail}
+            if item.estimate is not None:
+                values["estimate"] = item.estimate
+            return Message(
+                Kind.LOST,
+                stream=item.stream,
+                count=item.count,
+                t_mono_ns=item.t_ns,
+                values=values,
+            )

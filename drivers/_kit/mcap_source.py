@@ -6,8 +6,8 @@ JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's 
 in all streams of an IMU: exact for recordings that this recorder made, rounded by at most 6e-8 of
 the value where the recording has f8.
 
-Which stamps are used is in `recorder.formats.bags.contents`.  Where a topic's own stamps are of
-another clock, they are recorded as the device's time.
+Which stamps are used, and in which order messages come, is in `recorder.formats.bags.timing`.
+Where a topic's own stamps are of another clock, they are recorded as the device's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from drivers._kit.driver import Item, Lost, Sample, SensorConfig
+from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._kit.mcap_can import can_channels, can_values
 from drivers._kit.mcap_inertial import inertial_channels, inertial_values
 from drivers._kit.mcap_pictures import is_encoded_here, picture_of
@@ -29,16 +29,10 @@ from drivers._kit.recorded_source import (
 )
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import (
-    LOSSES,
-    Stamping,
-    choose_topic,
-    content_of,
-    origin_ns,
-    stamp_of,
-)
+from recorder.formats.bags.bag import Bag, Cut
+from recorder.formats.bags.contents import LOSSES, choose_topic, content_of, origin_ns
 from recorder.formats.bags.messages import Kind, Loss, decode_loss
+from recorder.formats.bags.timing import DECIDING, Stamping, Timed, in_order, stamp_of
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
@@ -57,7 +51,7 @@ _ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str,
     Kind.CAN_FRAMES: (can_channels, can_values),
 }
 """Of kinds whose samples go together: channels of the first messages, and a message's values."""
-_LOOKED_AT: Final = 20  # messages that the rate and the channels are taken from
+_LOOKED_AT: Final = DECIDING  # messages that the rate and the channels are taken from
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
 
@@ -75,20 +69,35 @@ def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
         raise sensor.fault(error) from None
 
 
+def clock_steps(bag: Bag) -> list[tuple[int, str]]:
+    """Return the steps of a recording's clock: each in ns, with a sentence about it."""
+    return [
+        (
+            step.step_ns,
+            f"{bag.path.name}: the clock of the recording was set back by "
+            f"{-step.step_ns / 1e9:.3f} s, at {step.before_ns / 1e9:.3f} s; the times of all "
+            "topics continue without the step",
+        )
+        for step in bag.steps
+    ]
+
+
 class McapSource(RecordedSource):
     """Plays one topic of a recording.
 
     Stamps count from the earliest message of the whole recording, so that several topics played
     from it keep their relative times.  A message that cannot be decoded is `Lost`, cause
-    ``corrupt``.  Losses that this recorder counted in its archives are `Lost`, cause ``recorded``.
-    A recording whose recorder was killed plays as far as it is whole and ends with an
-    interval of loss, cause ``truncated``.  Messages that the recorder did not receive or write are
-    in no recording, so their number is unknown.
+    ``corrupt``; a message that has no time is `Lost`, cause ``time``.  Losses that this recorder
+    counted in its archives are `Lost`, cause ``recorded``.  A file whose recorder was killed plays
+    as far as it is whole, and an interval of loss follows, cause ``truncated``.  Messages that the
+    recorder did not receive or write are in no recording, so their number is unknown.
     """
 
+    ordered = True
     _bag: Bag | None = None
-    _messages: Generator[McapMessage] | None = None
-    _held: McapMessage | None = None
+    _played: Bag | None = None  # stays when the source is closed
+    _messages: Generator[Timed | Cut] | None = None
+    _held: Timed | Cut | None = None
     _damage: SourceError | None = None
 
     def __init__(self, sensor: SensorConfig, kind: str) -> None:
@@ -97,6 +106,16 @@ class McapSource(RecordedSource):
         self._kind = KINDS[kind]
         self._channels: tuple[ChannelSpec, ...] = ()
         self._decode_loss: Callable[[Any], Loss] = decode_loss
+
+    @property
+    def origin_ns(self) -> int | None:
+        """The earliest time of the recording's messages that drivers play; None before `open`."""
+        if self._origin_ns is None and self._played is not None:
+            try:
+                self._origin_ns = origin_ns(self._played)
+            except (OSError, FormatError) as error:
+                raise self.sensor.fault(error) from None
+        return self._origin_ns
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the recording, choose the topic, and declare it from its first messages.
@@ -107,6 +126,8 @@ class McapSource(RecordedSource):
         """
         self.close()
         self._bag, wanted = open_bag(self.sensor)
+        self._played = self._bag
+        self.clock_steps = clock_steps(self._bag)
         try:
             return [self._open(self._bag, wanted)]
         except (OSError, FormatError) as error:
@@ -116,21 +137,20 @@ class McapSource(RecordedSource):
     def _open(self, bag: Bag, wanted: str) -> StreamSpec:
         self._topic, content = choose_topic(bag, self._kind, wanted, self.sensor.name)
         self._decode: Callable[[Any], Any] = content.decode
-        self._origin_ns = origin_ns(bag)
-        self._tail = bag.tail
         topic = bag.topics[self._topic]
         first = self._look(bag)
         message, decoded = first[0]
-        self._stamping, self._last_ns = Stamping(), self._origin_ns
-        self._stamping.t_ns(stamp_of(decoded), message.log_ns)
+        pairs = [(stamp_of(d), m.log_ns if bag.is_timed(m) else 0) for m, d in first]
+        stamping = Stamping.of(pairs)
+        self._of_header, self._last_ns = stamping.of_header, 0
         settings: dict[str, Any] = {
             "mcap_topic": self._topic,
             "mcap_schema": topic.schema_name,
-            "mcap_stamps": "header" if self._stamping.of_header else "log time",
+            "mcap_stamps": "header" if self._of_header else "log time",
         }
         if self._kind is Kind.PICTURES:
             self._channels = (video_channel(picture_of(decoded), self._topic),)
-            self._has_device_time = not self._stamping.of_header and stamp_of(decoded) > 0
+            self._has_device_time = not self._of_header and stamp_of(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
             settings["passed_through"] = not is_encoded_here(decoded)
@@ -138,17 +158,17 @@ class McapSource(RecordedSource):
             values = [decoded for _, decoded in first]
             self._channels = _ROWS[self._kind][0](values)
             of_device = getattr(decoded, "t_dev_ns", None) is not None
-            other = not self._stamping.of_header and stamp_of(decoded) > 0
+            other = not self._of_header and stamp_of(decoded) > 0
             self._has_device_time = of_device or other
             # The recorder's own JSON names no frame; its frames are the sensors' names.
             named = decoded.header if self._kind is Kind.CAN_FRAMES else decoded
             settings["mcap_frame"] = named.frame_id or self._topic.strip("/").partition("/")[0]
-        times = [Stamping(self._stamping.of_header).t_ns(stamp_of(d), m.log_ns) for m, d in first]
-        topics = [self._topic]
+        times = sorted(stamping.t_ns(stamp_of(d), m.log_ns, m.shift_ns) for m, d in first)
+        decoders: dict[str, Callable[[Any], Any] | None] = {self._topic: self._decode}
         if LOSSES in bag.topics and content_of(bag.topics[LOSSES]).kind is Kind.LOSSES:
-            topics.append(LOSSES)
+            decoders[LOSSES] = None
             self._decode_loss = content_of(bag.topics[LOSSES]).decode
-        self._messages, self._held = bag.messages(topics), None
+        self._messages, self._held = in_order(bag, decoders), None
         return StreamSpec(
             self.sensor.name,
             self._channels,
@@ -198,35 +218,41 @@ class McapSource(RecordedSource):
         """
         if self._messages is None:
             raise SourceError(f"{self.sensor.name}: read before open")
-        while (message := self._next()) is not None and message.topic == LOSSES:
-            if (lost := self._recorded(message)) is not None:
+        while (item := self._next()) is not None:
+            if isinstance(item, Cut):
+                return self._truncated(item.reason, self._last_ns)
+            if item.message.topic != LOSSES:
+                return self._item(item)
+            if (lost := self._recorded(item.message)) is not None:
                 return lost
-        if message is None:
-            tail, self._tail = self._tail, None
-            return self._truncated(tail, self._last_ns)
-        try:
-            decoded = self._decode(message.data)
-            if self._kind is Kind.PICTURES:
-                return self._picture(message, decoded)
-        except FormatError as error:
-            return self._corrupt(message, error)
-        return self._batch(message, decoded)
+        raise EndOfSource
 
-    def _picture(self, message: McapMessage, decoded: Any) -> Sample:
-        picture = picture_of(decoded)
-        t_ns, t_dev_ns = self._times(message, decoded, None)
+    def _item(self, timed: Timed) -> Item:
+        if timed.problem is not None:
+            return self._corrupt(timed, timed.problem)
+        if timed.t_ns is None:
+            reason = "the message has no time: its log time is 0, and its stamp cannot be true"
+            return self._lost(timed, "time", reason)
+        if self._kind is not Kind.PICTURES:
+            return self._batch(timed)
+        try:
+            picture = picture_of(timed.decoded)
+        except FormatError as error:
+            return self._corrupt(timed, error)
+        t_ns, t_dev_ns = self._times(timed)
         data = {VIDEO: [picture] if isinstance(picture, bytes) else picture[None]}
         return self._sample([t_ns], [t_dev_ns], data)
 
-    def _batch(self, message: McapMessage, decoded: Any) -> Sample:
+    def _batch(self, timed: Timed) -> Sample:
         values_of = _ROWS[self._kind][1]
         rows: list[dict[str, Any]] = []
         times: list[int] = []
         device: list[int] = []
-        until_ns = message.log_ns + _BATCH_NS[self.sensor.pace]
+        until_ns: int | None = None
         while True:
-            t_ns, t_dev_ns = self._times(message, decoded, getattr(decoded, "t_dev_ns", None))
-            rows.append(values_of(decoded))
+            t_ns, t_dev_ns = self._times(timed)
+            until_ns = t_ns + _BATCH_NS[self.sensor.pace] if until_ns is None else until_ns
+            rows.append(values_of(timed.decoded))
             times.append(t_ns)
             device.append(t_dev_ns)
             try:
@@ -235,28 +261,34 @@ class McapSource(RecordedSource):
                 break  # raised again by the next call, after these values
             if following is None:
                 break
-            later = following.log_ns >= until_ns or following.topic == LOSSES
-            if later or len(rows) >= _LONGEST_BATCH:
+            if (
+                isinstance(following, Cut)
+                or following.message.topic == LOSSES
+                or following.problem is not None
+                or following.t_ns is None
+                or following.t_ns >= until_ns
+                or len(rows) >= _LONGEST_BATCH
+            ):
                 self._held = following
                 break
-            try:
-                message, decoded = following, self._decode(following.data)
-            except FormatError:
-                self._held = following
-                break
+            timed = following
         data = {channel.name: column(channel, rows) for channel in self._channels}
         return self._sample(times, device, data)
 
-    def _times(self, message: McapMessage, decoded: Any, t_dev_ns: int | None) -> tuple[int, int]:
-        """Return a message's own time and the device's time, in ns."""
-        t_ns = self._stamping.t_ns(stamp_of(decoded), message.log_ns)
-        self._last_ns = max(self._last_ns, t_ns)
-        return t_ns, max(0, t_dev_ns if t_dev_ns is not None else stamp_of(decoded))
+    def _times(self, timed: Timed) -> tuple[int, int]:
+        """Return a message's own time, which never decreases, and the device's time, in ns."""
+        assert timed.t_ns is not None
+        self._last_ns = max(self._last_ns, timed.t_ns)
+        own = getattr(timed.decoded, "t_dev_ns", None)
+        return self._last_ns, max(0, own if own is not None else stamp_of(timed.decoded))
 
-    def _corrupt(self, message: McapMessage, error: FormatError) -> Lost:
-        detail = {"reason": str(error), "log_ns": message.log_ns}
-        t_ns = max(self._last_ns, message.log_ns) if not self._stamping.of_header else self._last_ns
-        return Lost(self.sensor.name, t_ns, "corrupt", 1, detail=detail)
+    def _corrupt(self, timed: Timed, error: FormatError) -> Lost:
+        return self._lost(timed, "corrupt", str(error))
+
+    def _lost(self, timed: Timed, cause: str, reason: str) -> Lost:
+        detail = {"reason": reason, "log_ns": timed.message.log_ns}
+        t_ns = self._last_ns or timed.t_ns or self.origin_ns or 0
+        return Lost(self.sensor.name, t_ns, cause, 1, detail=detail)
 
     def _recorded(self, message: McapMessage) -> Lost | None:
         """Return a loss that this recorder counted in the stream of the topic; None: of another."""
@@ -264,19 +296,19 @@ class McapSource(RecordedSource):
             loss: Loss = self._decode_loss(message.data)
         except FormatError as error:
             detail = {"reason": str(error)}
-            return Lost(self.sensor.name, message.log_ns, "recorded", None, detail=detail)
+            return Lost(self.sensor.name, message.time_ns, "recorded", None, detail=detail)
         if loss.stream != self._topic.strip("/").partition("/")[0]:
             return None
         return Lost(
             self.sensor.name,
-            message.log_ns,
+            message.time_ns,
             "recorded",
             loss.count,
             loss.estimate,
             {"recorded_cause": loss.cause},
         )
 
-    def _next(self) -> McapMessage | None:
+    def _next(self) -> Timed | Cut | None:
         held, self._held = self._held, None
         if held is not None:
             return held

@@ -21,6 +21,11 @@ SHORT_BATCH_NS: Final = 8_000_000
 """Interval of an IMU's values that a source returns at once, when it plays in real time."""
 
 
+LATE_NS: Final = 100_000_000
+"""How far the samples of captures and logs may lie before their predecessors: what queues and
+interfaces that are merged differ by."""
+
+
 class RecordedSource(Driver):
     """Base of the sources that play one stream of a recording."""
 

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from drivers._kit.device import Device
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
-from drivers._kit.encode import Encoder
+from drivers._kit.encode import Encoder, item_message
 from drivers._kit.keyframe_gate import KeyframeGate
 from drivers._kit.link import Link
 from drivers._kit.read_watchdog import ReadWatchdog
@@ -35,10 +36,18 @@ from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.config.driver_schema import DriverSchema, loaded_files
 from recorder.contract.config.options import check_options
-from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
+from recorder.contract.errors import (
+    ConfigError,
+    DeviceError,
+    RecorderError,
+    SourceError,
+    StreamChangedError,
+)
+from recorder.contract.messages import CHANGED
 from recorder.contract.process import die_with_parent, settle
-from recorder.contract.wire import Kind, Message
 
+UNREAD = "unread"
+"""Cause of the loss of what a played source has after the place where it cannot be read."""
 _IDLE_S = 0.2
 _ARMED_S = 2.0  # kernel buffers hold a device's data during this wait
 _LATEST_NS = 1_000_000_000  # longest delay from a measurement to a device's item
@@ -165,6 +174,8 @@ class Runner:
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
         self._reported = ""  # key of the session that has the lasting states
+        self._played_ns = 0  # latest time of a played item
+        self._misfit = ""  # why the first sample of a played source was not stored
         self._exit_code = 0
 
     def run(self) -> int:
@@ -218,19 +229,24 @@ class Runner:
 
     def _play(self, session: Session) -> None:
         """Play a source through a session and its continuations, once or in a loop."""
-        timeline = Timeline(self._specs, session.start_ns, self._driver.origin_ns)
+        begin_ns = session.source_start_ns
+        origin_ns = self._driver.origin_ns if begin_ns is UNSET else begin_ns
+        timeline = Timeline(self._specs, session.start_ns, origin_ns)
         # A driver restarted during a session resumes at the present time, as a device does.
         resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
-        stamps = Stamps(self._specs, self._report_step)
+        stamps = Stamps(self._specs, self._report_step, late_ns=self._driver.late_ns)
+        self._misfit, self._played_ns = "", session.start_ns
+        for step_ns, text in self._driver.clock_steps:
+            report("event", kind="time", stream="", cause="step", detail=text, step_ns=step_ns)
         reason, detail, kind = "eof", "", ""
         try:
             while self._session_open(session) and reason == "eof":
                 over, items = False, list[Item]()
                 try:
                     if (read := self._read()) is not None:
-                        items += stamps.take(read)
+                        items += (read,) if self._driver.ordered else stamps.take(read)
                 except EndOfSource:
                     over = True
                     items += stamps.flush()
@@ -248,10 +264,12 @@ class Runner:
                     self._open_again()
                     timeline.loop()
                     stamps.reset()
-        except StreamChangedError as error:
-            reason, detail, kind = "changed", str(error), "changed"
+            if self._misfit:
+                reason, detail, kind = CHANGED, self._misfit, CHANGED
         except RecorderError as error:
             reason, detail = "fault", str(error)
+            if isinstance(error, SourceError | DeviceError):
+                self._lose_rest(session, detail)
         finally:
             self._stall.leave()  # no item is expected any more
         self._finish(session, reason, detail, kind)
@@ -259,6 +277,7 @@ class Runner:
     def _play_item(self, item: Item, session: Session, resume_ns: int) -> bool:
         """Publish an item when it is due; return False after the end of the session's duration."""
         last_ns = _last_ns(item)
+        self._played_ns = max(self._played_ns, last_ns)
         if session.until_ns is not None and last_ns >= session.until_ns:
             if not isinstance(item, Sample):
                 return True
@@ -273,6 +292,12 @@ class Runner:
             self._sleep_until(last_ns, session)
         self._publish(item, session)
         return True
+
+    def _lose_rest(self, session: Session, reason: str) -> None:
+        """Report that the rest of a played source cannot be read, so that it cannot be counted."""
+        for stream in self._specs:
+            lost = Lost(stream, self._played_ns, UNREAD, None, detail={"reason": reason})
+            self._publish(lost, session)
 
     def _report_step(self, stream: str, step_ns: int, text: str) -> None:
         """Report a step of the source's clock as an event of the session."""
@@ -373,9 +398,9 @@ class Runner:
         """End the streams after the device has changed them; a new process declares new streams."""
         self._exit_code = StreamChangedError.exit_code
         session = self._link.wait_for_session(0)
-        report("fault", message=detail, exit_code=self._exit_code, kind="changed")
+        report("fault", message=detail, exit_code=self._exit_code, kind=CHANGED)
         if session is not None:
-            self._link.end(session, "changed", detail)
+            self._link.end(session, CHANGED, detail)
 
     def _finish(self, session: Session, reason: str, detail: str, kind: str = "") -> None:
         if detail:
@@ -427,7 +452,17 @@ class Runner:
             if isinstance(item, Sample) and item.count:
                 self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
             return True
-        message = self._to_message(item)
+        try:
+            message = item_message(item, self._encoders)
+        except StreamChangedError as error:
+            # A device is started again, and declares other streams.  A source is played to its end.
+            if not self._driver.played or not isinstance(item, Sample):
+                raise
+            detail = {"reason": str(error)}
+            item = Lost(item.stream, _last_ns(item), CHANGED, item.count, detail=detail)
+            message = item_message(item, self._encoders)
+        if isinstance(item, Lost) and item.cause == CHANGED:
+            self._misfit = self._misfit or str(item.detail["reason"])
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):
             for first, last in ((0, item.count // 2), (item.count // 2, item.count)):
                 half, places = replace(item), np.arange(item.count)
@@ -440,35 +475,6 @@ class Runner:
                 if not self._session_open(session):
                     return True
         return self._link.publish(message, session)
-
-    def _to_message(self, item: Item) -> Message:
-        match item:
-            case Sample():
-                frames, sizes = self._encoders[item.stream].encode(item)
-                return Message(
-                    Kind.DATA,
-                    stream=item.stream,
-                    count=item.count,
-                    t_mono_ns=item.t_ns,
-                    t_dev_ns=item.t_dev_ns,
-                    sizes=sizes,
-                    frames=frames,
-                )
-            case State():
-                return Message(
-                    Kind.STATE, stream=item.stream, t_mono_ns=item.t_ns, values=item.values
-                )
-            case Lost():
-                values = {"cause": item.cause, **item.detail}
-                if item.estimate is not None:
-                    values["estimate"] = item.estimate
-                return Message(
-                    Kind.LOST,
-                    stream=item.stream,
-                    count=item.count,
-                    t_mono_ns=item.t_ns,
-                    values=values,
-                )
 
 
 def _last_ns(item: Item) -> int:

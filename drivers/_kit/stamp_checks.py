@@ -11,26 +11,29 @@ before nor the stamp after; it is counted as lost, cause ``time``::
         ...
 
 A played source's sample that jumps is held until the next sample of its stream.  That sample shows
-whether the source has paused (a gap, which is kept), its clock has stepped, or only one stamp is
-wrong.  A device's sample is not held: the first sample after a step is counted as lost, the later
-samples are kept.
+whether the source has paused (a gap ahead, which is kept, however long), its clock was set back, or
+only one stamp is wrong.  Samples of captures and logs that are a few milliseconds late are put in
+their places first (`drivers._kit.late_samples`).  A device's sample is not held: the first sample
+after a step is counted as lost, the later samples are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Item, Lost, Sample, State
+from drivers._kit.late_samples import LateSamples
+from drivers._kit.sample_batches import single_samples
 from recorder.contract.streams import StreamSpec
 
 CAUSE = "time"
 """Cause of the loss of samples that cannot be placed, and type of the event of a step."""
-STEP_NS = 1800 * 1_000_000_000
-"""A longer jump ahead of a played source is a step of its clock, a shorter jump a pause."""
+_PAUSE_NS = 1800 * 1_000_000_000
+"""A longer jump ahead of a played source is a pause only if a further sample confirms it."""
 _TOLERANCE_NS = 1_000_000  # backward steps up to this: the writer moves the stamp forward
 _AHEAD_NS = 1_000_000_000  # a device's stamp is never further in the future
 _BEHIND_NS = 60_000_000_000  # a device's first sample is never older
@@ -58,6 +61,7 @@ class Stamps:
         specs: the source's streams by name.
         report_step: see `ReportStep`.
         now_ns: CLOCK_MONOTONIC, for a device; None: the source is played.
+        late_ns: how far a played source's sample may lie before its predecessor and be sorted.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class Stamps:
         specs: Mapping[str, StreamSpec],
         report_step: ReportStep,
         now_ns: Callable[[], int] | None = None,
+        late_ns: int = 0,
     ) -> None:
         self._specs = specs
+        self._late = {name: LateSamples(late_ns) for name in specs} if late_ns else {}
         self._report_step = report_step
         self._now_ns = now_ns
         self._tracks: dict[str, _Track] = {}
@@ -76,11 +82,17 @@ class Stamps:
         """Forget all stamps: the source starts again."""
         for name, spec in self._specs.items():
             interval_ns = round(1e9 / spec.rate_hz) if spec.rate_hz else 0
-            usual_ns = max(_AHEAD_NS, _PERIODS * interval_ns) if interval_ns else STEP_NS
+            usual_ns = max(_AHEAD_NS, _PERIODS * interval_ns) if interval_ns else _PAUSE_NS
             self._tracks[name] = _Track(usual_ns, interval_ns or _TOLERANCE_NS)
 
     def take(self, item: Item) -> Sequence[Item]:
         """Return the items to continue with, in order, on one time base without steps."""
+        if not self._late:
+            return self._take(item)
+        late = self._late[item.stream]
+        return [each for placed in late.take(item) for each in self._take(placed)]
+
+    def _take(self, item: Item) -> Sequence[Item]:
         track = self._tracks[item.stream]
         if not isinstance(item, Sample):
             return self._take_report(item, track)
@@ -93,18 +105,21 @@ class Stamps:
             track.last_ns, track.suspect_ns = int(item.t_ns[-1]), None
             return (item,)
         items: list[Item] = []
-        for sample in _singles(item):
+        for sample in single_samples(item):
             items += self._take_one(sample, track)
         return items
 
     def flush(self) -> Sequence[Item]:
         """Return the held items at the end of a played source."""
         items: list[Item] = []
+        for late in self._late.values():
+            for item in late.flush():
+                items += self._take(item)
         for track in self._tracks.values():
             held, track.held = track.held, None
             if held is not None and track.last_ns is not None:
                 ahead_ns = int(held.t_ns[0]) + track.shift_ns - track.last_ns
-                fits = 0 < ahead_ns <= STEP_NS
+                fits = 0 < ahead_ns <= _PAUSE_NS
                 items += self._place(held, track) if fits else self._lose(held, track)
             items += self._release(track, track.last_ns or 0)
         return items
@@ -145,8 +160,7 @@ class Stamps:
         if not 0 < raw_ns - held_ns <= track.usual_ns:
             return self._lose(held, track, keep=sample)
         assert track.last_ns is not None  # the first sample fits
-        jump_ns = held_ns + track.shift_ns - track.last_ns
-        if not 0 < jump_ns <= STEP_NS:
+        if held_ns + track.shift_ns <= track.last_ns:
             self._step(track, sample.stream, held_ns, track.last_ns + track.interval_ns)
         return self._place(held, track) + self._place(sample, track)
 
@@ -201,18 +215,3 @@ class Stamps:
         for item in waiting:
             item.t_ns = min(item.t_ns, until_ns)
         return list(waiting)
-
-
-def _singles(sample: Sample) -> list[Sample]:
-    """Split a batch into single samples."""
-    if sample.count == 1:
-        return [sample]
-    return [
-        replace(
-            sample,
-            t_ns=sample.t_ns[i : i + 1],
-            t_dev_ns=None if sample.t_dev_ns is None else sample.t_dev_ns[i : i + 1],
-            data={name: values[i : i + 1] for name, values in sample.data.items()},
-        )
-        for i in range(sample.count)
-    ]

@@ -15,12 +15,12 @@ import numpy as np
 
 from drivers._devices.ouster_sdk import load_info, load_sdk, parse_info
 from drivers._kit.driver import Item, Lost
-from drivers._kit.mcap_source import open_bag
+from drivers._kit.mcap_source import clock_steps, open_bag
 from drivers._ouster.played import PacketSource
 from drivers._protocols.ouster_packets import Misfit, Sorter
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
-from recorder.formats.bags.bag import Bag
+from recorder.formats.bags.bag import Bag, Cut
 from recorder.formats.bags.contents import choose_topic, first_of, origin_ns, topics_of
 from recorder.formats.bags.messages import Kind
 
@@ -38,10 +38,10 @@ class BagSource(PacketSource):
     Messages of old versions of the ROS driver have one byte more than the packet.
 
     Attributes:
-        origin_ns: the recording's beginning, epoch ns.
+        clock_steps: steps of the recording's clock; see `Driver`.
     """
 
-    origin_ns: int | None = None
+    clock_steps: Sequence[tuple[int, str]] = ()
     _bag: Bag | None = None
     _messages: Generator[McapMessage] | None = None
 
@@ -59,7 +59,8 @@ class BagSource(PacketSource):
         namespace = topic.rpartition("/")[0]
         self._decode = content.decode
         info, text, where = self._metadata(core, bag, namespace)
-        self.origin_ns = self._last_ns = origin_ns(bag)
+        self._played, self._last_ns, self._cuts = bag, 0, list(bag.cuts)
+        self.clock_steps = clock_steps(bag)
         specs = self._declare(core, info, text, where)
         self._sorter = Sorter(core, info, _LIDAR_PORT, _IMU_PORT)
         self._ports = {topic: _LIDAR_PORT}
@@ -67,7 +68,6 @@ class BagSource(PacketSource):
             if other.rpartition("/")[0] == namespace and other.endswith("imu_packets"):
                 self._ports[other] = _IMU_PORT
         self._check(bag, topic, info, where)
-        self._tail = bag.tail
         self._messages = bag.messages(list(self._ports))
         if _IMU_PORT not in self._ports.values():
             specs = [spec for spec in specs if spec.name == name]
@@ -110,6 +110,14 @@ class BagSource(PacketSource):
                 f"({where}) is of the sensor {info.sn}"
             )
 
+    @property
+    def origin_ns(self) -> int:
+        """The earliest time of the recording's messages that drivers play, epoch ns."""
+        try:
+            return origin_ns(self._played)
+        except (OSError, FormatError) as error:
+            raise self._config.fault(error) from None
+
     def _packet(self, port: int, payload: Any) -> Any:
         packet = self._sorter.packet(port, payload)
         return packet if packet is not None else self._sorter.packet(port, payload[:-1])
@@ -120,8 +128,12 @@ class BagSource(PacketSource):
         misfits = False
         expected = int(self._sorter.layout.lidar_packet_size)
         for message in self._messages:
-            port, t_ns = self._ports[message.topic], message.log_ns
-            self._last_ns = max(self._last_ns, t_ns)
+            port = self._ports[message.topic]
+            if self._played.is_timed(message):
+                while self._cuts and self._cuts[0].time_ns < message.time_ns:
+                    yield self._truncated(self._cuts.pop(0))
+                self._last_ns = max(self._last_ns, message.time_ns)
+            t_ns = self._last_ns
             try:
                 payload = np.frombuffer(self._decode(message.data), np.uint8)
             except FormatError:
@@ -141,9 +153,12 @@ class BagSource(PacketSource):
 
     def items(self) -> Iterator[Item]:
         yield from super().items()
-        if self._tail is not None:
-            detail = {"reason": self._tail}
-            yield Lost(self._config.name, self._last_ns, "truncated", None, detail=detail)
+        for cut in self._cuts:
+            yield self._truncated(cut)
+
+    def _truncated(self, cut: Cut) -> Lost:
+        detail = {"reason": cut.reason}
+        return Lost(self._config.name, self._last_ns, "truncated", None, detail=detail)
 
     def _fault(self, text: str) -> SourceError:
         return self._config.fault(text)

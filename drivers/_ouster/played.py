@@ -45,7 +45,7 @@ class PacketSource(ABC):
 
     @abstractmethod
     def _packets(self) -> Iterator[Any]:
-        """Yield the packets of ouster-sdk with their host stamps, and `Misfit` and `ClockStep`."""
+        """Yield the packets of ouster-sdk with their host stamps, `Misfit`, `ClockStep`, `Lost`."""
 
     @abstractmethod
     def _fault(self, text: str) -> SourceError:
@@ -61,6 +61,9 @@ class PacketSource(ABC):
                     detail = {"packet_bytes": packet.size, "expected_bytes": packet.expected}
                     lost = Lost(self._sensor.name, packet.t_ns, "corrupt", None, detail=detail)
                     yield from self._assembly.hold(lost, packet.t_ns)
+                    continue
+                if isinstance(packet, Lost):
+                    yield from self._assembly.hold(packet, packet.t_ns)
                     continue
                 if isinstance(packet, ClockStep):
                     step = {"host_clock_step_ns": packet.step_ns}

@@ -21,7 +21,7 @@ from drivers._protocols.mti_gnss import SUFFIX, Position, Positions
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage
 from drivers._protocols.xbus_commands import Output, sample_rate
-from recorder.contract.errors import StreamChangedError
+from recorder.contract.messages import CHANGED
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 _U32 = 1 << 32
@@ -216,21 +216,26 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Samples are missing before the sample at `t_ns`; `cause` is the cause of the loss."""
+    """Samples are missing before the sample at `t_ns`; `cause` is the cause of the loss.
+
+    `misfit` says why samples of a log have not the declared form.
+    """
 
     t_ns: int
     gap: Gap
     suffix: str = ""
+    misfit: str = ""
 
     @property
     def cause(self) -> str:
-        return "corrupt" if self.gap.corrupt else "device"
+        return CHANGED if self.misfit else "corrupt" if self.gap.corrupt else "device"
 
     @property
-    def detail(self) -> dict[str, int]:
+    def detail(self) -> dict[str, int | str]:
         """Details of the loss, without zero values."""
         names = ("duration_ns", "messages", "skipped_bytes", "incomplete")
-        return {name: value for name in names if (value := getattr(self.gap, name))}
+        detail = {name: value for name in names if (value := getattr(self.gap, name))}
+        return {"reason": self.misfit, **detail} if self.misfit else detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +291,7 @@ class MtiAssembler:
         self._t_ns: int | None = None
         self._reported_ns: int | None = None
         self._repeated = 0
+        self._misfit = ""  # why samples since the last one do not fit the stream
         self._known_ids: set[tuple[int, ...]] = set()
         self._rows: list[Row] = []
         self._times: list[tuple[int, int]] = []
@@ -307,9 +313,6 @@ class MtiAssembler:
         Args:
             message: of any kind.
             arrival_ns: host time by which the message's measurement was complete.
-
-        Raises:
-            StreamChangedError: the orientation in a log has another frame than the stream.
         """
         self._clock.skipped(message.skipped)
         self._skipped += message.skipped
@@ -367,6 +370,9 @@ class MtiAssembler:
     def finish(self, skipped: int) -> None:
         """End the stream, with `skipped` bytes after the last good message."""
         self.flush(everything=True)
+        if self._misfit:
+            count = self._clock.incomplete
+            self._lose(self._t_ns or 0, Gap(count, None, False, 0, None, 0, count))
         gap = self._clock.tail(skipped)
         if gap is not None:
             self._lose(self._t_ns or 0, gap)
@@ -415,23 +421,25 @@ class MtiAssembler:
 
     def _lose(self, t_ns: int, gap: Gap) -> None:
         self.flush(everything=True)
-        self._events.append(Missing(t_ns, gap))
+        self._events.append(Missing(t_ns, gap, misfit=self._misfit))
+        self._misfit = ""
 
     def _known(self, values: MtData2) -> bool:
         """Whether the orientation is in the declared frame, as required.
 
         A device keeps its configuration: another frame in its message means that this is one of the
-        few broken messages that pass an 8-bit checksum.
+        few broken messages that pass an 8-bit checksum.  A log may be of two configurations.
         """
         if values.data_ids in self._known_ids:
             return True
         if values.has_orientation and _frame(values) != self._facts.frame:
-            if self._host is not None:
-                return False
-            raise StreamChangedError(
-                f"{self._where}: orientation changes from the local frame {self._facts.frame!r} "
-                f"to {_frame(values)!r} at packet counter {values.packet_counter}"
-            )
+            if self._host is None and not self._misfit:
+                self._misfit = (
+                    f"{self._where}: orientation changes from the local frame "
+                    f"{self._facts.frame!r} to {_frame(values)!r} at packet counter "
+                    f"{values.packet_counter}"
+                )
+            return False
         if len(self._known_ids) < _MOST_IDS:
             self._known_ids.add(values.data_ids)
         return True

@@ -120,7 +120,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
     from recorder.contract.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
-    from recorder.processing.recordings import sensors_of
+    from recorder.processing.recordings import played_topics, sensors_of
 
     wanted = None if args.topics is None else _wanted(args.topics)
     if not str(args.file.absolute()).isprintable():
@@ -128,14 +128,17 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
         raise UsageError(f"{args.file}: {text}")
     try:
         with Bag(args.file) as bag:
-            found = sensors_of(bag, wanted)
-            if found.sensors:
+            unread: dict[str, str] = {}
+            results: dict[str, CheckResult] | None = None
+            while results is None:
+                found = sensors_of(bag, wanted, unread)
+                if not found.sensors:
+                    raise SourceError(
+                        f"{args.file}: has no topic to import: {_reasons(bag, found)}"
+                    )
                 made = _config(args, bag, found, folder)
-                results = _opened(made, found, wanted is not None)
-            if not found.sensors:
-                reasons = "".join(f"\n  {topic}: {why}" for topic, why in found.left_out.items())
-                raise SourceError(f"{args.file}: has no topic to import{reasons}")
-            plan = _Plan(bag, found, made, origin_ns(bag))
+                results = _opened(made, found, wanted is not None, unread)
+            plan = _Plan(bag, found, made, origin_ns(bag, played_topics(bag, found)))
             _calibrate(plan, results)
     except OSError as error:
         raise SourceError(f"{args.file}: {error.strerror or error}") from None
@@ -190,8 +193,26 @@ def _config(
         raise UsageError("; ".join(faults)) from None
 
 
-def _opened(config: Config, found: Findings, selected: bool) -> dict[str, CheckResult]:
-    """Have the drivers open their topics; leave out what they cannot play.
+def _reasons(bag: Bag, found: Findings) -> str:
+    """Why a recording has nothing to import."""
+    reasons = [f"{topic}: {why}" for topic, why in found.left_out.items()]
+    reasons += [cut.reason for cut in bag.cuts]
+    return "; ".join((*reasons, *bag.conflicts)) or "it has no topic"
+
+
+def _opened(
+    config: Config, found: Findings, selected: bool, unread: dict[str, str]
+) -> dict[str, CheckResult] | None:
+    """Have the drivers open their topics.
+
+    Args:
+        config: of the session.
+        found: its sensors.
+        selected: the user selected the topics.
+        unread: gets the topics that a driver cannot play, with the reason.
+
+    Returns:
+        What the drivers found; None: there are such topics.
 
     Raises:
         SourceError: a topic that the user selected cannot be played.
@@ -200,15 +221,12 @@ def _opened(config: Config, found: Findings, selected: bool) -> dict[str, CheckR
     from recorder.daemon.driver_registry import check_sources
 
     results = {result.sensor: result for result in check_sources(config.sensors)}
-    for sensor in list(found.sensors):
-        problem = results[sensor.name].problem
-        if problem is None:
-            continue
+    problems = {s.topic: p for s in found.sensors if (p := results[s.name].problem) is not None}
+    for topic, problem in problems.items():
         if selected:
-            raise SourceError(f"topic {sensor.topic}: {problem}")
-        found.sensors.remove(sensor)
-        found.left_out[sensor.topic] = problem
-    return results
+            raise SourceError(f"topic {topic}: {problem}")
+    unread |= problems
+    return None if problems else results
 
 
 def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:

@@ -25,6 +25,10 @@ from recorder.contract.wire_struct import Count, WireStruct, check_json, convert
 Positions = dict[str, tuple[int, int, int]]
 """By stream: epoch, and two message numbers of it."""
 
+CHANGED = "changed"
+"""Cause of the loss of samples that have not the form that their stream declares, and the reason of
+the end of a stream that had such samples."""
+
 _Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
 _Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 
@@ -97,6 +101,8 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
             this sensor's streams; None: nothing of them is recorded yet.
         seam_ns: of a session that continues another: its own start, while `start_ns` is that of
             the first; samples from then on are wanted.
+        source_start_ns: stamp of the played sources that is played at the start; unset: that is
+            the first stamp of each source.
     """
 
     key: str
@@ -104,6 +110,7 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
     until_ns: int | None
     last_ns: int | None
     seam_ns: int | None = None
+    source_start_ns: int | UnsetType = UNSET
 
     @property
     def begin_ns(self) -> int:

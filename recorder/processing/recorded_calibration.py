@@ -9,8 +9,9 @@ z up, as in the rig).  Camera frames are optical frames in both: z forward, x ri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import yaml
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import content_of, first_of
+from recorder.formats.bags.contents import content_of
 from recorder.formats.bags.messages import Kind
 from recorder.formats.ros2.messages import CameraInfo, TransformStamped
 from recorder.processing.geometry import (
@@ -34,6 +35,7 @@ RIGS: Final = ("rig", "base_link")
 
 _READ: Final = 2000  # messages of transforms, of each topic
 _STILL: Final = 1e-9  # a transform that changes by more moves
+_MESSAGES: Final = ("CameraInfo", "CameraCalibration")  # of ROS, of Foxglove
 _PINHOLE: Final = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")
 _FISHEYE: Final = ("k1", "k2", "k3", "k4")
 _TERMS: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[int, ...]]]] = {
@@ -83,52 +85,56 @@ def recorded_calibration(
         frames: by sensor, the frame in its messages.
         sizes: by camera, width and height of its pictures.
 
-    Raises:
-        FormatError: the file is damaged.
     """
     found = RecordedCalibration()
     tree, models = _Tree(), dict[str, CameraInfo]()
     for topic in topics:
-        content = content_of(bag.topics[topic])
-        if content.kind is Kind.TRANSFORMS:
+        if content_of(bag.topics[topic]).kind is Kind.TRANSFORMS:
             if topic.rpartition("/")[2] == "tf" and bag.topics[topic].message_encoding == "cdr":
                 continue  # of ROS: what moves; what does not is on tf_static
-            for number, message in enumerate(bag.messages([topic])):
-                if number == _READ:
-                    break
-                for each in _decoded(content.decode, message.data) or ():
+            for transforms in islice(_read(bag, topic, found.notes), _READ):
+                for each in transforms:
                     tree.add(each)
-        else:
-            first = first_of(bag, topic)
-            info = None if first is None else _decoded(content.decode, first.data)
-            if info is not None:
-                models[topic] = info
+        elif (info := next(_read(bag, topic, found.notes), None)) is not None:
+            models[topic] = info
     for sensor in sensors:
         entry: dict[str, Any] = {}
-        frame = frames.get(sensor.name, "")
+        frame, turn = frames.get(sensor.name, ""), np.eye(3)
+        if (size := sizes.get(sensor.name)) is not None:
+            rectified = _is_rectified(sensor.topic)
+            try:
+                info = _model_of(sensor.topic, frame, size, models)
+                if info is not None:
+                    turn = _rectification(info).T if rectified else turn
+                    entry |= _model(info, size, rectified=rectified)
+            except FormatError as error:
+                found.notes.append(f"{sensor.name}: no camera model: {error}")
         try:
             if (pose := tree.in_rig(frame)) is not None:
                 entry["T_sensor_rig"] = {
                     "translation_m": pose[:3, 3].tolist(),
-                    "quaternion_xyzw": quaternion_of_rotation(pose[:3, :3]).tolist(),
+                    "quaternion_xyzw": quaternion_of_rotation(pose[:3, :3] @ turn).tolist(),
                 }
         except FormatError as error:
             found.notes.append(f"{sensor.name}: no place in the rig: {error}")
-        if sensor.name in sizes and (info := _model_of(sensor.topic, frame, models)) is not None:
-            try:
-                entry |= _model(info, sizes[sensor.name])
-            except FormatError as error:
-                found.notes.append(f"{sensor.name}: no camera model: {error}")
         if entry:
             found.sensors[sensor.name] = entry
     return found
 
 
-def _decoded(decode: Any, data: bytes) -> Any:
+def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
+    """The messages of a topic, decoded; what cannot be read is noted once, and left out."""
+    decode, is_noted = content_of(bag.topics[topic]).decode, False
     try:
-        return decode(data)
-    except FormatError:
-        return None
+        for message in bag.messages([topic]):
+            try:
+                yield decode(message.data)
+            except FormatError as error:
+                if not is_noted:
+                    notes.append(f"{topic}: not used for the calibration: {error}")
+                is_noted = True
+    except FormatError as error:
+        notes.append(f"{topic}: not used for the calibration from here on: {error}")
 
 
 class _Tree:
@@ -184,19 +190,77 @@ class _Tree:
         return pose
 
 
-def _model_of(topic: str, frame: str, models: Mapping[str, CameraInfo]) -> CameraInfo | None:
-    """The model of a camera: beside its topic or above it, else the only one of its frame."""
-    folder = topic
-    while folder := folder.rpartition("/")[0]:
-        beside = [info for name, info in models.items() if name.rpartition("/")[0] == folder]
-        if beside:
-            return beside[0] if len(beside) == 1 else None
-    same = [info for info in models.values() if frame and info.header.frame_id == frame]
-    return same[0] if len(same) == 1 else None
+def _is_rectified(topic: str) -> bool:
+    """Whether the pictures of a topic are rectified: ``image_rect`` and the like (image_proc)."""
+    *_, name = topic.removesuffix("/compressed").split("/")
+    return not {"rect", "rectified"}.isdisjoint(name.lower().split("_"))
 
 
-def _model(info: CameraInfo, size: tuple[int, int]) -> dict[str, Any]:
-    """The entries of a camera model.
+def _model_of(
+    topic: str, frame: str, size: tuple[int, int], models: Mapping[str, CameraInfo]
+) -> CameraInfo | None:
+    """The model of a camera's pictures, of those that are of the pictures' frame and size.
+
+    The nearest one counts: beside the pictures' topic or above it.  Where the frame is not named,
+    no other counts.
+
+    Args:
+        topic: of the pictures.
+        frame: of the pictures; "": not named.
+        size: width and height of the pictures.
+        models: by topic.
+
+    Returns:
+        None: the recording has no models.
+
+    Raises:
+        FormatError: why none of the recording's models is taken.
+    """
+    if not models:
+        return None
+    frame = frame.lstrip("/")
+    near: dict[str, int] = {}  # how near a model is to the pictures; -1: elsewhere
+    for name in models:
+        folder = name.rpartition("/")[0]
+        is_near = folder == topic.rpartition("/")[0] or (folder and topic.startswith(f"{folder}/"))
+        near[name] = len(folder) if is_near else -1
+    fitting = []
+    for name, info in models.items():
+        of_info = info.header.frame_id.lstrip("/")
+        if of_info == frame if of_info and frame else near[name] >= 0:
+            fitting.append(name)
+    if not fitting:
+        closest = max(models, key=lambda name: near[name])
+        if near[closest] < 0:
+            raise FormatError(
+                f"no {' or '.join(_MESSAGES)} is of the pictures' frame {frame!r:.80}"
+            )
+        other = models[closest].header.frame_id
+        raise FormatError(f"{closest} is of the frame {other!r:.80}, the pictures of {frame!r:.80}")
+    sized = [n for n in fitting if (models[n].width, models[n].height) == size] or fitting
+    nearest = max(near[name] for name in sized)
+    first, *others = (name for name in sized if near[name] == nearest)
+    for name in others:
+        if _numbers(models[name]) != _numbers(models[first]):
+            raise FormatError(f"{first} and {name} both fit, and differ")
+    return models[first]
+
+
+def _numbers(info: CameraInfo) -> tuple[Any, ...]:
+    """All that a model says about the pictures."""
+    size = info.width, info.height, info.binning_x, info.binning_y, info.roi
+    return *size, info.distortion_model, info.d, info.k, info.r, info.p
+
+
+def _rectification(info: CameraInfo) -> Floats:
+    """The rotation [3, 3] from the raw to the rectified camera; where none is given, no turn."""
+    rotation = np.reshape(info.r, (3, 3)) if len(info.r) == 9 else np.zeros((3, 3))
+    is_rotation = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3)
+    return np.asarray(rotation if is_rotation else np.eye(3), np.float64)
+
+
+def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[str, Any]:
+    """The entries of a camera model; of rectified pictures, by the projection matrix P.
 
     Raises:
         FormatError: it has no counterpart, or is for another size.
@@ -206,23 +270,38 @@ def _model(info: CameraInfo, size: tuple[int, int]) -> dict[str, Any]:
             f"it is for {info.width} x {info.height} pixels, the pictures have "
             f"{size[0]} x {size[1]}"
         )
-    if info.distortion_model not in _TERMS:
-        raise FormatError(f"{info.distortion_model!r:.60} is not known")
-    name, terms, counts = _TERMS[info.distortion_model]
-    if len(info.d) not in (*counts, 0):
-        raise FormatError(f"{info.distortion_model} with {len(info.d)} terms")
     if info.binning_x > 1 or info.binning_y > 1 or info.roi.x_offset or info.roi.y_offset:
         raise FormatError("the pictures are binned, or parts of the sensor's")
-    fx, skew, cx, zero, fy, cy, *last = info.k
-    numbers = (*info.k, *info.d)
-    if not np.isfinite(numbers).all() or not (fx > 0 and fy > 0) or (zero, *last) != (0, 0, 0, 1):
-        raise FormatError("its camera matrix is none: the camera was not calibrated")
+    if rectified:
+        whole = len(info.p) == 12
+        matrix = tuple(info.p[row + at] for row in (0, 4, 8) for at in range(3)) if whole else ()
+        name, distortion, what = "opencv-pinhole", dict[str, float](), "its projection matrix"
+    else:
+        name, distortion = _distortion(info)
+        matrix, what = info.k, "its camera matrix"
+    fx, skew, cx, zero, fy, cy, *last = matrix or (0,) * 9
+    is_finite = np.isfinite((*matrix, *distortion.values())).all()
+    if not is_finite or not (fx > 0 and fy > 0) or (zero, *last) != (0, 0, 0, 1):
+        raise FormatError(f"{what} is none: the camera was not calibrated")
     if skew:
-        raise FormatError("its camera matrix has a skew")
-    values = {"fx": fx, "fy": fy, "cx": cx, "cy": cy}
-    values |= dict(zip(terms, info.d, strict=False))
+        raise FormatError(f"{what} has a skew")
+    values = {"fx": fx, "fy": fy, "cx": cx, "cy": cy, **distortion}
     return {
         "model": name,
         "parameters": {key: float(value) for key, value in values.items()},
         "resolution": [int(size[0]), int(size[1])],
     }
+
+
+def _distortion(info: CameraInfo) -> tuple[str, dict[str, float]]:
+    """Our name of the model, and its terms.
+
+    Raises:
+        FormatError: it has no counterpart.
+    """
+    if info.distortion_model not in _TERMS:
+        raise FormatError(f"{info.distortion_model!r:.60} is not known")
+    name, terms, counts = _TERMS[info.distortion_model]
+    if len(info.d) not in (*counts, 0):
+        raise FormatError(f"{info.distortion_model} with {len(info.d)} terms")
+    return name, dict(zip(terms, info.d, strict=False))

@@ -87,13 +87,18 @@ class Findings:
     counts_losses: bool = False
 
 
-def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Findings:
+def sensors_of(
+    bag: Bag,
+    wanted: Mapping[str, str | None] | None = None,
+    unread: Mapping[str, str] | None = None,
+) -> Findings:
     """Find the sensors of a recording.
 
     Args:
         bag: the recording.
         wanted: the topics to play, with the names of their sensors; None as a name: made of the
-            topic.  None: all topics.
+            topic.  None: all topics, without those whose samples another topic has.
+        unread: topics that cannot be read, with the reason: they are left out.
 
     Raises:
         UsageError: a wanted topic is not there or cannot be played, or a name cannot be a sensor's.
@@ -108,9 +113,12 @@ def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Find
             kinds[topic] = content_of(bag.topics[topic]).kind
         except UnknownTopicError as error:
             found.left_out[topic] = str(error)
+    unread = unread or {}
     played: dict[str, str | None] = {}
     for topic, kind in kinds.items():
-        if kind in CALIBRATION:
+        if topic in unread:
+            found.left_out[topic] = unread[topic]
+        elif kind in CALIBRATION:
             found.for_calibration.append(topic)
         elif kind is Kind.LOSSES:
             found.counts_losses = True
@@ -124,13 +132,13 @@ def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Find
                 found.left_out[topic] = "packets of an IMU without those of its lidar"
         elif not bag.topics[topic].count:
             found.left_out[topic] = "has no message"
-        elif wanted is None and f"{topic}/compressed" in kinds:
-            found.left_out[topic] = f"its pictures are those of {topic}/compressed"
-        elif wanted is None and kind is Kind.POSITIONS and is_copy(topic, kinds):
-            found.left_out[topic] = f"its positions are those of {topic.removesuffix('/fix')}"
         else:
             played[topic] = None
-    if wanted is not None:
+    if wanted is None:
+        copies = _copies(bag, played, kinds)
+        found.left_out |= copies
+        played = {topic: name for topic, name in played.items() if topic not in copies}
+    else:
         _check(wanted, bag, played, found.left_out)
         for topic in played.keys() - wanted.keys():
             found.left_out[topic] = "was not selected"
@@ -141,6 +149,37 @@ def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Find
         for topic in played
     ]
     return found
+
+
+def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """The topics whose samples another played topic has, with the reason to leave them out.
+
+    Of raw and compressed pictures, those with more messages are played; of as many, the compressed.
+    """
+    copies: dict[str, str] = {}
+    for topic in played:
+        compressed = f"{topic}/compressed"
+        if kinds[topic] is kinds.get(compressed) is Kind.PICTURES and compressed in played:
+            raw_count, count = bag.topics[topic].count, bag.topics[compressed].count
+            copy, other = (compressed, topic) if raw_count > count else (topic, compressed)
+            more = "" if raw_count == count else ", which has more of them"
+            copies[copy] = f"its pictures are those of {other}{more}"
+        elif kinds[topic] is Kind.POSITIONS:
+            positions = [name for name in played if kinds[name] is Kind.POSITIONS]
+            if is_copy(bag, topic, positions):
+                copies[topic] = f"its positions are those of {topic.removesuffix('/fix')}"
+    return copies
+
+
+def played_topics(bag: Bag, found: Findings) -> set[str]:
+    """The topics that the sensors of a recording play: their own, and those of lidars' IMUs."""
+    topics = {sensor.topic for sensor in found.sensors}
+    lidars = {s.topic.rpartition("/")[0] for s in found.sensors if s.driver == "ouster"}
+    return topics | {
+        topic
+        for topic in bag.topics
+        if topic.endswith("imu_packets") and topic.rpartition("/")[0] in lidars
+    }
 
 
 def _check(

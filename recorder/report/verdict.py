@@ -34,6 +34,8 @@ CAUSES: Mapping[str, str] = {
     "network": "packets were lost on the way",
     "corrupt": "data were damaged",
     "truncated": "the played file ends inside a sample",
+    "changed": "the samples no longer had the form that the stream declares",
+    "unread": "the rest of the played source cannot be read",
     "overrun": "pictures came faster than they could be decoded and encoded",
     "recorded": "the played session had lost them",
     "refused": "the driver's buffer was full",

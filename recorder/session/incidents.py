@@ -13,7 +13,7 @@ END = "end"
 
 _FAULTS: Mapping[str, tuple[str, ...]] = {
     "fault": (),
-    "time": (),
+    "time": ("step",),
     "device": ("absent", "lost"),
     "disk": ("floor", "sealed", "stalled"),
     "writer": ("restarted",),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
-from recorder.contract.messages import Status
+from recorder.contract.messages import CHANGED, Status
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk
 from recorder.writer.commit_times import CommitTimes
@@ -273,7 +273,7 @@ class ActiveSession:
 
     def changed(self, known: Peer) -> bool:
         """Whether a driver has ended its streams here because their declarations changed."""
-        return any(p.ended == "changed" for n, p in self.positions.items() if n in known.specs)
+        return any(p.ended == CHANGED for n, p in self.positions.items() if n in known.specs)
 
     def owes_ack(self, known: Peer) -> bool:
         """Whether a message of a driver is received and not durable yet."""
@@ -378,13 +378,14 @@ class ActiveSession:
     def _close(self) -> None:
         """Close the session; `failure` holds the error if that fails.
 
-        A stream that has not ended loses the interval from its last sample to now.
+        A stream that has not ended loses the interval from its last sample to now, and so does a
+        device's stream that ended because the device has changed.
         """
         self.join_threads()
         try:
             if not self.failures:
                 for name, state in self.writer.positions().items():
-                    if state["ended"] is None:
+                    if state["ended"] in (None, CHANGED):
                         self.writer.lose_tail(name)
                 self.writer.close("clean")
         except (OSError, RecorderError) as error:

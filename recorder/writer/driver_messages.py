@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from recorder.contract.messages import Ack, AnnouncedSession, Hello
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.peers import Peer
@@ -48,6 +50,7 @@ def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
         until_ns=writer.until_ns,
         last_ns=max(last) if last else None,
         seam_ns=writer.start_mono_ns if writer.previous is not None else None,
+        source_start_ns=UNSET if writer.source_start_ns is None else writer.source_start_ns,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.clock import Clock
+from recorder.contract.messages import CHANGED
 from recorder.contract.wire import Message
 from recorder.formats.digests import DigestingDisk, digest
 from recorder.formats.disk import AppendFile
@@ -207,7 +208,15 @@ class SessionLog:
         self.journal.append("epoch", stream=name, epoch=epoch, sample=samples, **cut)
 
     def lose_interval(self, progress: StreamProgress, until_ns: int) -> None:
-        """Log an uncounted loss from the stream's last sample to `until_ns`."""
+        """Log an uncounted loss from the stream's last sample to `until_ns`.
+
+        Of streams that have ended, only those of devices that have changed lose anything: what a
+        played source had after its change is counted.
+        """
+        if progress.ended is not None:
+            header = self._header(progress)
+            if progress.ended != CHANGED or header is None or not header["live"]:
+                return
         self.take_incoming()
         if self.until_ns is not None:
             until_ns = min(until_ns, self.until_ns)
@@ -215,9 +224,10 @@ class SessionLog:
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.lost(until_ns, None))
         gap_ns = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
-        if progress.epoch:
+        if progress.epoch and progress.ended is None:
             self._tell_end(progress, None, "gone")
         cause = HUNG if self._hung.get(progress.sensor, -1) > since else "driver"
+        cause = cause if progress.ended is None else CHANGED
         self.event(uncounted_loss(progress, self.now_ns(), cause, gap_ns, 1))
 
     def lose_absent(self, stream: str, position: dict[str, Any]) -> None:

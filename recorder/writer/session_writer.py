@@ -48,6 +48,7 @@ class SessionWriter:
         key: names the session on the bus.
         start_ns, start_mono_ns: its start on the calendar and on CLOCK_MONOTONIC.
         play_start_mono_ns: start of the first session of those that continue each other.
+        source_start_ns: stamp of the played sources at the start; None: that of each source.
         previous: name of the session that it continues; None without one.
         sensors: names of the planned sensors.
         sync_interval_s, reserve_bytes: time between commits, space to leave free; as planned.
@@ -73,6 +74,7 @@ class SessionWriter:
         self.previous_path = Path(values.get("previous_folder") or path.parent, self.previous or "")
         self.sensors = frozenset(values["sensors"])
         self.play_start_mono_ns: int = values.get("play_start_mono_ns") or self.start_mono_ns
+        self.source_start_ns: int | None = values.get("source_start_ns")
         self.key = f"{values['boot_id']}/{self.start_mono_ns}"
         self.sync_interval_s = float(values["sync_interval_ms"]) / 1e3
         self.reserve_bytes = round(float(values.get("min_free_gb", 0.0)) * 1e9)
@@ -298,7 +300,7 @@ class SessionWriter:
             self._session_log.repeat_end(progress, sent, reason)
 
     def lose_tail(self, stream: str) -> None:
-        """Log the loss of a stream's tail: its driver died before it ended the stream."""
+        """Log the loss of a stream's tail: its driver died, or its device has changed."""
         with self.lock:
             self._streams.lose_tail(stream, self._clock.monotonic_ns())
 
@@ -318,6 +320,9 @@ class SessionWriter:
         """
         with self.lock:
             self._streams.release_all()
+            for name, progress in self._streams.progress.items():
+                if progress.store.adjusted:
+                    self.event("time", name, "moved", count=progress.store.adjusted)
             self._session_log.take_incoming()
             self._streams.lose_absent_sensors(end_ns)
             self._session_log.events.write_due()

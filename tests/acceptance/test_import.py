@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mcap.writer import CompressionType
 
 from recorder.session.reader import Session
 from tests.acceptance.command import (
@@ -33,6 +34,7 @@ from tests.formats.bags.kit import (
     imu,
     jpeg,
     json_imu,
+    raw_image,
     turn,
     write_bag,
     write_mcap,
@@ -136,11 +138,18 @@ def test_what_cannot_be_imported_is_one_error(tmp_path: Path) -> None:
     points = Sent("/points", "a/msg/Cloud", "cdr", b"", START_NS)
     empty = compressed("/c", b"", START_NS)
     path = write_mcap(tmp_path / "a.mcap", [points, empty])
+    sent = [imu("/imu", START_NS, (0, 0, 0), (0, 0, 0))]
+    damaged = write_mcap(tmp_path / "damaged.mcap", sent, compression=CompressionType.NONE)
+    content = bytearray(damaged.read_bytes())
+    at = content.index(b"sensor_msgs/msg/Imu")
+    content[at] ^= 0xFF  # in the only chunk; and the end of the file is missing
+    damaged.write_bytes(content[:-60])
     for arguments, text in (
         ((tmp_path / "none.mcap",), "none.mcap: cannot be read: No such file or directory"),
         ((tmp_path / "text.mcap",), "text.mcap"),
         ((tmp_path / "none",), "none"),
         ((path,), "has no topic to import"),
+        ((damaged,), "has no topic to import: byte 33: a chunk with a wrong CRC; the last "),
         ((path, "--topics", "/x"), "has no topic '/x'; those to import: /c"),
         ((path, "--topics", "/c"), "topic /c: "),
         ((path, "--topics", "=/c"), "is not of the form TOPIC or NAME=TOPIC"),
@@ -152,6 +161,29 @@ def test_what_cannot_be_imported_is_one_error(tmp_path: Path) -> None:
     assert not (tmp_path / "sessions").exists()
     reasons = "\n".join(here("import", path, *root).err)
     assert "/points: no driver plays 'a/msg/Cloud'" in reasons and "/c: " in reasons
+
+
+def test_raw_pictures_are_imported_where_the_compressed_ones_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    pixels = np.full((24, 32, 3), 99, np.uint8)
+    sent: list[Sent] = [info("/c/camera_info", "other")]
+    for at in range(3):
+        t_ns = START_NS + at * FRAME_NS
+        sent.append(raw_image("/c/image_raw", "bgr8", pixels, t_ns))
+        sent.append(compressed("/c/image_raw/compressed", b"\xff\x0a no codec", t_ns, form="jxl"))
+    path = write_mcap(tmp_path / "a.mcap", sent)
+    ran = here("import", path, "--root", tmp_path, "--format", "json")
+    assert (ran.code, ran.complaints) == (0, [])
+    assert ran.result["topics"] == {
+        "/c/image_raw": {"sensor": "c", "driver": "camera", "messages": 3}
+    }
+    assert "'jxl' that do not decode" in ran.result["left_out"]["/c/image_raw/compressed"]
+    note = "c: no camera model: /c/camera_info is of the frame 'other', the pictures of 'c'"
+    assert ran.result["notes"] == [note] and not ran.result["calibrated"]
+    assert_nothing_lost(tmp_path / "a")
+    with Session(tmp_path / "a") as opened:
+        assert times(opened, "c") == [START_NS + at * FRAME_NS for at in range(3)]
 
 
 @pytest.fixture(scope="module")

@@ -134,6 +134,18 @@ class TestFiles:
         assert 0 < len(units) < 12
         assert units == demuxed(whole)[: len(units)]
 
+    def test_pictures_of_another_size_are_counted(self, tmp_path: Path) -> None:
+        """Also those that depend on a keyframe of another size; FFmpeg's demuxer gives them all."""
+        path = tmp_path / "two.h264"
+        path.write_bytes(b"".join([*encode(7), *encode(3, (64, 48)), *encode(4)]))
+        _, items = play(path, codec="copy")
+        missing = [item for item in items if isinstance(item, Lost)]
+        assert [(item.cause, item.count) for item in missing] == [("changed", 1)] * 3
+        assert "64 x 48 pixels, not the declared 96 x 64" in missing[2].detail["reason"]
+        assert [isinstance(item, Lost) for item in items] == [False] * 7 + [True] * 3 + [False] * 4
+        units = units_of([item for item in items if isinstance(item, Sample)])
+        assert numbers(units) == [*range(7), *range(4)]
+
     @pytest.mark.parametrize(
         ("scheme", "options", "fault"),
         [

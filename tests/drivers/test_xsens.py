@@ -15,7 +15,7 @@ from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, decode_m
 from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
-from recorder.contract.errors import SourceError, StreamChangedError
+from recorder.contract.errors import SourceError
 from tests.drivers.xsens_played import (
     device_times,
     driver_of,
@@ -320,18 +320,17 @@ def test_no_orientation(path: Path) -> None:
     assert spec.settings["orientation"] == "none"
 
 
-def test_changed_frame_ends_the_stream_after_its_samples(path: Path) -> None:
+@pytest.mark.parametrize("again", [0, 30])
+def test_samples_in_another_frame_are_counted(path: Path, again: int) -> None:
     parts = [*log(1500), *log(5, first=1500, coordinates=Coordinates.NED)]
-    driver = driver_of(write(path, *parts), batch_ms=70)
-    driver.open()
-    count = 0
-    with pytest.raises(StreamChangedError, match="'ENU' to 'NED'"):
-        while True:
-            item = driver.read()
-            assert isinstance(item, Sample)
-            count += item.count
-    driver.close()
-    assert count == 1500
+    parts += log(again, first=1505)
+    _, items = play(driver_of(write(path, *parts), batch_ms=70))
+    (lost,) = losses(items)
+    assert (lost.cause, lost.count) == ("changed", 5)
+    assert "'ENU' to 'NED' at packet counter 1500" in lost.detail["reason"]
+    assert sum(item.count for item in samples(items)) == 1500 + again
+    before = items[: items.index(lost)]
+    assert sum(item.count for item in samples(before)) == 1500
 
 
 @pytest.mark.parametrize(
@@ -372,7 +371,7 @@ def test_damaged_logs_play_or_are_refused(
     path = write(tmp_path_factory.mktemp("log") / "imu.bin", bytes(stream))
     try:
         play(driver_of(path))
-    except (SourceError, StreamChangedError) as error:
+    except SourceError as error:
         assert str(path) in str(error)
 
 

@@ -119,10 +119,21 @@ def test_positions_of_ros_keep_values_stamps_and_covariance(tmp_path: Path) -> N
     assert spec.settings["mcap_frame"] == "antenna"
 
 
-def test_a_covariance_that_ros_does_not_know_is_not_declared(tmp_path: Path) -> None:
-    sent = [ros_fix("/gps/fix", START_NS, kind=0)]
-    spec, _ = played(write_mcap(tmp_path / "a.mcap", sent))
-    assert [c.name for c in spec.channels] == ["pos", "fix"]
+def test_a_covariance_that_ros_knows_later_is_recorded(tmp_path: Path) -> None:
+    """A receiver that has no fix yet knows no covariance; the first messages declare the stream."""
+    sent = [ros_fix("/gps/fix", START_NS + n * STEP_NS, kind=0 if n < 60 else 3) for n in range(61)]
+    _, items = played(write_mcap(tmp_path / "a.mcap", sent))
+    cov = joined(items, "cov")
+    assert np.isnan(cov[:60]).all() and cov[60].tolist() == NED
+
+
+def test_a_status_that_is_not_known_says_nothing_about_the_position(tmp_path: Path) -> None:
+    """sensor_msgs/NavSatStatus: STATUS_UNKNOWN is -2, the default since ROS 2 Rolling."""
+    sent = [ros_fix("/gps/fix", START_NS + n * STEP_NS, status=-2 + n) for n in range(5)]
+    _, items = played(write_mcap(tmp_path / "a.mcap", sent))
+    assert joined(items, "fix").tolist() == [3, 0, 3, 3, 3]
+    assert joined(items, "pos")[0].tolist() == list(PLACE)
+    assert np.isnan(joined(items, "pos")[1]).all()
 
 
 def test_positions_of_foxglove_keep_velocity_and_covariance(tmp_path: Path) -> None:

@@ -389,7 +389,20 @@ def test_messages_without_stamps_have_their_log_times(tmp_path: Path) -> None:
     sent = [imu("/imu", START_NS + at * STEP_NS, (1, 2, 3), (0, 0, 0), None, 0) for at in range(3)]
     spec, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
     assert stamps(items) == [START_NS + at * STEP_NS for at in range(3)]
-    assert not spec.device_clock and "quat" not in {c.name for c in spec.channels}
+    assert not spec.device_clock
+    assert np.isnan(joined(items, "quat")).all() and np.isnan(joined(items, "rot")).all()
+
+
+def test_values_that_the_first_messages_lack_are_not_dropped(tmp_path: Path) -> None:
+    """The stream is declared by the first messages, and the orientation comes later."""
+    quat = turn(0.5)
+    sent = [
+        imu("/imu", START_NS + at * STEP_NS, (1, 2, 3), (0, 0, 0), None if at < 60 else quat)
+        for at in range(61)
+    ]
+    _, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    assert joined(items, "quat")[60] == pytest.approx(quat)
+    assert np.isnan(joined(items, "quat")[:60]).all()
 
 
 def test_a_bag_of_several_files_is_one_recording(tmp_path: Path) -> None:

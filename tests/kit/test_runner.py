@@ -58,6 +58,11 @@ def batch(first: int, count: int = 1, step_ns: int = 10 * MS) -> Sample:
     return Sample("fake", numbers * step_ns + 123_456, {"x": values})
 
 
+def wide(first: int, count: int) -> Sample:
+    """The same of another shape than is declared."""
+    return replace(batch(first, count), data={"x": np.zeros((count, 65), "<u4")})
+
+
 class FakeDriver(Driver):
     """Plays what it is given; an exception among it is raised."""
 
@@ -100,6 +105,7 @@ class Rig:
         self._writer.start()
         self._socket = DriverSocket(self.folder)
         self._asked = itertools.count(1)
+        self.sensors: dict[str, dict[str, Any]] = {}
         self.reports: list[tuple[str, dict[str, Any]]] = []
         monkeypatch.setattr(runner_module, "report", lambda e, **v: self.reports.append((e, v)))
         self.failure: BaseException | None = None
@@ -129,6 +135,7 @@ class Rig:
 
     def start(self, duration_s: float | None = None) -> Path:
         plan = SessionPlan(str(self.root), "s", False, "", duration_s=duration_s)
+        plan.sensors = self.sensors
         return Path(self.ask(op="start", plan=plan.to_wire())["session"])
 
     def stop(self) -> dict[str, Any]:
@@ -365,21 +372,38 @@ def test_a_driver_that_fails_in_mid_session_ends_its_stream_with_the_reason(
     rig = make_rig()
     account = rig.record(rig.driver(batch(0, 3), error, batch(3, 3)))
     assert account["x"] == [0, 1, 2]
-    assert account["ended"] == "fault"
+    assert (account["ended"], account["lost"]) == ("fault", {})
+    assert account["unknown_losses"] == 1  # what the source had after the fault
     faults = [values for name, values in rig.reports if name == "fault"]
     assert [f["message"] for f in faults] == [str(error)]
 
 
-def test_a_changed_shape_ends_the_stream_with_one_clear_fault(
-    make_rig: Callable[..., Rig],
+@pytest.mark.parametrize("pace", ["max", "realtime"])
+def test_samples_of_another_shape_are_counted_with_one_clear_fault(
+    make_rig: Callable[..., Rig], pace: str
 ) -> None:
+    """The stream's files cannot hold them; what fits is stored, before and afterwards."""
     rig = make_rig()
-    changed = Sample("fake", np.array([40 * MS]), {"x": np.zeros((1, 65), "<u4")})
-    account = rig.record(rig.driver(batch(0, 3), changed, batch(4, 3)))
-    assert (account["x"], account["ended"]) == ([0, 1, 2], "changed")
+
+    script = batch(0, 3), wide(3, 2), batch(5, 3), wide(8, 1)
+    account = rig.record(rig.driver(*script, pace=pace))
+    assert (account["x"], account["ended"]) == ([0, 1, 2, 5, 6, 7], "changed")
+    assert (account["lost"], account["unknown_losses"]) == ({"changed": 3}, 0)
+    assert account["seq"] == account["x"], "the numbers of the lost are gaps"
     faults = [values for name, values in rig.reports if name == "fault"]
     assert len(faults) == 1 and "fake/x" in faults[0]["message"]
     assert faults[0]["exit_code"] == 3
+
+
+def test_the_end_of_the_session_ends_the_counting_of_samples_that_do_not_fit(
+    make_rig: Callable[..., Rig],
+) -> None:
+    """What comes after the duration was not asked for, so it is not lost."""
+    rig = make_rig()
+    rest = (wide(n, 1) for n in range(3, 50))
+    account = rig.record(rig.driver(batch(0, 3), *rest, pace="realtime"), duration_s=0.1)
+    assert (account["x"], account["lost"]) == ([0, 1, 2], {"changed": 7})
+    assert account["ended"] == "changed"
 
 
 def test_stopping_the_session_ends_a_source_that_would_go_on(

@@ -71,7 +71,7 @@ def ticks(count: int, start: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 50])
-@pytest.mark.parametrize("step_ns", [-3600 * S, -5 * S, -25 * MS, 7200 * S])
+@pytest.mark.parametrize("step_ns", [-3600 * S, -5 * S, -25 * MS])
 def test_a_played_source_whose_clock_steps_goes_on_where_it_was(size: int, step_ns: int) -> None:
     feed = Feed()
     times = ticks(9) + [t + step_ns for t in ticks(41, 9)]
@@ -96,9 +96,10 @@ def test_one_wrong_stamp_of_a_played_source_is_counted(size: int, jump_ns: int) 
     assert (feed.lost, feed.steps) == (1, [])
 
 
-def test_a_pause_of_a_played_source_is_no_fault() -> None:
+@pytest.mark.parametrize("pause_s", [2, 600, 1801, 7200, 86400])
+def test_a_pause_of_a_played_source_is_no_fault(pause_s: int) -> None:
     feed = Feed()
-    times = ticks(5) + [t + 600 * S for t in ticks(5, 5)]
+    times = ticks(5) + [t + pause_s * S for t in ticks(5, 5)]
     for t_ns in times:
         feed.give(t_ns)
     feed.end()

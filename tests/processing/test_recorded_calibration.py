@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from foxglove import messages as foxglove
+from mcap.writer import CompressionType
 from scipy.spatial.transform import Rotation
 
 from recorder.formats.bags.bag import Bag
@@ -69,8 +71,13 @@ def info(topic: str, frame: str = "camera_optical", **more: Any) -> Sent:
     return cdr(topic, "sensor_msgs/msg/CameraInfo", T, **values | more)
 
 
-def calibration(tmp_path: Path, *sent: Sent, frame: str = "camera_optical") -> RecordedCalibration:
-    camera = compressed("/camera/image_raw", jpeg(0), T)
+def calibration(
+    tmp_path: Path,
+    *sent: Sent,
+    frame: str = "camera_optical",
+    topic: str = "/camera/image_raw",
+) -> RecordedCalibration:
+    camera = compressed(topic, jpeg(0), T)
     moved = imu("/imu/data", T, (0, 0, 0), (0, 0, 0))
     with Bag(write_mcap(tmp_path / "a.mcap", [camera, moved, *sent])) as bag:
         found = sensors_of(bag)
@@ -204,8 +211,159 @@ def test_models_without_a_counterpart_are_left_out(
 def test_a_model_far_away_is_found_by_its_frame(tmp_path: Path) -> None:
     made = calibration(tmp_path, info("/models/a", "other"), info("/models2/b"))
     assert made.sensors["camera"]["model"] == "opencv-pinhole"
-    several = calibration(tmp_path, info("/models/a"), info("/models2/b"))
-    assert several.sensors == {}
+    agreed = calibration(tmp_path, info("/models/a"), info("/models2/b"))
+    assert agreed.sensors["camera"]["model"] == "opencv-pinhole" and not agreed.notes
+
+
+P = (800.0, 0.0, 14.0, 0.0, 0.0, 801.0, 12.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("topic", ["/camera/image_rect", "/camera/image_rect_color/compressed"])
+def test_rectified_pictures_have_the_projection_matrix(tmp_path: Path, topic: str) -> None:
+    """sensor_msgs/CameraInfo: K and D are of the raw picture, P of the rectified one."""
+    made = calibration(tmp_path, info("/camera/camera_info", p=np.array(P)), topic=topic)
+    assert made.sensors["camera"]["model"] == "opencv-pinhole"
+    wanted = {"fx": 800.0, "fy": 801.0, "cx": 14.0, "cy": 12.0}
+    assert made.sensors["camera"]["parameters"] == wanted
+    without = calibration(tmp_path, info("/camera/camera_info"), topic=topic)
+    assert without.sensors == {}
+    (note,) = without.notes
+    assert note == (
+        "camera: no camera model: its projection matrix is none: the camera was not calibrated"
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "fx"),
+    [
+        ("/camera/image_raw", 900.0),
+        ("/rect/camera/image", 900.0),
+        ("/camera/direct", 900.0),
+        ("/camera/rectified", 800.0),
+        ("/camera/image_rect_raw", 800.0),
+        ("/left/Image_Rect", 800.0),
+    ],
+)
+def test_only_rectified_pictures_have_the_projection_matrix(
+    tmp_path: Path, topic: str, fx: float
+) -> None:
+    sent = info("/camera/camera_info", p=np.array(P))
+    with Bag(write_mcap(tmp_path / "b.mcap", [compressed(topic, jpeg(0), T), sent])) as bag:
+        (sensor,) = sensors_of(bag).sensors
+        frames, sizes = {sensor.name: "camera_optical"}, {sensor.name: (WIDTH, HEIGHT)}
+        made = recorded_calibration(bag, ["/camera/camera_info"], [sensor], frames, sizes)
+    assert made.sensors[sensor.name]["parameters"]["fx"] == fx
+
+
+def test_a_rectified_camera_is_turned_in_the_rig(tmp_path: Path) -> None:
+    """sensor_msgs/CameraInfo: R turns the raw camera's axes to those of the rectified picture."""
+    turn = Rotation.from_euler("y", 5, degrees=True)
+    sent = (
+        transforms("/tf_static", ("base_link", "camera_optical", (1, 0, 2), OPTICAL)),
+        info("/camera/camera_info", p=np.array(P), r=turn.as_matrix().reshape(-1)),
+    )
+    for topic, wanted in (
+        ("/camera/image_rect", Rotation.from_quat(OPTICAL) * turn.inv()),
+        ("/camera/image_raw", Rotation.from_quat(OPTICAL)),
+    ):
+        pose = calibration(tmp_path, *sent, topic=topic).sensors["camera"]["T_sensor_rig"]
+        made = Rotation.from_quat(pose["quaternion_xyzw"])
+        assert np.allclose(made.as_matrix(), wanted.as_matrix()), topic
+        assert pose["translation_m"] == [1.0, 0.0, 2.0]
+
+
+def other_k(**more: Any) -> dict[str, Any]:
+    return {"k": np.array((700.0, 0.0, 15.5, 0.0, 701.0, 11.5, 0.0, 0.0, 1.0)), **more}
+
+
+@pytest.mark.parametrize(
+    ("infos", "fx", "note"),
+    [
+        # The place of its topic does not make a model fit.
+        (
+            [("/camera/camera_info", "thermal", {})],
+            None,
+            "/camera/camera_info is of the frame 'thermal', the pictures of 'camera_optical'",
+        ),
+        (
+            [("/models/a", "thermal", {}), ("/models/b", "front", {})],
+            None,
+            "no CameraInfo or CameraCalibration is of the pictures' frame 'camera_optical'",
+        ),
+        ([("/models/a", "", {})], None, "no CameraInfo or CameraCalibration is of"),
+        (
+            [("/camera/camera_info", "camera_optical", {}), ("/camera/b", "thermal", other_k())],
+            900,
+            "",
+        ),
+        ([("/camera/camera_info", "/camera_optical", {})], 900, ""),
+        ([("/camera/camera_info", "", {})], 900, ""),
+        # The nearest of several that fit.
+        (
+            [("/camera/camera_info", "camera_optical", other_k()), ("/a", "camera_optical", {})],
+            700,
+            "",
+        ),
+        # Of two at one place: that of the pictures' size; else they have to agree.
+        (
+            [
+                ("/camera/a", "camera_optical", other_k(width=2 * WIDTH)),
+                ("/camera/b", "camera_optical", {}),
+            ],
+            900,
+            "",
+        ),
+        ([("/camera/a", "camera_optical", {}), ("/camera/b", "camera_optical", {})], 900, ""),
+        (
+            [("/camera/a", "camera_optical", {}), ("/camera/b", "camera_optical", other_k())],
+            None,
+            "/camera/a and /camera/b both fit, and differ",
+        ),
+    ],
+)
+def test_a_model_fits_by_frame_and_size(
+    tmp_path: Path, infos: list[tuple[str, str, dict[str, Any]]], fx: float | None, note: str
+) -> None:
+    made = calibration(tmp_path, *(info(topic, frame, **more) for topic, frame, more in infos))
+    if fx is not None:
+        assert (made.sensors["camera"]["parameters"]["fx"], made.notes) == (fx, [])
+        return
+    assert made.sensors == {}
+    (line,) = made.notes
+    assert line.startswith("camera: no camera model: ") and note in line
+
+
+def test_pictures_without_a_frame_have_the_model_beside_them(tmp_path: Path) -> None:
+    made = calibration(tmp_path, info("/camera/camera_info"), info("/a", **other_k()), frame="")
+    assert made.sensors["camera"]["parameters"]["fx"] == 900.0
+
+
+def test_a_model_that_cannot_be_decoded_is_noted(tmp_path: Path) -> None:
+    sent = info("/camera/camera_info")
+    made = calibration(tmp_path, replace(sent, data=sent.data[:40]))
+    assert made.sensors == {}
+    (note,) = made.notes
+    assert note.startswith("/camera/camera_info: not used for the calibration: sensor_msgs/msg/Cam")
+    made = calibration(tmp_path, replace(sent, data=sent.data[:40]), sent, sent)
+    assert made.sensors["camera"]["model"] == "opencv-pinhole"
+    assert made.notes == [note]
+
+
+def test_damage_is_noted_and_does_not_hide_the_rest(tmp_path: Path) -> None:
+    static = transforms("/tf_static", ("base_link", "camera_optical", (0, 0, 1), OPTICAL))
+    sent = [compressed("/camera/image_raw", jpeg(0), T), info("/camera/camera_info"), static]
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=1, compression=CompressionType.NONE)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"base_link")] ^= 0xFF
+    path.write_bytes(content)
+    with Bag(path) as bag:
+        found = sensors_of(bag)
+        names = {"camera": "camera_optical"}, {"camera": (WIDTH, HEIGHT)}
+        made = recorded_calibration(bag, found.for_calibration, found.sensors, *names)
+    assert made.sensors["camera"]["model"] == "opencv-pinhole"
+    (note,) = made.notes
+    assert note.startswith("/tf_static: not used for the calibration from here on: ")
+    assert "a chunk with a wrong CRC" in note
 
 
 def test_a_recording_that_tells_its_transforms_without_end_is_not_read_to_its_end(

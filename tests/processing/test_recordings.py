@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mcap.writer import Writer
 
 from recorder.contract.errors import UsageError
 from recorder.formats.bags.bag import Bag
@@ -22,6 +23,7 @@ from tests.formats.bags.kit import (
     raw_image,
     write_mcap,
 )
+from tests.kit.test_mcap_positions import ros_fix
 
 T = START_NS
 VALUES = {"acc": [0, 0, 0], "avel": [0, 0, 0]}
@@ -82,6 +84,87 @@ def test_no_name_is_there_twice(tmp_path: Path) -> None:
         "/ouster/imu": "ouster_imu_2",  # ouster_imu is the stream of the lidar's own packets
         "/ouster/lidar_packets": "ouster",
     }
+
+
+def pictures(topic: str, count: int) -> list[Sent]:
+    return [compressed(topic, jpeg(0), T + at) for at in range(count)]
+
+
+def raws(topic: str, count: int) -> list[Sent]:
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    return [raw_image(topic, "bgr8", pixels, T + at) for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("raw_count", "count", "unread", "played", "reasons"),
+    [
+        (3, 3, (), "/c/compressed", {"/c": "its pictures are those of /c/compressed"}),
+        (
+            3,
+            4,
+            (),
+            "/c/compressed",
+            {"/c": "its pictures are those of /c/compressed, which has more of them"},
+        ),
+        (
+            4,
+            3,
+            (),
+            "/c",
+            {"/c/compressed": "its pictures are those of /c, which has more of them"},
+        ),
+        (3, 3, ("/c/compressed",), "/c", {"/c/compressed": "is JPEG XL"}),
+        (3, 3, ("/c",), "/c/compressed", {"/c": "is JPEG XL"}),
+    ],
+)
+def test_of_raw_and_compressed_pictures_those_that_can_be_read_are_played(
+    tmp_path: Path,
+    raw_count: int,
+    count: int,
+    unread: tuple[str, ...],
+    played: str,
+    reasons: dict[str, str],
+) -> None:
+    sent = [*raws("/c", raw_count), *pictures("/c/compressed", count)]
+    with Bag(write_mcap(tmp_path / "a.mcap", sent)) as bag:
+        findings = sensors_of(bag, unread=dict.fromkeys(unread, "is JPEG XL"))
+    assert names(findings) == {played: "c"}
+    assert findings.left_out == reasons
+
+
+def test_compressed_pictures_without_a_message_leave_the_raw_ones(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        for sent, count in ((raws("/c", 2)[0], 2), (pictures("/c/compressed", 1)[0], 0)):
+            schema = writer.register_schema(sent.schema, "ros2msg", sent.schema_data)
+            channel = writer.register_channel(sent.topic, "cdr", schema)
+            for at in range(count):
+                writer.add_message(channel, T + at, sent.data, T + at)
+        writer.finish()  # type: ignore[no-untyped-call]
+    with Bag(path) as bag:
+        findings = sensors_of(bag)
+    assert names(findings) == {"/c": "c"}
+    assert findings.left_out == {"/c/compressed": "has no message"}
+
+
+def test_what_is_beside_compressed_data_of_another_kind_is_played(tmp_path: Path) -> None:
+    sent = [imu("/c/compressed", T, (0, 0, 0), (0, 0, 0)), *raws("/c", 1)]
+    assert set(names(found(tmp_path, *sent))) == {"/c", "/c/compressed"}
+
+
+def test_positions_are_copies_only_beside_the_recorders_own(tmp_path: Path) -> None:
+    """The archives have ``/gnss/fix`` beside ``/gnss``, in JSON; others have two receivers."""
+    fix = ros_fix("/gnss/fix", T)
+    schema = b'{"properties": {"timestamp": {}, "pos": {}, "fix": {}}}'
+    own = Sent("/gnss", "recorder.gnss", "json", b"{}", T, schema)
+    findings = found(tmp_path, own, fix)
+    assert set(names(findings)) == {"/gnss"}
+    assert findings.left_out == {"/gnss/fix": "its positions are those of /gnss"}
+    assert set(names(found(tmp_path, ros_fix("/gnss", T), fix))) == {"/gnss", "/gnss/fix"}
+    moved = imu("/gnss", T, (0, 0, 0), (0, 0, 0))
+    assert set(names(found(tmp_path, moved, fix))) == {"/gnss", "/gnss/fix"}
 
 
 def test_what_a_lidars_driver_reads_is_not_left_out(tmp_path: Path) -> None:

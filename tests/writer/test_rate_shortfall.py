@@ -133,8 +133,14 @@ class Recording:
 
     def end(self, reason: str, at_s: float) -> list[tuple[str, float, int | None]]:
         """The session's end: (cause, duration, estimate) of each interval."""
+        self.end_stream(reason, at_s)
+        return self.close()
+
+    def end_stream(self, reason: str, at_s: float) -> None:
         self.clock.advance(at_s)
         self._append(Message(Kind.END, values={"reason": reason}))
+
+    def close(self) -> list[tuple[str, float, int | None]]:
         self.writer.close("clean")
         reported = self.writer.positions()["cam"]["unknown_losses"]
         with Session(self.writer.path) as session:
@@ -159,6 +165,21 @@ def test_who_falls_silent_before_the_end(
     recording.give(0.0, 4.0)
     expected = [("silent", 6.0, 600)] if silent else []
     assert recording.end(reason, 10.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"), [(LIVE, [("changed", 6.0, 599)]), (PLAYED, [])], ids=["live", "played"]
+)
+def test_a_device_that_has_changed_loses_the_rest_of_the_session(
+    tmp_path: Path, header: dict[str, Any], expected: list[Any]
+) -> None:
+    """Its next streams are in the next part; what a played source had is counted by the kit."""
+    recording = Recording(tmp_path, **header)
+    recording.give(0.0, 4.0)
+    recording.end_stream("changed", 4.0)
+    recording.clock.advance(6.0)
+    recording.writer.lose_tail("cam")  # as for each stream that has not ended normally
+    assert recording.close() == expected
 
 
 def test_a_played_source_that_has_come_to_the_duration_should_have_filled_it(

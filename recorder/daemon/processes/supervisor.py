@@ -443,7 +443,8 @@ class Supervisor:
                 self._on_device(sensor, report["state"], report.get("message") or "")
             case "fault":
                 self._on_fault(sensor, report)
-            case "event":
+            case "event" if report["stream"] or report["detail"] not in self.faults:
+                # An event without a stream is of all sensors of a recording: each reports it.
                 sensor.stepped = report if sensor.entry.live else None
                 self._say(report["detail"])
                 self._add_fault(report["detail"])

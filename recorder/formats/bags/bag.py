@@ -7,14 +7,18 @@
 A bag's folder has ``metadata.yaml`` (rosbag2, ``rosbag2_bagfile_information``), which lists its
 files.  A recorder that was killed has not written it; then all MCAP files of the folder are the
 bag, in the order of their numbers.
+
+The messages of all files are in one order, that of their log times.  Where the recording's clock
+was set back (`recorder.formats.bags.clock`), later log times are corrected by that step.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import re
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +28,8 @@ import zstandard
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.contract.extras import need_extra
+from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
+from recorder.formats.mcap.order import LogOrder, place_of
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapReader, McapTopic
@@ -32,7 +38,9 @@ METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
 """The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
+_MAGIC: Final = b"\x89MCAP0\r\n"
 _LONGEST: Final = 1 << 30  # bytes of a message that was compressed
+_FILE_BITS: Final = 62  # of a place in a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +49,32 @@ class _Metadata:
 
     files: tuple[Path, ...]
     compressed: bool = False  # each message by itself, zstd
+    numbered: bool = False  # the files continue each other in this order
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A file of a recording that ends early.
+
+    Attributes:
+        time_ns: corrected log time of the last message that is read of the file.
+        reason: why the file ends there.
+    """
+
+    time_ns: int
+    reason: str
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of a file: its first time, and the corrections of its log times."""
+
+    start_ns: int
+    order: LogOrder
 
 
 class Bag(Closing):
-    """Reads the files of a recording one after another; see the module.
+    """Reads the files of a recording in one order; see the module.
 
     A file is open while its messages are read, and a file without an index until `close`.
 
@@ -54,9 +84,11 @@ class Bag(Closing):
     Attributes:
         path: as given.
         topics: of all files, by name; `count` is that of all files.
-        start_ns, end_ns: earliest and latest log time; None: there is no message.
+        start_ns, end_ns: earliest and latest log time, corrected; None: there is no message.
+            Messages at time 0 count only if the recording begins there.
         profile: of the files' headers, such as ``ros2``.
-        tail: why the recording ends early; None if it is whole.
+        cuts: files that end early, by their times.
+        steps: where the recording's clock was set back.
         conflicts: a line for each channel of a topic that is of another type, and is not read.
 
     Raises:
@@ -70,42 +102,73 @@ class Bag(Closing):
         metadata = _read_metadata(path) if path.is_dir() else _Metadata((path,))
         self._compressed = metadata.compressed
         self.topics: dict[str, McapTopic] = {}
-        self.tail: str | None = None
         self.profile = ""
         self.conflicts: list[str] = []
         self._scanned: dict[Path, McapReader] = {}
-        self._intervals: dict[Path, tuple[int, int]] = {}
+        self._files: dict[Path, _File] = {}
+        self._untimed = False
+        looks: list[_Look] = []
+        clock = RecordingClock()
         try:
-            for file in metadata.files:
-                self._look(file)
+            for number, file in enumerate(metadata.files):
+                before = looks[-1] if looks and metadata.numbered else None
+                looks.append(self._look(file, number, clock, before))
         except BaseException:
             self.close()
             raise
-        self._files = sorted(self._intervals, key=lambda file: self._intervals[file])
-        starts, ends = zip(*self._intervals.values(), strict=True) if self._files else ((), ())
+        clock.finish()
+        self.steps = tuple(clock.steps)
+        ends = [end for look in looks if (end := self._correct(look, clock)) is not None]
+        starts = [file.start_ns for file in self._files.values()]
+        if self._untimed and min(starts, default=0) <= LATE_NS:
+            starts.append(0)
         self.start_ns: int | None = min(starts, default=None)
-        self.end_ns: int | None = max(ends, default=None)
+        self.end_ns: int | None = max(ends, default=self.start_ns)
+        cuts = [Cut(look.end_ns, look.tail) for look in looks if look.tail is not None]
+        self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
 
-    def _look(self, file: Path) -> None:
-        """Take a file's topics and times."""
+    def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
+        """Take a file's topics and times; `before`: the file that it may continue."""
         reader = _open(file)
+        look = _Look(file, number)
         try:
             self._take_topics(reader.topics)
             self.conflicts += reader.conflicts
             self.profile = self.profile or reader.profile
             if reader.is_cut:
                 text = reader.damage.removeprefix(f"{file}: ")
-                self.tail = text if file == self.path else f"{file.name}: {text}"
+                look.tail = text if file == self.path else f"{file.name}: {text}"
             if reader.start_ns is not None and reader.end_ns is not None:
                 if reader.end_ns > LATEST_NS:
                     text = "later than the recorder's last time, in the year 2262"
                     raise FormatError(f"{file}: a log time of {reader.end_ns} ns: {text}")
-                self._intervals[file] = reader.start_ns, reader.end_ns
+                look.channels = dict(reader.channels)
+                look.block_starts_ns = list(reader.block_starts_ns)
+                look.has_messages = True
+                self._untimed |= look.take(reader, clock, before)
         finally:
             if reader.damage:  # finding its messages again would take another scan
                 self._scanned[file] = reader
             else:
                 reader.close()
+        return look
+
+    def _correct(self, look: _Look, clock: RecordingClock) -> int | None:
+        """Take the corrections of a file's log times; return its latest time."""
+        if not look.has_messages:
+            return None
+        order = look.order(clock)
+        timed = [start for start in order.starts_ns if start]
+        self._files[look.file] = _File(min(timed, default=0), order)
+        look.end_ns = max(
+            (t + order.shift_ns(n, block, at) for n, (block, at, t) in look.latest.items()),
+            default=0,
+        )
+        return look.end_ns
+
+    def is_timed(self, message: McapMessage) -> bool:
+        """Whether a message has a log time; 0 is none where the recording begins later."""
+        return message.log_ns > 0 or self.start_ns == 0
 
     @property
     def duration_s(self) -> float:
@@ -115,10 +178,11 @@ class Bag(Closing):
     def _take_topics(self, topics: Mapping[str, McapTopic]) -> None:
         for name, topic in topics.items():
             known = self.topics.get(name)
-            if known is not None and not self._is_same(name, topic):
+            if known is not None and not topic.is_decoded_as(known):
                 self.conflicts.append(
-                    f"{name}: {topic.count} messages of {topic.schema_name!r} beside those of "
-                    f"{known.schema_name!r}: left out"
+                    f"{name}: {topic.count} messages of {topic.schema_name!r} "
+                    f"({topic.message_encoding}) beside those of {known.schema_name!r} "
+                    f"({known.message_encoding}): left out"
                 )
                 continue
             if known is not None:
@@ -126,24 +190,40 @@ class Bag(Closing):
             self.topics[name] = topic
 
     def messages(self, topics: Collection[str]) -> Generator[McapMessage]:
-        """Yield the messages of some topics in the order of their log times, file after file.
+        """Yield the messages of some topics in the order of their corrected log times.
 
         Raises:
             FormatError: a file is damaged; the messages before the damage have been yielded.
         """
-        for file in self._files:
-            with contextlib.ExitStack() as stack:
-                reader = self._scanned.get(file) or stack.enter_context(_open(file))
-                names = {
-                    name
-                    for name in topics
-                    if name in reader.topics and self._is_same(name, reader.topics[name])
-                }
-                for message in reader.messages(names):
-                    yield self._uncompressed(message, file) if self._compressed else message
+        waiting = sorted(self._files, key=lambda file: self._files[file].start_ns, reverse=True)
+        queue: list[tuple[int, int, McapMessage, Generator[McapMessage]]] = []
+        try:
+            while waiting or queue:
+                if waiting and (not queue or self._files[waiting[-1]].start_ns <= queue[0][0]):
+                    number, file = len(waiting), waiting.pop()
+                    time_ns = self._files[file].start_ns
+                    found = self._messages_of(file, topics)
+                else:
+                    time_ns, number, message, found = heapq.heappop(queue)
+                    yield message
+                if (following := next(found, None)) is not None:
+                    # A message at time 0 follows the message before it.
+                    time_ns = following.time_ns if following.log_ns else time_ns
+                    heapq.heappush(queue, (time_ns, number, following, found))
+        finally:
+            for _, _, _, found in queue:
+                found.close()
 
-    def _is_same(self, name: str, topic: McapTopic) -> bool:
-        return self.topics[name].schema_name == topic.schema_name
+    def _messages_of(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
+        with contextlib.ExitStack() as stack:
+            reader = self._scanned.get(file) or stack.enter_context(_open(file))
+            names = {
+                name
+                for name in topics
+                if (found := reader.topics.get(name)) and found.is_decoded_as(self.topics[name])
+            }
+            for message in reader.messages(names, order=self._files[file].order):
+                yield self._uncompressed(message, file) if self._compressed else message
 
     def _uncompressed(self, message: McapMessage, file: Path) -> McapMessage:
         try:
@@ -161,6 +241,94 @@ class Bag(Closing):
         for reader in self._scanned.values():
             reader.close()
         self._scanned.clear()
+
+
+@dataclass(slots=True)
+class _Look:
+    """The log times of a file, before the steps of its clock are known.
+
+    Attributes:
+        number: of the file in the recording.
+        tail: why it ends early; None if it is whole.
+        end_ns: its latest corrected log time.
+        channels: topics by channel.
+        block_starts_ns: by block, its earliest log time.
+        latest: by channel, block, offset and log time of its last message.
+        last_ns: the last log time in the order of the file.
+    """
+
+    file: Path
+    number: int
+    tail: str | None = None
+    end_ns: int = 0
+    has_messages: bool = False
+    channels: dict[int, str] = field(default_factory=dict)
+    block_starts_ns: list[int] = field(default_factory=list)
+    latest: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    last_ns: int | None = None
+
+    @property
+    def _origin(self) -> int:
+        return self.number << _FILE_BITS
+
+    def take(self, reader: McapReader, clock: RecordingClock, before: _Look | None) -> bool:
+        """Read the log times; return whether there are messages at time 0."""
+        names = _names(self.channels)
+        begun, untimed = False, False
+        for block, channels in reader.log_times():
+            found: dict[str, tuple[Times, Times]] = {}
+            for channel, (offsets, times) in channels.items():
+                if channel not in names:
+                    continue
+                if not times.all():
+                    untimed = True
+                    offsets, times = offsets[times > 0], times[times > 0]
+                if len(times):
+                    found[names[channel]] = place_of(block, 0) + offsets, times
+                    self.latest[channel] = block, int(offsets[-1]), int(times[-1])
+            firsts = (int(times.min()) for _, times in found.values())
+            self.block_starts_ns[block] = min(firsts, default=0)
+            if not found:
+                continue
+            if not begun:
+                begun = True
+                _, first_ns = min((int(p[0]), int(times[0])) for p, times in found.values())
+                if before is None or not before.goes_on_to(self, first_ns):
+                    clock.restart(self._origin)
+            clock.take(found, self._origin)
+            _, self.last_ns = max((int(p[-1]), int(times[-1])) for p, times in found.values())
+        return untimed
+
+    def goes_on_to(self, other: _Look, first_ns: int) -> bool:
+        """Whether another file continues this one, by its first log time and its topics."""
+        common = set(self.channels.values()) & set(other.channels.values())
+        return bool(common) and self.last_ns is not None and first_ns >= self.last_ns - LATE_NS
+
+    def order(self, clock: RecordingClock) -> LogOrder:
+        """Return the corrections of this file's log times."""
+        shifts = {}
+        for channel, name in _names(self.channels).items():
+            positions, values = clock.shifts(name)
+            places = [max(0, position - self._origin) for position in positions]
+            if any(values):
+                shifts[channel] = places, values
+        order = LogOrder(self.block_starts_ns, shifts)
+        if not shifts:
+            return order
+        starts = [
+            start and start + min(order.shift_ns(channel, block, 0) for channel in self.latest)
+            for block, start in enumerate(self.block_starts_ns)
+        ]
+        return LogOrder(starts, shifts)
+
+
+def _names(channels: Mapping[int, str]) -> dict[int, str]:
+    """Name each channel by its topic; a topic may have a channel for each of its publishers."""
+    names: dict[int, str] = {}
+    for channel, topic in sorted(channels.items()):
+        count = sum(channels[other] == topic for other in names)
+        names[channel] = f"{topic}#{count}" if count else topic
+    return names
 
 
 def _open(file: Path) -> McapReader:
@@ -185,7 +353,8 @@ def _read_metadata(folder: Path) -> _Metadata:
         files = sorted(folder.glob("*.mcap"), key=_numbered)
         if not files:
             raise FormatError(f"{folder}: has neither {METADATA} nor MCAP files: not a ROS 2 bag")
-        return _Metadata(tuple(files))
+        stems = {re.sub(r"\d+$", "", file.stem) for file in files}
+        return _Metadata(tuple(files), numbered=len(stems) == 1)
     try:
         values = yaml.safe_load(path.read_bytes())[_INFORMATION]
         storage = values["storage_identifier"]
@@ -194,7 +363,10 @@ def _read_metadata(folder: Path) -> _Metadata:
         kind = str(values.get("compression_format") or "")
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError(f"{path}: is not the metadata of a ROS 2 bag") from None
-    if storage != "mcap":
+    # Early versions of rosbag2 wrote the bag's folder before the name.
+    files = [folder / Path(name).name for name in names]
+    # `ros2 bag reindex` of Humble leaves the name empty.
+    if storage != "mcap" and (storage or not all(map(_is_mcap, files))):
         raise FormatError(
             f"{path}: the bag's storage is {storage!r:.40}, not 'mcap': `ros2 bag convert` makes "
             "an MCAP bag of it"
@@ -206,13 +378,20 @@ def _read_metadata(folder: Path) -> _Metadata:
         )
     if mode == "message" and kind != "zstd":
         raise FormatError(f"{path}: messages are compressed as {kind!r:.40}, which is not known")
-    # Early versions of rosbag2 wrote the bag's folder before the name.
-    files = [folder / Path(name).name for name in names]
     if absent := [file for file in files if not file.is_file()]:
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")
-    return _Metadata(tuple(files), compressed=mode == "message")
+    return _Metadata(tuple(files), compressed=mode == "message", numbered=True)
+
+
+def _is_mcap(path: Path) -> bool:
+    """Whether a file begins as MCAP files do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def _numbered(path: Path) -> list[Any]:

@@ -1,36 +1,31 @@
 """What a recording holds that the recorder can play, and on which time base.
 
-`topic_kind` names the kind of a topic's messages, or why they are not understood.  `Stamping` gives
-a message its time: the stamp in its header, which is the time of the measurement, where that is a
-time on the clock of the machine that recorded; else its log time.  `origin_ns` is the recording's
-beginning: sensors that play from one recording all count from it.
+`content_of` names the kind of a topic's messages, or why they are not understood.  `origin_ns` is
+the recording's beginning: sensors that play from one recording all count from it.  The times of
+messages are in `recorder.formats.bags.timing`.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags import messages
-from recorder.formats.bags.bag import LATEST_NS, Bag
+from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.messages import (
     Decode,
-    Inertial,
     Kind,
     decode_json_imu,
     decode_ros2_loss,
 )
-from recorder.formats.bags.positions import POSITION_DECODERS, Position, decode_json_position
+from recorder.formats.bags.positions import POSITION_DECODERS, decode_json_position
+from recorder.formats.bags.timing import first_ns
 from recorder.formats.ros2 import can_frames
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapTopic
-
-APART_NS: Final = 10_000_000_000
-"""A stamp this far from its message's log time is of another clock, or of another recording."""
 
 LOSSES: Final = "/recorder/losses"
 """The topic of this recorder's archives with the losses that it counted."""
@@ -97,74 +92,31 @@ def _properties(schema: bytes) -> set[str]:
         return set()
 
 
-@dataclass(slots=True)
-class Stamping:
-    """Gives messages of one topic their times; the first message decides on the time base.
+def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
+    """The earliest time of the messages that drivers play, epoch ns.
 
-    Attributes:
-        of_header: whether stamps in headers are used; None before the first message.
-    """
-
-    of_header: bool | None = None
-
-    def t_ns(self, stamp_ns: int, log_ns: int) -> int:
-        """A message's time in epoch ns; a message without a stamp has its log time."""
-        if self.of_header is None:
-            self.of_header = stamp_ns > 0 and abs(stamp_ns - log_ns) <= APART_NS
-        return stamp_ns if self.of_header and stamp_ns > 0 else log_ns
-
-
-def stamp_of(message: Any) -> int:
-    """The stamp in a decoded message, epoch ns; 0: it has none, or a stamp that is no int64."""
-    if isinstance(message, Inertial | Position):
-        stamp_ns = message.stamp_ns
-    else:
-        header = getattr(message, "header", None)
-        stamp_ns = 0 if header is None else int(header.stamp_ns)
-    return stamp_ns if stamp_ns <= LATEST_NS else 0
-
-
-def origin_ns(bag: Bag) -> int:
-    """The recording's beginning: the earliest of its log times and of the first stamps, epoch ns.
-
-    Depends on the recording only, not on what is played of it.  A stamp that counts is at most
-    `APART_NS` before its message's log time, so reading ends that far behind the first message, or
-    at the first damage, which is reported when the messages are played.
+    Args:
+        bag: the recording.
+        topics: that are played; None: all that a driver plays.
 
     Raises:
-        FormatError: there is no message.
+        FormatError: there is no message with a time.
     """
-    if bag.start_ns is None:
+    if not any(topic.count for topic in bag.topics.values()):
         raise FormatError(f"{bag.path}: has no message")
-    origin = bag.start_ns
-    decoders: dict[str, Callable[[Any], Any]] = {}
+    decoders: dict[str, Decode | None] = {}
     for name, topic in bag.topics.items():
+        if not topic.count or (topics is not None and name not in topics):
+            continue
         try:
             content = content_of(topic)
         except UnknownTopicError:
             continue
-        if content.kind in _STAMPED and topic.count:
+        if content.kind in _STAMPED:
             decoders[name] = content.decode
-    messages = _before_damage(bag.messages(list(decoders))) if decoders else ()
-    for message in messages:
-        if message.log_ns > bag.start_ns + APART_NS:
-            break
-        if (decode := decoders.get(message.topic)) is None:
-            continue
-        try:
-            stamp_ns = stamp_of(decode(message.data))
-        except FormatError:
-            continue  # the next message of the topic is its first
-        del decoders[message.topic]
-        origin = min(origin, Stamping().t_ns(stamp_ns, message.log_ns))
-        if not decoders:
-            break
-    return origin
-
-
-def _before_damage(messages: Iterator[McapMessage]) -> Iterator[McapMessage]:
-    with contextlib.suppress(FormatError):
-        yield from messages
+        elif content.kind is Kind.PACKETS:
+            decoders[name] = None
+    return first_ns(bag, decoders)
 
 
 def first_of(bag: Bag, topic: str) -> McapMessage | None:
@@ -185,12 +137,14 @@ def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
     return found
 
 
-def is_copy(topic: str, others: Collection[str]) -> bool:
+def is_copy(bag: Bag, topic: str, others: Collection[str]) -> bool:
     """Whether the positions of a topic are also in another one, with more about them.
 
-    The recorder's archives have ``/NAME/fix`` (LocationFix) beside ``/NAME`` (all channels).
+    The recorder's archives have ``/NAME/fix`` (LocationFix) beside ``/NAME`` (JSON of all
+    channels).
     """
-    return topic.endswith("/fix") and topic.removesuffix("/fix") in others
+    other = topic.removesuffix("/fix")
+    return other != topic and other in others and bag.topics[other].message_encoding == "json"
 
 
 def choose_topic(
@@ -226,7 +180,7 @@ def choose_topic(
         raise FormatError(f"topic {name!r:.200}: {reason}; {known}")
     if not fitting:
         raise FormatError(f"has no topic with {kind}")
-    for name in [name for name in fitting if is_copy(name, fitting)]:
+    for name in [name for name in fitting if is_copy(bag, name, fitting)]:
         del fitting[name]
     found = list(fitting)
     if len(found) > 1:

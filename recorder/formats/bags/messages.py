@@ -23,6 +23,7 @@ from recorder.formats.ros2 import messages as ros2
 from recorder.formats.ros2.messages import CameraInfo, CompressedImage, Header, Image
 
 _SECOND: Final = 1_000_000_000
+_NAN3: Final = (math.nan,) * 3
 _AXES: Final = ("acc", "avel", "rot", "mag")
 _COUNTS: Final = ("count", "estimate")
 
@@ -50,9 +51,9 @@ class Inertial:
     Attributes:
         stamp_ns: epoch ns.
         frame_id: frame of the axes; "": not known.
-        acc: m/s^2 [3], gravity included.
-        avel: rad/s [3].
-        quat: orientation, real part first [4]; None: not measured.
+        acc: m/s^2 [3], gravity included; NaN: not measured.
+        avel: rad/s [3]; NaN: not measured.
+        quat: orientation, real part first [4]; NaN: not measured; None: no field for it.
         rot: roll, pitch, yaw in rad [3]; None: not measured, or in `quat` only.
         mag: magnetic field [3]; None: not measured.
         t_dev_ns: the device's own time; None: not known.
@@ -138,16 +139,20 @@ def _transform(each: ProtobufReader) -> ros2.TransformStamped:
 
 
 def decode_ros2_imu(data: Buffer) -> Inertial:
-    """A ``sensor_msgs/msg/Imu``; an orientation that the message marks as absent, or 0, is None."""
+    """A ``sensor_msgs/msg/Imu``.
+
+    Values that the message marks as not measured, by -1 as the first element of their covariance,
+    are NaN, and so is an orientation of 0.
+    """
     imu = ros2.decode_imu(data)
     x, y, z, w = imu.orientation
     absent = imu.orientation_covariance[0] == -1 or not any(imu.orientation)
     return Inertial(
         imu.header.stamp_ns,
         imu.header.frame_id,
-        imu.linear_acceleration,
-        imu.angular_velocity,
-        None if absent else (w, x, y, z),
+        _NAN3 if imu.linear_acceleration_covariance[0] == -1 else imu.linear_acceleration,
+        _NAN3 if imu.angular_velocity_covariance[0] == -1 else imu.angular_velocity,
+        (math.nan,) * 4 if absent else (w, x, y, z),
     )
 
 

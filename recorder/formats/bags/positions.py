@@ -28,8 +28,10 @@ from recorder.formats.ros2 import messages as ros2
 
 _SECOND: Final = 1_000_000_000
 _NAN3: Final = (math.nan,) * 3
+_NAN9: Final = (math.nan,) * 9
 _ROWS: Final = {"pos": 3, "vel": 3, "cov": 9}
 _BYTES: Final = frozenset({"fix", "sats", "quality"})
+_STATUS_NO_FIX: Final = -1
 _NO_FIX, _FIX_2D, _FIX_3D = 0, 2, 3
 
 
@@ -42,8 +44,8 @@ class Position:
         frame_id: of the antenna; "": not known.
         pos: latitude, longitude in deg, height in m [3]; NaN: none.
         fix: 0 none, 2 without a height, 3 with a height; the recorder's own may have others.
-        vel: north, east, down in m/s [3]; None: not known.
-        cov: of north, east, down in m^2 [9], row by row; None: not known.
+        vel: north, east, down in m/s [3]; NaN: not known; None: no field for it.
+        cov: of north, east, down in m^2 [9], row by row; NaN: not known; None: no field for it.
         more: further channels of the recorder's own streams: ``sats``, ``quality``, ``utc``.
         t_dev_ns: the device's own time; None: not known.
     """
@@ -59,11 +61,15 @@ class Position:
 
 
 def decode_ros2_position(data: Buffer) -> Position:
-    """A ``sensor_msgs/msg/NavSatFix``; a status below 0 is no fix."""
+    """A ``sensor_msgs/msg/NavSatFix``.
+
+    The status -1 is no fix.  -2 (since ROS 2 Rolling) is the status of publishers that set none: it
+    says nothing about the position.
+    """
     fix = ros2.decode_nav_sat_fix(data)
     known = fix.position_covariance_type != 0
-    pos = (fix.latitude, fix.longitude, fix.altitude) if fix.status >= 0 else _NAN3
-    cov = _north_east_down(fix.position_covariance) if known else None
+    pos = _NAN3 if fix.status == _STATUS_NO_FIX else (fix.latitude, fix.longitude, fix.altitude)
+    cov = _north_east_down(fix.position_covariance) if known else _NAN9
     return Position(fix.header.stamp_ns, fix.header.frame_id, pos, _fix_of(pos), cov=cov)
 
 
@@ -75,8 +81,8 @@ def decode_foxglove_position(data: Buffer) -> Position:
     covariance = fix.doubles(4)
     if fix.integer(5) and len(covariance) != 9:
         raise FormatError(f"{what}: position_covariance has {len(covariance)} numbers, not 9")
-    cov = _north_east_down(covariance) if fix.integer(5) else None
-    vel = None
+    cov = _north_east_down(covariance) if fix.integer(5) else _NAN9
+    vel: Floats = _NAN3
     if fix.messages(11):
         east, north, up = (fix.message(11).double(number) for number in (1, 2, 3))
         vel = north, east, -up

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mcap.opcode import Opcode
 from mcap.records import (
-    Attachment,
     AttachmentIndex,
     Channel,
     ChunkIndex,
@@ -25,7 +24,15 @@ from mcap.records import (
 
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.crc import crc32
-from recorder.formats.mcap.records import MAGIC, RECORD, Place, RawMessage, RecordFile, records
+from recorder.formats.mcap.records import (
+    MAGIC,
+    RECORD,
+    Budget,
+    Place,
+    RawMessage,
+    RecordFile,
+    records,
+)
 
 _FOOTER_BYTES = RECORD.size + 20
 
@@ -83,6 +90,7 @@ class _Check:
         self._chunk_keys: list[int] = []  # hashes: a file has many chunks
         self._attachments: list[int] = []
         self._metadata: list[int] = []
+        self._budget = Budget()
         self._crc = crc32(MAGIC)
 
     def run(self) -> Generator[float, None, None]:
@@ -142,10 +150,7 @@ class _Check:
             case Opcode.MESSAGE_INDEX:
                 self._take_index(place)
             case Opcode.ATTACHMENT:
-                attachment = file.parse(place, Attachment.read)
-                crc = int.from_bytes(file.read(place.end - 4, 4), "little")
-                if crc and file.crc(place.body, place.end - 4) != crc:
-                    raise file.error(place.start, f"attachment {attachment.name!r}: a wrong CRC")
+                file.attachment(place)
                 self._attachments.append(place.start)
             case Opcode.METADATA:
                 file.parse(place, Metadata.read)
@@ -160,8 +165,8 @@ class _Check:
         def error(at: int, what: str) -> FormatError:
             return file.error(place.start, f"a chunk, at byte {at} of its records: {what}")
 
-        data = file.chunk(place)
-        for record in records(data, error):
+        data = file.chunk(place, self._budget)
+        for record in records(data, self._budget, error):
             if not isinstance(record, RawMessage):
                 raise error(0, f"a record of kind {record[0]}, not a message")
             if record.channel not in self._channels:

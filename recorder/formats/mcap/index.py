@@ -23,6 +23,7 @@ from recorder.formats.mcap.records import (
     MESSAGE,
     MOST_RECORD_BYTES,
     RECORD,
+    Budget,
     Place,
     RawMessage,
     RecordFile,
@@ -35,12 +36,13 @@ _FOOTER_BYTES = RECORD.size + 20
 
 
 class Blocks:
-    """Chunks, and runs of messages outside of chunks: 41 bytes each."""
+    """Chunks, and runs of messages outside of chunks: 49 bytes each."""
 
     def __init__(self) -> None:
         self.offset, self.end = array("Q"), array("Q")
         self.start_ns, self.end_ns = array("Q"), array("Q")
         self.is_chunk = array("b")
+        self.index_bytes = array("Q")  # of the message indexes behind a chunk
         self.channels: list[frozenset[int] | None] = []
         self._known: dict[frozenset[int], frozenset[int]] = {}
 
@@ -51,6 +53,7 @@ class Blocks:
         channels: frozenset[int] | None,
         *,
         is_chunk: bool = True,
+        index_bytes: int = 0,
     ) -> None:
         """Add a block; None as channels: unknown."""
         self.offset.append(place[0])
@@ -58,14 +61,8 @@ class Blocks:
         self.start_ns.append(interval_ns[0])
         self.end_ns.append(interval_ns[1])
         self.is_chunk.append(is_chunk)
+        self.index_bytes.append(index_bytes)
         self.channels.append(channels and self._known.setdefault(channels, channels))
-
-    @property
-    def interval_ns(self) -> tuple[int, int] | tuple[None, None]:
-        """Earliest and latest log time; a chunk without messages has zeros for both."""
-        times = np.array([self.start_ns, self.end_ns], np.uint64)
-        times = times[:, times.any(axis=0)]
-        return (int(times[0].min()), int(times[1].max())) if times.size else (None, None)
 
     def chosen(
         self, channels: Collection[int], start_ns: int | None, end_ns: int | None
@@ -105,9 +102,20 @@ class FileIndex:
         self.counts: dict[int, int] = {}
         self.attachments: list[int] = []
         self.metadata: list[int] = []
+        self._budget = Budget()
+        self._may_be_empty = False
+        self._lists_attached = True
+
+    @property
+    def interval_ns(self) -> tuple[int, int] | tuple[None, None]:
+        """Earliest and latest log time of messages; None: there is none."""
+        times = np.array([self.blocks.start_ns, self.blocks.end_ns], np.uint64)
+        if self._may_be_empty:
+            times = times[:, times.any(axis=0)]
+        return (int(times[0].min()), int(times[1].max())) if times.size else (None, None)
 
     def read_summary(self) -> bool:
-        """Read the summary; False if it is missing or incomplete."""
+        """Read the summary; False if it is missing or does not list all that is in the file."""
         file = self._file
         end = file.size - len(MAGIC) - _FOOTER_BYTES
         if end < len(MAGIC) or file.read(file.size - len(MAGIC), len(MAGIC)) != MAGIC:
@@ -142,14 +150,33 @@ class FileIndex:
                     self.metadata.append(file.parse(record, MetadataIndex.read).offset)
         if statistics is None:
             return False
-        self.counts = dict(statistics.channel_message_counts)
+        self.counts = dict(statistics.channel_message_counts)  # empty: not known
+        # A chunk without messages has zeros as its times; so has one with messages at time 0.
+        self._may_be_empty = not statistics.message_count or statistics.message_start_time > 0
+        self._lists_attached = (statistics.attachment_count, statistics.metadata_count) == (
+            len(self.attachments),
+            len(self.metadata),
+        )
         used = set().union(*(c for c in self.blocks.channels if c), self.counts)
         blocks = len(self.blocks.channels)
         return (
             used <= self.channels.keys()
+            and all(c.schema_id in self.schemas or not c.schema_id for c in self.channels.values())
+            and sum(self.counts.values()) == statistics.message_count
             and blocks == statistics.chunk_count
             and (blocks > 0 or not statistics.message_count)
         )
+
+    def find_attached(self) -> None:
+        """Find the attachments and metadata records, if the summary does not list all of them."""
+        if self._lists_attached:
+            return
+        self.attachments, self.metadata = [], []
+        for place in self._file.places(len(MAGIC), self._file.size):
+            if place.opcode in (Opcode.DATA_END, Opcode.FOOTER):
+                break
+            self._scan_attached(place)
+        self._lists_attached = True
 
     def _add_chunk(self, index: ChunkIndex, at: int) -> None:
         start, end = index.chunk_start_offset, index.chunk_start_offset + index.chunk_length
@@ -157,7 +184,10 @@ class FileIndex:
             raise self._file.error(at, "an index of a chunk beyond the file")
         channels = frozenset(index.message_index_offsets) or None
         interval_ns = index.message_start_time, index.message_end_time
-        self.blocks.add((start, end), interval_ns, channels)
+        index_bytes = index.message_index_length if channels is not None else 0
+        if end + index_bytes > self._file.size:
+            index_bytes = 0
+        self.blocks.add((start, end), interval_ns, channels, index_bytes=index_bytes)
 
     def scan(self, at: int) -> str:
         """Find all messages from an offset on; returns the damage at which that ends, if any."""
@@ -214,7 +244,7 @@ class FileIndex:
 
         channels: dict[int, int] = {}
         times: list[int] = []
-        for record in records(file.chunk(place), error):
+        for record in records(file.chunk(place, self._budget), self._budget, error):
             if isinstance(record, RawMessage):
                 channels[record.channel] = channels.get(record.channel, 0) + 1
                 times.append(record.log_ns)
@@ -235,6 +265,11 @@ class FileIndex:
                     raise self._file.error(place.start, "a record that is too long")
                 data = self._file.read(place.body, place.end - place.body)
                 self._define(place.opcode, data, place.start)
+            case _:
+                self._scan_attached(place)
+
+    def _scan_attached(self, place: Place) -> None:
+        match place.opcode:
             case Opcode.ATTACHMENT:
                 self.attachments.append(place.start)
             case Opcode.METADATA:
@@ -249,15 +284,18 @@ class FileIndex:
         if opcode == Opcode.SCHEMA:
             self._add_schema(parse(data, Schema.read, error), at)
         elif opcode == Opcode.CHANNEL:
-            self._add_channel(parse(data, Channel.read, error), at)
+            channel = parse(data, Channel.read, error)
+            if channel.schema_id and channel.schema_id not in self.schemas:
+                raise error(f"channel {channel.topic!r} has an unknown schema")
+            self._add_channel(channel, at)
 
     def _add_schema(self, schema: Schema, at: int) -> None:
+        if not schema.id:
+            return  # the specification has readers ignore a schema of this number
         if self.schemas.setdefault(schema.id, schema) != schema:
             raise self._file.error(at, f"schema {schema.id} has another content before")
 
     def _add_channel(self, channel: Channel, at: int) -> None:
-        if channel.schema_id and channel.schema_id not in self.schemas:
-            raise self._file.error(at, f"channel {channel.topic!r} has an unknown schema")
         if self.channels.setdefault(channel.id, channel) != channel:
             raise self._file.error(at, f"channel {channel.id} has another content before")
         self.counts.setdefault(channel.id, 0)

@@ -16,17 +16,20 @@ index in memory, and trusts lengths.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcap.opcode import Opcode
-from mcap.records import Attachment, Header, Metadata
+from mcap.records import Header, Metadata
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.index import FileIndex
-from recorder.formats.mcap.records import MAGIC, RawMessage, RecordFile, records
+from recorder.formats.mcap.log_times import Entries, block_records, read_log_times
+from recorder.formats.mcap.order import LogOrder
+from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile, records
+from recorder.formats.mcap.schema import layout
 
 OPEN_BYTES = 128 << 20
 """Bytes of overlapping chunks that are in memory at once.  Messages of chunks that overlap further
@@ -53,6 +56,21 @@ class McapTopic:
     count: int
     metadata: Mapping[str, str]
 
+    def is_decoded_as(self, other: McapTopic) -> bool:
+        """Whether messages of both are decoded in the same way.
+
+        A topic without a definition is compared by the names of its schema and encoding only.
+        """
+        if (self.schema_name, self.message_encoding) != (other.schema_name, other.message_encoding):
+            return False
+        if not self.schema_data or not other.schema_data:
+            return True
+        return self.schema_encoding == other.schema_encoding and (
+            self.schema_data == other.schema_data
+            or layout(self.schema_encoding, self.schema_data)
+            == layout(other.schema_encoding, other.schema_data)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class McapMessage:
@@ -63,6 +81,7 @@ class McapMessage:
         sequence: its number, as the publisher counted.
         log_ns, publish_ns: when it was recorded and published.
         data: the message.
+        shift_ns: what is added to log times from here on, because the clock was set back.
     """
 
     topic: str
@@ -70,6 +89,12 @@ class McapMessage:
     log_ns: int
     publish_ns: int
     data: bytes = field(repr=False)
+    shift_ns: int = 0
+
+    @property
+    def time_ns(self) -> int:
+        """The log time without the steps of the recording's clock."""
+        return self.log_ns + self.shift_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +117,8 @@ class McapReader(Closing):
     Attributes:
         path: of the file.
         profile, library: of its header.
-        topics: by name.  A channel whose schema or encoding is not that of an earlier channel of
-            its topic is left out; see `conflicts`.
+        topics: by name.  A channel whose messages are decoded in another way than those of an
+            earlier channel of its topic is left out; see `conflicts`.
         conflicts: a line per channel that is left out.
         damage: why the file is scanned and what is not read, with offsets; empty if all is read.
         is_cut: the end of the file is not read: the file ends early, or is damaged there.
@@ -139,12 +164,12 @@ class McapReader(Closing):
     @property
     def start_ns(self) -> int | None:
         """Earliest log time; None: the file has no message."""
-        return self._index.blocks.interval_ns[0]
+        return self._index.interval_ns[0]
 
     @property
     def end_ns(self) -> int | None:
         """Latest log time; None: the file has no message."""
-        return self._index.blocks.interval_ns[1]
+        return self._index.interval_ns[1]
 
     def _topics(self) -> dict[str, McapTopic]:
         """The topics by name; channels of another schema are taken out of the channels."""
@@ -163,7 +188,7 @@ class McapReader(Closing):
             earlier = found.setdefault(channel.topic, topic)
             if earlier is topic:
                 continue
-            if _type_of(earlier) != _type_of(topic):
+            if not earlier.is_decoded_as(topic):
                 self.conflicts.append(
                     f"{topic.topic}: {topic.count} messages of {topic.schema_name!r} "
                     f"({topic.message_encoding}) beside those of {earlier.schema_name!r} "
@@ -171,25 +196,39 @@ class McapReader(Closing):
                 )
                 del self._index.channels[number]
                 continue
-            count = earlier.count + topic.count
-            found[channel.topic] = McapTopic(
-                *_type_of(earlier), earlier.message_encoding, count, earlier.metadata
-            )
+            found[channel.topic] = replace(earlier, count=earlier.count + topic.count)
         return found
 
     # Messages
+
+    def log_times(self) -> Iterator[tuple[int, dict[int, Entries]]]:
+        """Log times in the order of the file; see `read_log_times`."""
+        return read_log_times(self._file, self._index.blocks)
+
+    @property
+    def channels(self) -> Mapping[int, str]:
+        """The topic of each channel."""
+        return {number: channel.topic for number, channel in self._index.channels.items()}
+
+    @property
+    def block_starts_ns(self) -> Sequence[int]:
+        """The earliest log time of each block, as its header has it."""
+        return self._index.blocks.start_ns
 
     def messages(
         self,
         topics: Collection[str] | None = None,
         start_ns: int | None = None,
         end_ns: int | None = None,
+        order: LogOrder | None = None,
     ) -> Iterator[McapMessage]:
         """Messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
 
         Args:
             topics: names of topics; None: all.  Unknown names have no message.
             start_ns, end_ns: half-open interval of log times; None: open.
+            order: corrections of the log times; messages at time 0 then follow the message before
+                them in the file.
 
         Raises:
             FormatError: a chunk is damaged; names path and offset.
@@ -200,28 +239,31 @@ class McapReader(Closing):
             if topics is None or channel.topic in topics
         }
         waiting = self._index.blocks.chosen(wanted, start_ns, end_ns)
+        starts: Sequence[int] = self._index.blocks.start_ns
+        if order is not None:
+            starts = order.starts_ns
+            waiting.sort(key=starts.__getitem__)
         waiting.reverse()
-        queue: list[tuple[int, int, int]] = []  # log time, block, number of the message in it
-        opened: dict[int, tuple[bytes, list[RawMessage]]] = {}
-        held = 0
+        queue: list[tuple[int, int, int]] = []  # time, block, number of the message in it
+        opened: dict[int, tuple[bytes, list[_Timed]]] = {}
+        held, budget = 0, Budget()
         while waiting or queue:
             while waiting and (
-                not queue
-                or (self._index.blocks.start_ns[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
+                not queue or (starts[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
             ):
                 block = waiting.pop()
-                data, found = self._block(block, wanted, start_ns, end_ns)
+                data, found = self._block(block, wanted, (start_ns, end_ns), order, budget)
                 if found:
                     opened[block] = data, found
                     held += len(data)
-                    heapq.heappush(queue, (found[0].log_ns, block, 0))
+                    heapq.heappush(queue, (found[0][0], block, 0))
             if not queue:
                 return
             _, block, number = queue[0]
             data, found = opened[block]
-            message = found[number]
+            _, message, shift_ns = found[number]
             if number + 1 < len(found):
-                heapq.heapreplace(queue, (found[number + 1].log_ns, block, number + 1))
+                heapq.heapreplace(queue, (found[number + 1][0], block, number + 1))
             else:
                 heapq.heappop(queue)
                 del opened[block]
@@ -232,49 +274,59 @@ class McapReader(Closing):
                 message.log_ns,
                 message.publish_ns,
                 data[message.start : message.end],
+                shift_ns,
             )
 
     def _block(
-        self, block: int, wanted: Mapping[int, str], start_ns: int | None, end_ns: int | None
-    ) -> tuple[bytes, list[RawMessage]]:
-        """The records of a block, and its wanted messages in order of their log times."""
-        file, at, end = self._file, self._index.blocks.offset[block], self._index.blocks.end[block]
-        if self._index.blocks.is_chunk[block]:
-            place = file.place(at, end)
-            if place.opcode != Opcode.CHUNK or place.end != end:
-                raise file.error(at, "the index names a chunk here, but the record is no chunk")
-            data = file.chunk(place)
-        else:
-            data = file.read(at, end - at)
-        found = [
-            record
-            for record in records(data, lambda k, what: file.error(at, f"at byte {k}: {what}"))
-            if isinstance(record, RawMessage)
-            and record.channel in wanted
-            and (start_ns is None or record.log_ns >= start_ns)
-            and (end_ns is None or record.log_ns < end_ns)
-        ]
-        found.sort(key=_log_ns)
+        self,
+        block: int,
+        wanted: Mapping[int, str],
+        interval_ns: tuple[int | None, int | None],
+        order: LogOrder | None,
+        budget: Budget,
+    ) -> tuple[bytes, list[_Timed]]:
+        """The records of a block, and its wanted messages in order of their times."""
+        file, (start_ns, end_ns) = self._file, interval_ns
+        at = self._index.blocks.offset[block]
+        data = block_records(file, self._index.blocks, block, budget)
+        found: list[_Timed] = []
+        before_ns = 0 if order is None else order.starts_ns[block]
+        for record in records(data, budget, lambda k, what: file.error(at, f"at byte {k}: {what}")):
+            if not isinstance(record, RawMessage):
+                continue
+            time_ns, shift_ns = record.log_ns, 0
+            if order is not None:
+                if time_ns:
+                    if order.shifts:
+                        shift_ns = order.shift_ns(record.channel, block, record.record)
+                    before_ns = time_ns + shift_ns
+                time_ns = before_ns
+            if (
+                record.channel in wanted
+                and (start_ns is None or record.log_ns >= start_ns)
+                and (end_ns is None or record.log_ns < end_ns)
+            ):
+                found.append((time_ns, record, shift_ns))
+        found.sort(key=_time_ns)
         return data, found
 
     def attachments(self) -> Iterator[McapAttachment]:
         """The attached files; FormatError where one is damaged."""
+        self._index.find_attached()
         for at in self._index.attachments:
             place = self._file.place(at)
             if place.opcode != Opcode.ATTACHMENT:
                 raise self._file.error(
                     at, "the index names an attachment here, but the record is no attachment"
                 )
-            found = self._file.parse(place, Attachment.read)
-            crc = int.from_bytes(self._file.read(place.end - 4, 4), "little")
-            if crc and self._file.crc(place.body, place.end - 4) != crc:
-                raise self._file.error(at, f"attachment {found.name!r} has a wrong CRC")
+            found = self._file.attachment(place)
             yield McapAttachment(
                 found.name, found.media_type, found.log_time, found.create_time, found.data
             )
 
     def metadata(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The metadata records by name; FormatError where one is damaged."""
+        self._index.find_attached()
         for at in self._index.metadata:
             place = self._file.place(at)
             if place.opcode != Opcode.METADATA:
@@ -286,9 +338,9 @@ class McapReader(Closing):
         self._file.close()
 
 
-def _log_ns(message: RawMessage) -> int:
-    return message.log_ns
+_Timed = tuple[int, RawMessage, int]
+"""Time, message, and what was added to its log time."""
 
 
-def _type_of(topic: McapTopic) -> tuple[str, str, str, bytes]:
-    return topic.topic, topic.schema_name, topic.schema_encoding, topic.schema_data
+def _time_ns(message: _Timed) -> int:
+    return message[0]

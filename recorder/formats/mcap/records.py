@@ -15,6 +15,7 @@ import zstandard
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
+from mcap.records import Attachment
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
@@ -30,9 +31,20 @@ CHUNK = struct.Struct("<BQQQQII")
 of the compression's name; the name, the length of the data and the data follow."""
 MOST_CHUNK_BYTES = 1 << 30
 """The most bytes that a chunk may hold."""
+ANY_CHUNK_BYTES = 128 << 20
+"""A chunk may hold this many bytes, however few of them are stored."""
+ANY_BYTES = 4 << 30
+"""The chunks of a file may hold this many bytes, however few of them are stored."""
+MOST_RATIO = 1000
+"""The most bytes per stored byte, of a larger chunk and of a file that holds more: 33 kB can hold
+1 GB of zeros, which each process that reads the file would have in memory."""
+ANY_RECORDS = 10_000
+"""The chunks of a file may hold this many records, and one more per stored byte.  Two messages
+differ in their times at least: a file with more records was made to keep its readers busy."""
 MOST_RECORD_BYTES = 256 << 20
 """The most bytes of a record that is neither a chunk nor a message nor an attachment."""
 _HEADER_BYTES = MESSAGE.size - RECORD.size
+_ATTACHMENT_BYTES = 2 * 8 + 2 * 4 + 8  # two times, and the lengths of two texts and of the data
 
 Read = TypeVar("Read")
 
@@ -81,6 +93,22 @@ class RawMessage:
     sequence: int
     publish_ns: int
     end: int
+
+
+class Budget:
+    """What the blocks of a file may still hold; see `ANY_BYTES` and `ANY_RECORDS`.
+
+    A budget is for one reading of a file, and for blocks that are read once each.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = ANY_BYTES
+        self.records = ANY_RECORDS
+
+    def add(self, stored: int) -> None:
+        """Add a block of so many stored bytes."""
+        self.bytes += MOST_RATIO * stored
+        self.records += stored
 
 
 class RecordFile(Closing):
@@ -154,7 +182,17 @@ class RecordFile(Closing):
             crc = crc32(self.read(at, min(1 << 20, stop - at)), crc)
         return crc
 
-    def chunk(self, place: Place) -> bytes:
+    def attachment(self, place: Place) -> Attachment:
+        """An attachment, whose CRC is checked; later versions of MCAP may put fields behind it."""
+        found: Attachment = self.parse(place, Attachment.read)
+        texts = len(found.name.encode()) + len(found.media_type.encode())
+        crc_at = place.body + _ATTACHMENT_BYTES + texts + len(found.data)
+        crc = int.from_bytes(self.read(crc_at, 4), "little")
+        if crc and self.crc(place.body, crc_at) != crc:
+            raise self.error(place.start, f"attachment {found.name!r} has a wrong CRC")
+        return found
+
+    def chunk(self, place: Place, budget: Budget) -> bytes:
         """The records in a chunk, decompressed; their CRC is checked."""
         if place.end - place.start < CHUNK.size + 8:
             raise self.error(place.start, "a chunk that is too short")
@@ -162,12 +200,17 @@ class RecordFile(Closing):
         data_at = place.start + CHUNK.size + name_bytes + 8
         if data_at > place.end:
             raise self.error(place.start, "a chunk that ends within its header")
-        if size > MOST_CHUNK_BYTES:
-            raise self.error(place.start, f"a chunk of {size} bytes is too large")
         rest = self.read(data_at - name_bytes - 8, name_bytes + 8)
         name, stored = rest[:name_bytes], int.from_bytes(rest[name_bytes:], "little")
         if data_at + stored > place.end:
             raise self.error(place.start, "a chunk whose data end beyond it")
+        budget.add(place.end - place.start)
+        most = min(MOST_CHUNK_BYTES, max(ANY_CHUNK_BYTES, MOST_RATIO * stored), budget.bytes)
+        if size > most:
+            raise self.error(
+                place.start, f"a chunk of {size} bytes, stored in {stored} bytes, is too large"
+            )
+        budget.bytes -= size
         try:
             data = _decompress(name, self.read(data_at, stored), size)
         except (zstandard.ZstdError, RuntimeError, ValueError) as error:
@@ -202,20 +245,26 @@ def parse(
 
 
 def records(
-    data: bytes, error: Callable[[int, str], FormatError]
+    data: bytes, budget: Budget, error: Callable[[int, str], FormatError]
 ) -> Iterator[RawMessage | tuple[int, bytes]]:
     """The messages in a block of records; other records as opcode and body.
 
     Args:
         data: whole records.
+        budget: of the file; each record takes one of its records.
         error: makes an error at an offset of `data`.
     """
     at, size = 0, len(data)
     while at < size:
+        if budget.records <= 0:
+            raise error(at, "the file has more records than stored bytes so far")
+        budget.records -= 1
         if at + RECORD.size > size:
             raise error(at, f"{size - at} bytes are no record")
         opcode, length = RECORD.unpack_from(data, at)
         end = at + RECORD.size + length
+        if opcode == 0:
+            raise error(at, "a record of kind 0")
         if end > size:
             raise error(at, f"a record of {length} bytes, of which {size - at - RECORD.size} are")
         if opcode == Opcode.MESSAGE:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
+from typing import Any
+
+_CONSTANT = re.compile(r"^\S+\s+\w+\s*=")
+_IDL_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DEPENDENCY = re.compile(r"^=+\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +25,32 @@ class Schema:
     name: str
     encoding: str
     data: bytes
+
+
+def layout(encoding: str, data: bytes) -> Any:
+    """What of a schema decides how messages are decoded; equal for schemas that differ otherwise.
+
+    Comments, white space, constants and default values do not count, nor does the order of the
+    definitions that a definition needs (``ros2msg``, ``ros2idl``, ``jsonschema``).  Fields of
+    protobuf are known by their numbers, which later versions of a message keep.
+    """
+    if encoding == "protobuf":
+        return None
+    text = data.decode(errors="surrogateescape")
+    if encoding in ("ros2msg", "ros1msg"):
+        first, *others = _DEPENDENCY.split(text)
+        return _fields(first), frozenset(map(_fields, others))
+    if encoding == "ros2idl":
+        return _IDL_COMMENT.sub(" ", text).split()
+    if encoding == "jsonschema":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return data
+
+
+def _fields(text: str) -> tuple[tuple[str, ...], ...]:
+    """Type and name of each field of a definition, and the line ``MSG: NAME`` before them."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return tuple(tuple(line.split()[:2]) for line in lines if line and not _CONSTANT.match(line))

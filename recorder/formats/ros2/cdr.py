@@ -24,7 +24,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer
 
 ENCAPSULATION: Final = b"\x00\x01\x00\x00"
-_PADDING: Final = 3  # bytes that some middleware puts behind a message
+_PADDING: Final = 3  # bytes of any value behind a message; some middleware puts more, as zeros
 _CODE: Final = re.compile(r"(\d*)([bB?hHiIfqQd])")
 
 
@@ -167,9 +167,10 @@ class CdrReader:
         return self._bytes(self.count(alignment) * alignment)
 
     def finish(self) -> None:
-        """End the message; up to 3 bytes of padding are accepted behind it."""
-        if self._end - self._position > _PADDING:
-            raise self.error(f"{self._end - self._position} bytes follow the message")
+        """End the message; up to 3 bytes of padding, or zeros, are accepted behind it."""
+        rest = self._bytes(self._end - self._position)
+        if len(rest) > _PADDING and any(rest):
+            raise self.error(f"{len(rest)} bytes follow the message")
 
     def _bytes(self, size: int) -> memoryview:
         begin = self._position + len(ENCAPSULATION)

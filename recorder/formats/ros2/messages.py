@@ -144,7 +144,7 @@ class NavSatFix:
     """``sensor_msgs/msg/NavSatFix``.
 
     Attributes:
-        status: of NavSatStatus: -1 no fix, 0 fix, 1 and 2 with augmentation.
+        status: of NavSatStatus: -2 unknown, -1 no fix, 0 fix, 1 and 2 with augmentation.
         service: bits of NavSatStatus: 1 GPS, 2 GLONASS, 4 Compass, 8 Galileo.
         latitude: degrees north.
         longitude: degrees east.

@@ -5,7 +5,7 @@ by ``foxglove``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,17 +166,21 @@ def imu(
     avel: Sequence[float],
     quat_wxyz: Sequence[float] | None = None,
     stamp_ns: int | None = None,
+    absent: Collection[str] = (),
 ) -> Sent:
-    """A ``sensor_msgs/msg/Imu``; its stamp is 1 ms before its log time unless given."""
+    """A ``sensor_msgs/msg/Imu``; its stamp is 1 ms before its log time unless given.
+
+    Of `absent`, ``acc`` and ``avel``, the message says that they were not measured.
+    """
     vector, quaternion = (
         STORE.types["geometry_msgs/msg/Vector3"],
         STORE.types["geometry_msgs/msg/Quaternion"],
     )
     w, x, y, z = quat_wxyz or (1.0, 0.0, 0.0, 0.0)
-    unknown = np.zeros(9)
-    of_orientation = np.zeros(9)
-    if quat_wxyz is None:
-        of_orientation[0] = -1
+    of_orientation, of_acc, of_avel = np.zeros((3, 9))
+    of_orientation[0] = -1 if quat_wxyz is None else 0
+    of_acc[0] = -1 if "acc" in absent else 0
+    of_avel[0] = -1 if "avel" in absent else 0
     return cdr(
         topic,
         "sensor_msgs/msg/Imu",
@@ -185,9 +189,9 @@ def imu(
         orientation=quaternion(x, y, z, w),
         orientation_covariance=of_orientation,
         angular_velocity=vector(*avel),
-        angular_velocity_covariance=unknown,
+        angular_velocity_covariance=of_avel,
         linear_acceleration=vector(*acc),
-        linear_acceleration_covariance=unknown,
+        linear_acceleration_covariance=of_acc,
     )
 
 

@@ -11,8 +11,9 @@ from mcap.writer import CompressionType
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import Stamping, choose_topic, origin_ns, stamp_of
+from recorder.formats.bags.contents import choose_topic, origin_ns
 from recorder.formats.bags.messages import Kind, decode_json_imu
+from recorder.formats.bags.timing import Stamping, stamp_of
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -94,6 +95,16 @@ def test_metadata_that_cannot_be_followed(
     assert text in str(caught.value) and str(folder) in str(caught.value)
 
 
+@pytest.mark.parametrize("storage", ["", None])
+def test_a_storage_without_a_name_is_that_of_the_files(tmp_path: Path, storage: str | None) -> None:
+    """``ros2 bag reindex`` of Humble leaves the name empty."""
+    folder = write_bag(tmp_path / "bag", PARTS[:2], storage_identifier=storage)
+    assert logs(folder) == [0, *(n * SECOND for n in range(1, len(PARTS[1]) + 1))]
+    (folder / "bag_1.mcap").write_bytes(b"SQLite format 3\0")
+    with pytest.raises(FormatError, match=r"not 'mcap': `ros2 bag convert`"):
+        Bag(folder)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"a: [", b"- 1", b"rosbag2_bagfile_information: 3", b"\0"]
 )
@@ -123,7 +134,8 @@ def test_the_last_file_of_a_killed_recorder_is_named(tmp_path: Path) -> None:
     (folder / "metadata.yaml").unlink()
     assert logs(folder)[:3] == [0, SECOND, 2 * SECOND]
     with Bag(folder) as bag:
-        assert bag.tail is not None and bag.tail.startswith("bag_1.mcap: ")
+        (cut,) = bag.cuts
+        assert cut.reason.startswith("bag_1.mcap: ") and cut.time_ns == bag.end_ns
 
 
 def test_topics_of_two_types_are_reported(tmp_path: Path) -> None:
@@ -174,7 +186,7 @@ def test_log_times_beyond_64_bits_with_a_sign_are_an_error(tmp_path: Path, log_n
 
 
 def test_stamps_beyond_64_bits_with_a_sign_count_as_missing() -> None:
-    stamping = Stamping()
+    stamping = Stamping(of_header=True)
     assert stamping.t_ns(START_NS - 1, START_NS) == START_NS - 1
     inertial = decode_json_imu(
         json.dumps(

@@ -6,18 +6,15 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError
-from recorder.formats.bags.contents import (
-    APART_NS,
-    Stamping,
-    UnknownTopicError,
-    content_of,
-)
+from recorder.formats.bags.contents import UnknownTopicError, content_of
 from recorder.formats.bags.messages import Kind, decode_json_imu, decode_ros2_imu
+from recorder.formats.bags.timing import APART_NS, Stamping
 from recorder.formats.mcap.reader import McapTopic
 from tests.formats.bags.kit import IMU_SCHEMA, START_NS, imu, json_imu, turn
 
@@ -34,7 +31,20 @@ def test_an_imu_of_ros() -> None:
 
 @pytest.mark.parametrize("quat", [None, (0.0, 0.0, 0.0, 0.0)])
 def test_an_orientation_that_is_absent(quat: Any) -> None:
-    assert decode_ros2_imu(imu("/i", START_NS, (1, 2, 3), (4, 5, 6), quat).data).quat is None
+    got = decode_ros2_imu(imu("/i", START_NS, (1, 2, 3), (4, 5, 6), quat).data)
+    assert got.quat is not None and np.isnan(got.quat).all()
+
+
+@pytest.mark.parametrize("absent", ["acc", "avel"])
+def test_values_that_were_not_measured_are_no_zeros(absent: str) -> None:
+    """sensor_msgs/Imu: -1 as the first element of a covariance marks a value that is not there."""
+    zeros = (0.0, 0.0, 0.0)
+    sent = imu("/i", START_NS, zeros, zeros, turn(1.0), absent=(absent,))
+    got = decode_ros2_imu(sent.data)
+    for name in ("acc", "avel"):
+        values = getattr(got, name)
+        assert np.isnan(values).all() if name == absent else values == zeros
+    assert got.quat == turn(1.0)
 
 
 def test_an_imu_in_json() -> None:
@@ -124,8 +134,8 @@ def test_topics_that_are_not_understood_have_a_reason(wanted: McapTopic, text: s
     ("stamp", "used"),
     [(START_NS - APART_NS, True), (START_NS - APART_NS - 1, False), (0, False), (-5, False)],
 )
-def test_the_first_message_decides_on_the_stamps(stamp: int, used: bool) -> None:
-    stamping = Stamping()
+def test_the_first_messages_decide_on_the_stamps(stamp: int, used: bool) -> None:
+    stamping = Stamping.of([(stamp, START_NS)])
     assert stamping.t_ns(stamp, START_NS) == (stamp if used else START_NS)
     later = START_NS + 20 * APART_NS
     assert stamping.t_ns(later - 7, later) == (later - 7 if used else later)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from mcap.writer import CompressionType, IndexType, Writer
@@ -16,8 +19,9 @@ from mcap.writer import CompressionType, IndexType, Writer
 from recorder.contract.errors import FormatError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap import reader as reader_module
+from recorder.formats.mcap import records as records_module
 from recorder.formats.mcap.reader import McapMessage, McapReader
-from recorder.formats.mcap.records import Place
+from recorder.formats.mcap.records import MAGIC, Budget, Place
 from recorder.formats.mcap.writer import McapWriter
 from tests.examples import examples
 from tests.formats.mcap.build import START_NS, Sent, write_file
@@ -76,9 +80,8 @@ def test_files_of_the_library_in_all_its_ways(tmp_path: Path, how: dict[str, obj
         assert (topic.schema_encoding, topic.message_encoding) == ("ros2msg", "cdr")
         assert (topic.count, topic.metadata) == (200, {"k": "a"})
         assert not mcap.damage
-        if "index_types" not in how:  # nothing names them
-            assert [(a.name, a.data) for a in mcap.attachments()] == [("a.txt", b"abc")]
-            assert list(mcap.metadata()) == [("m", {"k": "v"})]
+        assert [(a.name, a.data) for a in mcap.attachments()] == [("a.txt", b"abc")]
+        assert list(mcap.metadata()) == [("m", {"k": "v"})]
 
 
 def test_topics_and_times_are_chosen(tmp_path: Path) -> None:
@@ -103,9 +106,9 @@ def test_only_chunks_that_are_needed_are_read(
         chunks: list[Place] = []
         real = file.chunk
 
-        def counted(place: Place) -> bytes:
+        def counted(place: Place, budget: Budget) -> bytes:
             chunks.append(place)
-            return real(place)
+            return real(place, budget)
 
         monkeypatch.setattr(file, "chunk", counted)
         messages = mcap.messages()
@@ -268,11 +271,151 @@ def test_a_chunk_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
     write_file(path)
     data = bytearray(path.read_bytes())
     at = first(bytes(data), 0x06)
-    for size, text in ((1 << 40, "is too large"), (1 << 29, "cannot be decompressed|instead of")):
+    for size, text in (
+        (1 << 40, "a chunk of 1099511627776 bytes, stored in .* bytes, is too large"),
+        (1 << 29, "a chunk of 536870912 bytes, stored in .* bytes, is too large"),
+        (1 << 26, "cannot be decompressed|instead of"),
+    ):
         data[at + 25 : at + 33] = struct.pack("<Q", size)
         path.write_bytes(data)
         with McapReader(path) as mcap, pytest.raises(FormatError, match=text):
             list(mcap.messages())
+
+
+def small_record(opcode: int, body: bytes = b"") -> bytes:
+    return struct.pack("<BQ", opcode, len(body)) + body
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<I", len(value)) + value
+
+
+DEFINITIONS = small_record(3, struct.pack("<H", 1) + text(b"A") + text(b"x") + text(b""))
+DEFINITIONS += small_record(4, struct.pack("<HH", 1, 1) + text(b"/a") + text(b"x") + text(b""))
+
+
+def chunk_of(block: bytes, times: tuple[int, int] = (1, 2), level: int = 1) -> bytes:
+    stored = zstandard.ZstdCompressor(level).compress(block)
+    head = struct.pack("<QQQI", *times, len(block), zlib.crc32(block)) + text(b"zstd")
+    return small_record(6, head + struct.pack("<Q", len(stored)) + stored)
+
+
+def plain_file(*parts: bytes, summary: bytes = b"") -> bytes:
+    """A file of a header, the parts, and a summary or none."""
+    start = small_record(1, text(b"") + text(b"")) + b"".join(parts) + small_record(15, bytes(4))
+    at = 8 + len(start) if summary else 0
+    footer = small_record(2, struct.pack("<QQI", at, 0, 0))
+    return MAGIC + start + summary + footer + MAGIC
+
+
+EMPTY_MESSAGE = small_record(5, struct.pack("<HIQQ", 1, 0, 5, 5))
+
+
+MANY = r"at byte \d+ of its records: the file has more records than stored bytes so far"
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (bytes(9 << 20), "at byte 0 of its records: a record of kind 0"),
+        (small_record(0x80) * 200_000, MANY),
+        (EMPTY_MESSAGE * 200_000, MANY),
+    ],
+    ids=["zeros", "private records", "empty messages"],
+)
+def test_a_small_chunk_with_very_many_records_is_refused(
+    tmp_path: Path, block: bytes, reason: str
+) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(plain_file(DEFINITIONS, chunk_of(block)))
+    at = 8 + 17 + len(DEFINITIONS)
+    with McapReader(path) as mcap:
+        assert re.search(f"{path}: byte {at}: a chunk, {reason}", mcap.damage)
+        assert list(mcap.messages()) == []
+
+
+def test_many_chunks_with_many_records_are_refused_together(tmp_path: Path) -> None:
+    """Each alone would be read: it is the file that is bounded."""
+    path = tmp_path / "a.mcap"
+    chunk = chunk_of(EMPTY_MESSAGE * 5000, level=19)
+    path.write_bytes(plain_file(DEFINITIONS, *[chunk] * 50))
+    second = 8 + 17 + len(DEFINITIONS) + 2 * len(chunk)
+    with McapReader(path) as mcap:
+        assert mcap.damage.startswith(f"{path}: byte {second}: a chunk, at byte ")
+        assert "more records than stored bytes" in mcap.damage
+        assert mcap.topics["/a"].count == 10_000
+
+
+def test_large_chunks_that_are_stored_in_few_bytes_are_refused_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mcap"
+    chunk = chunk_of(small_record(5, struct.pack("<HIQQ", 1, 0, 5, 5) + bytes(1 << 20)))
+    path.write_bytes(plain_file(DEFINITIONS, *[chunk] * 8))
+    with McapReader(path) as mcap:
+        assert mcap.damage == "" and mcap.topics["/a"].count == 8
+    monkeypatch.setattr(records_module, "ANY_BYTES", 3 << 20)
+    with McapReader(path) as mcap:
+        assert re.search(
+            r"byte \d+: a chunk of \d+ bytes, stored in \d+ bytes, is too", mcap.damage
+        )
+        assert 3 <= mcap.topics["/a"].count < 8
+
+
+def test_many_small_messages_are_read(tmp_path: Path) -> None:
+    """What compresses best of what is no attack: empty messages, each at its own time."""
+    path, count = tmp_path / "a.mcap", 30_000
+    block = b"".join(
+        small_record(5, struct.pack("<HIQQ", 1, 0, t, t)) for t in range(1000, 1000 + count)
+    )
+    path.write_bytes(plain_file(DEFINITIONS, chunk_of(block, level=12)))
+    with McapReader(path) as mcap:
+        assert mcap.damage == ""
+        assert mcap.topics["/a"].count == count
+
+
+def test_an_indexed_chunk_with_very_many_records_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    chunk = chunk_of(EMPTY_MESSAGE * 200_000)
+    at = 8 + 17 + len(DEFINITIONS)
+    statistics = struct.pack("<QHIIIIQQ", 200_000, 1, 1, 0, 0, 1, 5, 5)
+    index = struct.pack("<QQQQIQ", 5, 5, at, len(chunk), 0, 0) + text(b"zstd") + bytes(16)
+    summary = DEFINITIONS + small_record(11, statistics + text(struct.pack("<HQ", 1, 200_000)))
+    path.write_bytes(plain_file(DEFINITIONS, chunk, summary=summary + small_record(8, index)))
+    with McapReader(path) as mcap:
+        assert mcap.topics["/a"].count == 200_000
+        reason = rf"a.mcap: byte {at}: at byte \d+: the file has more records than stored bytes"
+        with pytest.raises(FormatError, match=reason):
+            next(mcap.messages())
+
+
+@pytest.mark.parametrize("log_ns", [0, 7])
+def test_statistics_without_counts_are_no_counts_of_zero(tmp_path: Path, log_ns: int) -> None:
+    """MCAP's specification: an empty map says that the numbers are not available."""
+    path = tmp_path / "a.mcap"
+    chunk = chunk_of(small_record(5, struct.pack("<HIQQ", 1, 9, log_ns, log_ns) + b"x"))
+    at = 8 + 17 + len(DEFINITIONS)
+    statistics = struct.pack("<QHIIIIQQ", 1, 1, 1, 0, 0, 1, log_ns, log_ns) + text(b"")
+    index = struct.pack("<QQQQIQ", log_ns, log_ns, at, len(chunk), 0, 0) + text(b"zstd")
+    summary = DEFINITIONS + small_record(11, statistics) + small_record(8, index + bytes(16))
+    path.write_bytes(plain_file(DEFINITIONS, chunk, summary=summary))
+    with McapReader(path) as mcap:
+        assert (mcap.topics["/a"].count, mcap.damage) == (1, "")
+        assert (mcap.start_ns, mcap.end_ns) == (log_ns, log_ns)
+        assert plain(list(mcap.messages())) == [("/a", 9, log_ns, log_ns, b"x")]
+
+
+def test_messages_at_time_zero_are_messages(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        channel = writer.register_channel("/a", "x", 0)
+        writer.add_message(channel, 0, b"x", 0)
+        writer.finish()  # type: ignore[no-untyped-call]
+    with McapReader(path) as mcap:
+        assert (mcap.start_ns, mcap.end_ns, mcap.damage) == (0, 0, "")
+        assert plain(list(mcap.messages())) == [("/a", 0, 0, 0, b"x")]
 
 
 def test_an_unknown_compression_is_named(tmp_path: Path) -> None:
@@ -299,6 +442,43 @@ def test_channels_of_another_type_are_left_out_and_named(tmp_path: Path) -> None
         assert reader.conflicts == [
             "/t: 1 messages of 'B' (cdr) beside those of 'A' (cdr): left out"
         ]
+
+
+DEFINITION = b"int32 a\nfloat64[3] b\npkg/B c\n" + b"=" * 80 + b"\nMSG: pkg/B\nstring d\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "one", "other", "joined"),
+    [
+        ("ros2msg", DEFINITION, b"# of a\n" + DEFINITION.replace(b" a\n", b"   a  # m\n\n"), True),
+        ("ros2msg", DEFINITION, b"int8 A=2\nint8 B = -2 # b\n" + DEFINITION, True),
+        ("ros2msg", DEFINITION, DEFINITION.replace(b"int32 a", b"int32 a -2"), True),
+        ("ros2msg", DEFINITION, DEFINITION.replace(b"\n", b"\r\n"), True),
+        ("ros2msg", DEFINITION, b"", True),
+        ("ros2msg", DEFINITION, DEFINITION.replace(b"int32 a", b"int16 a"), False),
+        ("ros2msg", DEFINITION, DEFINITION.replace(b"[3]", b"[4]"), False),
+        ("ros2msg", DEFINITION, DEFINITION.replace(b"string d", b"string d\nint8 e"), False),
+        ("ros2idl", b"struct A { long a; };", b"// b\nstruct A {\n long a; /* c */ };", True),
+        ("ros2idl", b"struct A { long a; };", b"struct A { long b; };", False),
+        ("jsonschema", b'{"type": "object"}', b'{"type":"object"}', True),
+        ("jsonschema", b'{"type": "object"}', b'{"type": "array"}', False),
+        ("protobuf", b"a set of descriptors", b"that of a later version", True),
+        ("x", b"a", b"b", False),
+    ],
+)
+def test_channels_of_one_type_are_joined(
+    tmp_path: Path, encoding: str, one: bytes, other: bytes, joined: bool
+) -> None:
+    path = tmp_path / "a.mcap"
+    with McapWriter(path, PosixDisk(), profile="", library="") as mcap:
+        for k, data in enumerate((one, other)):
+            channel = mcap.channel("/t", mcap.schema("A", encoding, data), "cdr")
+            mcap.write(channel, k, k, 0, [b"x"])
+        mcap.finish()
+    with McapReader(path) as reader:
+        assert [m.sequence for m in reader.messages()] == ([0, 1] if joined else [0])
+        assert reader.topics["/t"].count == 1 + joined
+        assert len(reader.conflicts) == (not joined)
 
 
 @pytest.fixture(scope="module")

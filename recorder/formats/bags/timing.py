@@ -1,0 +1,279 @@
+"""The time of each message of a recording, and the messages of a topic in the order of their times.
+
+A message's time is the stamp in its header, which is the time of the measurement, where that can be
+true: it is within `APART_NS` of the log time.  Else it is the log time.  Both are corrected where
+the recording's clock was set back (`recorder.formats.bags.clock`).
+
+::
+
+    for timed in in_order(bag, {"/imu/data": decode}):
+        timed.t_ns, timed.decoded           # t_ns never decreases, but for what the buffer misses
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from recorder.contract.errors import FormatError
+from recorder.formats.bags.bag import LATEST_NS, Bag, Cut
+from recorder.formats.bags.clock import LATE_NS
+from recorder.formats.bags.messages import Inertial
+from recorder.formats.bags.positions import Position
+
+if TYPE_CHECKING:
+    from recorder.formats.mcap.reader import McapMessage
+
+APART_NS: Final = LATE_NS
+"""A stamp this far from its message's log time is of another clock, or is wrong."""
+
+DECIDING: Final = 20
+"""First messages of a topic that decide whether its stamps are used."""
+
+_BUFFER_BYTES: Final = 64 << 20  # of messages that wait for earlier ones
+_OVERHEAD: Final = 1000  # bytes of a decoded message beside its data
+
+Decode = Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class Stamping:
+    """Gives messages of one topic their times.
+
+    Attributes:
+        of_header: whether stamps in headers are used.
+        unused: number of stamps that were too far from their log times.
+    """
+
+    of_header: bool
+    unused: int = 0
+    lag_ns: int = 0
+    """Of the latest stamp behind its log time; negative."""
+    _shift_ns: int = 0
+
+    @classmethod
+    def of(cls, first: Iterable[tuple[int, int]]) -> Stamping:
+        """Decide by the (stamp, log time) of the first messages, in ns; 0 is no time."""
+        near = [abs(stamp - log) <= APART_NS for stamp, log in first if stamp > 0 and log > 0]
+        return cls(bool(near) and 2 * sum(near) >= len(near))
+
+    def t_ns(self, stamp_ns: int, log_ns: int, shift_ns: int = 0) -> int:
+        """A message's time in epoch ns; a message without a stamp has its log time.
+
+        Args:
+            stamp_ns: in its header; 0: none.
+            log_ns: its log time.
+            shift_ns: correction of the log time.
+        """
+        time_ns = log_ns + shift_ns
+        if not self.of_header or stamp_ns <= 0:
+            return time_ns
+        # The stamp's clock may have stepped together with that of the log, or not.
+        expected_ns = time_ns + self.lag_ns - stamp_ns
+        shift_ns = min(self._shift_ns, shift_ns, key=lambda each: abs(each - expected_ns))
+        if abs(stamp_ns + shift_ns - time_ns) > APART_NS:
+            self.unused += 1
+            return time_ns
+        self._shift_ns, self.lag_ns = shift_ns, stamp_ns + shift_ns - time_ns
+        return stamp_ns + shift_ns
+
+
+@dataclass(slots=True)
+class Timed:
+    """A message with its time.
+
+    Attributes:
+        t_ns: epoch ns; None: the message has neither a log time nor a stamp that can be true.
+        message: as recorded.
+        decoded: what it holds; None if it cannot be decoded.
+        problem: why it cannot be decoded.
+    """
+
+    t_ns: int | None
+    message: McapMessage
+    decoded: Any = None
+    problem: FormatError | None = None
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """Messages by their times; those that no later message can precede are taken out."""
+
+    heap: list[tuple[int, int, Timed | Cut]] = field(default_factory=list)
+    number: int = 0
+    held: int = 0
+
+    def put(self, t_ns: int, item: Timed | Cut) -> None:
+        heapq.heappush(self.heap, (t_ns, self.number, item))
+        self.number += 1
+        self.held += _size(item)
+
+    def ready(self, until_ns: int) -> Iterator[Timed | Cut]:
+        """Yield what is at or before a time, and what the buffer has no room for."""
+        while self.heap and (self.heap[0][0] <= until_ns or self.held > _BUFFER_BYTES):
+            _, _, item = heapq.heappop(self.heap)
+            self.held -= _size(item)
+            yield item
+
+
+def _size(item: Timed | Cut) -> int:
+    return len(item.message.data) + _OVERHEAD if isinstance(item, Timed) else 0
+
+
+def stamp_of(message: Any) -> int:
+    """The stamp in a decoded message, epoch ns; 0: it has none, or a stamp that is no int64."""
+    if isinstance(message, Inertial | Position):
+        stamp_ns = message.stamp_ns
+    else:
+        header = getattr(message, "header", None)
+        stamp_ns = 0 if header is None else int(header.stamp_ns)
+    return stamp_ns if stamp_ns <= LATEST_NS else 0
+
+
+class Timing:
+    """Gives the messages of a recording their times.
+
+    Args:
+        bag: the recording.
+        decoders: by topic; None: the messages of the topic have their log times.
+    """
+
+    def __init__(self, bag: Bag, decoders: Mapping[str, Decode | None]) -> None:
+        self._bag = bag
+        self._decoders = decoders
+        self.stampings: dict[str, Stamping] = {}
+        self._first: dict[str, list[Timed]] = {}
+
+    def of(self, message: McapMessage) -> list[Timed]:
+        """Return the messages whose times are known now: none, one, or the first of a topic."""
+        topic, timed = message.topic, self._decoded(message)
+        if self._decoders.get(topic) is None:
+            self.stampings.setdefault(topic, Stamping(of_header=False))
+        if (stamping := self.stampings.get(topic)) is not None:
+            self._place(timed, stamping)
+            return [timed]
+        first = self._first.setdefault(topic, [])
+        first.append(timed)
+        enough = len(first) >= DECIDING or sum(map(_size, first)) > _BUFFER_BYTES // 2
+        return self._decide(topic) if enough else []
+
+    def rest(self) -> list[Timed]:
+        """Return the first messages of topics that have no more."""
+        return [timed for topic in list(self._first) for timed in self._decide(topic)]
+
+    def lag_ns(self) -> int:
+        """How far the latest times are behind their log times, at most."""
+        return min((stamping.lag_ns for stamping in self.stampings.values()), default=0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether later messages may precede earlier ones."""
+        return bool(self._first) or any(s.of_header for s in self.stampings.values())
+
+    def _decoded(self, message: McapMessage) -> Timed:
+        decode = self._decoders.get(message.topic)
+        if decode is None:
+            return Timed(None, message)
+        try:
+            return Timed(None, message, decode(message.data))
+        except FormatError as error:
+            return Timed(None, message, problem=error)
+
+    def _decide(self, topic: str) -> list[Timed]:
+        first = self._first.pop(topic)
+        pairs = [
+            (stamp_of(each.decoded), each.message.log_ns if self._bag.is_timed(each.message) else 0)
+            for each in first
+            if each.problem is None
+        ]
+        stamping = self.stampings[topic] = Stamping.of(pairs)
+        for each in first:
+            self._place(each, stamping)
+        return first
+
+    def _place(self, timed: Timed, stamping: Stamping) -> None:
+        message, bag = timed.message, self._bag
+        stamp_ns = 0 if timed.decoded is None else stamp_of(timed.decoded)
+        if bag.is_timed(message):
+            timed.t_ns = stamping.t_ns(stamp_ns, message.log_ns, message.shift_ns)
+            if timed.problem is not None:
+                timed.t_ns = message.time_ns + stamping.lag_ns
+            return
+        start_ns, end_ns = bag.start_ns or 0, bag.end_ns or 0
+        if stamping.of_header and start_ns - APART_NS <= stamp_ns <= end_ns + APART_NS:
+            timed.t_ns = stamp_ns
+
+
+def in_order(bag: Bag, decoders: Mapping[str, Decode | None]) -> Generator[Timed | Cut]:
+    """Yield messages, and the early ends of files, in the order of their times.
+
+    A message that was written late is put in its place, if the messages behind that place fit into
+    memory.  A message without a time comes at once.
+
+    Args:
+        bag: the recording.
+        decoders: see `Timing`.
+
+    Raises:
+        FormatError: a file is damaged; the messages before the damage have been yielded.
+    """
+    timing, buffer, cuts = Timing(bag, decoders), _Buffer(), deque(bag.cuts)
+    damage: FormatError | OSError | None = None
+
+    def put(found: list[Timed]) -> Iterator[Timed]:
+        for timed in found:
+            if timed.t_ns is None:
+                yield timed
+            else:
+                buffer.put(timed.t_ns, timed)
+
+    messages = bag.messages(list(decoders))
+    with contextlib.closing(messages):
+        try:
+            for message in messages:
+                until_ns = message.time_ns
+                while cuts and bag.is_timed(message) and cuts[0].time_ns < until_ns:
+                    buffer.put(cuts[0].time_ns + timing.lag_ns(), cuts.popleft())
+                yield from put(timing.of(message))
+                if bag.is_timed(message):
+                    yield from buffer.ready(until_ns - APART_NS if timing.waits else until_ns)
+        except (FormatError, OSError) as error:
+            damage = error
+    yield from put(timing.rest())
+    yield from buffer.ready(LATEST_NS)
+    if damage is not None:
+        raise damage
+    yield from cuts
+
+
+def first_ns(bag: Bag, decoders: Mapping[str, Decode | None]) -> int:
+    """Return the earliest time of the messages of some topics, epoch ns.
+
+    Reads as far as an earlier time can follow, or to the first damage, which is reported when the
+    messages are played.
+
+    Raises:
+        FormatError: there is no message with a time.
+    """
+    timing, earliest = Timing(bag, decoders), None
+    begin_ns: int | None = None
+    messages = bag.messages([name for name in decoders if name in bag.topics])
+    with contextlib.closing(messages), contextlib.suppress(FormatError):
+        for message in messages:
+            if bag.is_timed(message):
+                begin_ns = message.time_ns if begin_ns is None else begin_ns
+                if message.time_ns > begin_ns + APART_NS:
+                    break
+            for timed in timing.of(message):
+                if timed.t_ns is not None:
+                    earliest = timed.t_ns if earliest is None else min(earliest, timed.t_ns)
+    for timed in timing.rest():
+        if timed.t_ns is not None:
+            earliest = timed.t_ns if earliest is None else min(earliest, timed.t_ns)
+    if earliest is None:
+        raise FormatError(f"{bag.path}: has no message with a time")
+    return earliest
