@@ -34,6 +34,8 @@ CAUSES: Mapping[str, str] = {
     "network": "packets were lost on the way",
     "corrupt": "data were damaged",
     "truncated": "the played file ends inside a sample",
+    "snaplen": "the capture holds only the beginning of the datagrams",
+    "fragments": "the capture lacks IP fragments of the datagrams",
     "overrun": "pictures came faster than they could be decoded and encoded",
     "recorded": "the played session had lost them",
     "refused": "the driver's buffer was full",
