@@ -33,7 +33,7 @@ CAUSES: Mapping[str, str] = {
     "device": "the sensor left samples out, or was lost",
     "network": "packets were lost on the way",
     "corrupt": "data were damaged",
-    "truncated": "the played file ends inside a sample",
+    "truncated": "the played file ends inside a sample, or a file is missing",
     "snaplen": "the capture holds only the beginning of the datagrams",
     "fragments": "the capture lacks IP fragments of the datagrams",
     "overrun": "pictures came faster than they could be decoded and encoded",
