@@ -13,7 +13,7 @@ from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_lin
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns
-from drivers._protocols.capture import CORRUPT, LostDatagram, SkippedPacket
+from drivers._protocols.capture import CORRUPT, CaptureNotes, LostDatagram
 from drivers._protocols.ouster_frames import Assembly, frame_fields, imu_rate_hz, packet_fields
 from drivers._protocols.ouster_packets import ClockStep, Misfit
 from recorder.contract.errors import FormatError, SourceError
@@ -54,8 +54,12 @@ class PacketSource(ABC):
     def _packets(self) -> Iterator[Any]:
         """Yield the packets of ouster-sdk with their host stamps, and what is to be reported.
 
-        These are `Misfit`, `ClockStep`, `LostDatagram` and `SkippedPacket`.
+        These are `Misfit`, `ClockStep` and `LostDatagram`.
         """
+
+    def _notes(self) -> CaptureNotes:
+        """Return what is to be reported at the end."""
+        return CaptureNotes()
 
     @abstractmethod
     def _fault(self, text: str) -> SourceError:
@@ -65,12 +69,9 @@ class PacketSource(ABC):
         fault: Exception | None = None
         name, core, last_packet_ns = self._sensor.name, self._core, 0
         lost: Counter[str] = Counter()  # packets since the last one that is usable
-        skipped: Counter[str] = Counter()
         try:
             for packet in self._with_proof(self._packets()):
                 match packet:
-                    case SkippedPacket():
-                        skipped[packet.what] += 1
                     case LostDatagram():
                         self._sensor.partial[packet.cause] += 1
                         lost[packet.cause] += 1
@@ -96,10 +97,11 @@ class PacketSource(ABC):
         yield from self._assembly.finish()
         yield from self._missing_end(lost, last_packet_ns)
         yield from self._sensor.finish()
-        if skipped:
-            yield State(name, last_packet_ns, {"not_read": dict(skipped)})
-            for what, count in skipped.items():
-                print(self._fault(f"not read are {count} {what}"), file=sys.stderr, flush=True)
+        notes = self._notes()
+        if values := notes.values():
+            yield State(name, last_packet_ns, values)
+        for text in notes.warnings():
+            print(self._fault(text), file=sys.stderr, flush=True)
         if fault is not None:
             raise self._fault(one_line(fault)) from None
 
@@ -155,6 +157,9 @@ class PcapSource(PacketSource):
 
     def _packets(self) -> Iterator[Any]:
         return self._capture.read(self._file)
+
+    def _notes(self) -> CaptureNotes:
+        return self._capture.notes
 
     def _fault(self, text: str) -> SourceError:
         return SourceError(f"{self._path}: {text}")

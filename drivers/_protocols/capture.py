@@ -7,13 +7,14 @@ UDP datagram without payload, and does not report a packet's source address.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Final
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from drivers._protocols.capture_records import Frame, UnknownBlock, read_frames
+from drivers._protocols.capture_records import DroppedPackets, Frame, UnknownBlock, read_frames
 from drivers._protocols.ip_fragments import Fragment, Fragments
 from recorder.contract.errors import FormatError
 
@@ -74,6 +75,49 @@ class SkippedPacket:
     what: str
 
 
+@dataclass(slots=True)
+class CaptureNotes:
+    """What is to be reported at a capture's end: what has no place in time, or no count.
+
+    Attributes:
+        skipped: packets that cannot be read, by their kind.
+        dropped: packets that the capturing program dropped, as the capture declares.
+        unstamped: datagrams without a stamp, which got the stamp before them.
+    """
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    dropped: int = 0
+    unstamped: int = 0
+
+    def take(self, item: SkippedPacket | DroppedPackets) -> None:
+        """Note an item of `read_capture`."""
+        if isinstance(item, DroppedPackets):
+            self.dropped += item.count
+        else:
+            self.skipped[item.what] += 1
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of a state; empty: there is nothing to report."""
+        found: dict[str, Any] = {"not_read": dict(self.skipped)} if self.skipped else {}
+        if self.dropped:
+            found["packets_dropped_by_capture"] = self.dropped
+        if self.unstamped:
+            found["datagrams_without_stamp"] = self.unstamped
+        return found
+
+    def warnings(self) -> list[str]:
+        """Return a text about each."""
+        texts = [f"not read are {count} {what}" for what, count in self.skipped.items()]
+        if self.dropped:
+            texts.append(
+                f"the capturing program dropped {self.dropped} packets; this sensor's may be "
+                "among them"
+            )
+        if self.unstamped:
+            texts.append(f"{self.unstamped} datagrams have no stamp; they got the stamp before")
+        return texts
+
+
 _LINKS: Final = {1: 14, 113: 16, 276: 20, 0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 228: 0, 229: 0}
 """Bytes of the header by link type: Ethernet, Linux cooked (both versions), loopback, raw IP."""
 _TYPE_AT: Final = {1: 12, 113: 14, 276: 0}  # offset of the EtherType
@@ -86,7 +130,9 @@ _EXTENSIONS: Final = frozenset({0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135, 139,
 _UDP_HEAD: Final = struct.Struct(">HHHH")
 
 
-def read_capture(file: BinaryIO) -> Iterator[Datagram | LostDatagram | SkippedPacket]:
+def read_capture(
+    file: BinaryIO,
+) -> Iterator[Datagram | LostDatagram | SkippedPacket | DroppedPackets]:
     """Yield what a capture holds of UDP datagrams, in the file's order, with constant memory.
 
     Supported are pcap (micro- and nanoseconds, both byte orders) and pcapng (sections, interfaces,
@@ -100,7 +146,9 @@ def read_capture(file: BinaryIO) -> Iterator[Datagram | LostDatagram | SkippedPa
     """
     fragments, now_ns = Fragments(), 0
     for frame in read_frames(file):
-        if isinstance(frame, UnknownBlock):
+        if isinstance(frame, DroppedPackets):
+            yield frame
+        elif isinstance(frame, UnknownBlock):
             yield SkippedPacket(f"blocks of type {frame.kind:#x}")
         elif frame.link not in _LINKS:
             yield SkippedPacket(f"packets of link type {frame.link}")
@@ -124,7 +172,7 @@ def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
     for item in read_capture(file):
         if isinstance(item, SkippedPacket):
             skipped = skipped or item.what
-        else:
+        elif isinstance(item, Datagram | LostDatagram):
             any_found = True
         if isinstance(item, Datagram):
             yield item

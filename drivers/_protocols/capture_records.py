@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple
 
 from recorder.contract.errors import FormatError
@@ -35,6 +36,13 @@ class UnknownBlock(NamedTuple):
     kind: int
 
 
+@dataclass(frozen=True, slots=True)
+class DroppedPackets:
+    """Packets that the capturing program dropped, as the capture declares."""
+
+    count: int
+
+
 _RECORD_LIMIT: Final = 1 << 22  # libpcap's own limit is 256 KiB; a larger length is damage
 _LATEST_NS: Final = 1 << 63  # stamps are int64
 _PCAP_MAGICS: Final = {
@@ -45,13 +53,16 @@ _PCAP_MAGICS: Final = {
 }
 
 _SECTION: Final = b"\n\r\r\n"
-_INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 1, 2, 3, 6
-_WITHOUT_PACKETS: Final = frozenset({4, 5, 9, 0x0A, 0x0B, 0x0C, 0x0BAD, 0x40000BAD})
-"""Names, statistics, journal entries, secrets, Hone's processes, and custom blocks."""
+_INTERFACE, _PACKET, _SIMPLE, _STATISTICS, _ENHANCED = 1, 2, 3, 5, 6
+_WITHOUT_PACKETS: Final = frozenset({4, 9, 0x0A, 0x0B, 0x0C, 0x0BAD, 0x40000BAD})
+"""Names, journal entries, secrets, Hone's processes, and custom blocks."""
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
+_EPB_DROPCOUNT: Final = 4
+_ISB_DROPS: Final = (5, 7)  # by the interface, by the operating system
+_UNKNOWN_DROPS: Final = 0xFFFF
 
 
-def read_frames(file: BinaryIO) -> Iterator[Frame | UnknownBlock]:
+def read_frames(file: BinaryIO) -> Iterator[Frame | UnknownBlock | DroppedPackets]:
     """Yield all frames of a capture in the file's order, with constant memory.
 
     Raises:
@@ -107,14 +118,22 @@ def _pcap_frames(reader: _Reader, order: str, tick_ns: int) -> Iterator[Frame]:
         yield Frame(t_ns, link, reader.sized(size), sent_bytes)
 
 
-class _Interface(NamedTuple):
+@dataclass(slots=True)
+class _Interface:
     link: int
     snap_bytes: int  # 0: no limit
-    ticks_per_s: int
-    offset_s: int
+    ticks_per_s: int = 1_000_000
+    offset_s: int = 0
+    dropped: int = 0
+
+    def drop(self, total: int) -> Iterator[DroppedPackets]:
+        """Report what a total of dropped packets has more than before."""
+        if total > self.dropped:
+            yield DroppedPackets(total - self.dropped)
+            self.dropped = total
 
 
-def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock]:
+def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock | DroppedPackets]:
     order = "<"
     interfaces: list[_Interface] = []
     kind_bytes = _SECTION
@@ -137,20 +156,56 @@ def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock]:
                 interfaces.append(_interface(body, order))
             elif kind == _ENHANCED:
                 number, *rest = struct.unpack_from(order + "IIIII", body)
-                yield _stamped_frame(reader, interfaces[number], body, rest)
-            elif kind == _PACKET:  # obsolete; its second field is a count of dropped packets
-                number, _, *rest = struct.unpack_from(order + "HHIIII", body)
-                yield _stamped_frame(reader, interfaces[number], body, rest)
+                interface = interfaces[number]
+                if drops := _drops_of(body, order, rest[2]):
+                    yield from interface.drop(interface.dropped + drops)
+                yield _stamped_frame(reader, interface, body, rest)
+            elif kind == _PACKET:  # obsolete
+                number, drops, *rest = struct.unpack_from(order + "HHIIII", body)
+                interface = interfaces[number]
+                if drops != _UNKNOWN_DROPS:
+                    yield from interface.drop(interface.dropped + drops)
+                yield _stamped_frame(reader, interface, body, rest)
             elif kind == _SIMPLE:
                 (sent_bytes,) = struct.unpack_from(order + "I", body)
-                link, snap_bytes = interfaces[0][:2]
-                there = min(sent_bytes, snap_bytes) if snap_bytes else sent_bytes
-                yield Frame(None, link, body[4 : 4 + there], sent_bytes)
+                interface = interfaces[0]
+                there = min(sent_bytes, interface.snap_bytes or sent_bytes)
+                yield Frame(None, interface.link, body[4 : 4 + there], sent_bytes)
+            elif kind == _STATISTICS:
+                (number,) = struct.unpack_from(order + "I", body)
+                found = dict(_options(body, 12, order))
+                totals = [found[code] for code in _ISB_DROPS if code in found]
+                total = sum(_number(value, order) for value in totals)
+                yield from interfaces[number].drop(total)
             elif kind_bytes != _SECTION and kind not in _WITHOUT_PACKETS:
                 yield UnknownBlock(kind)
         except (struct.error, IndexError):
             raise reader.damaged() from None
         kind_bytes = reader.exactly(4, may_end=True)
+
+
+def _drops_of(body: bytes, order: str, captured: int) -> int:
+    """Return the packets dropped before the packet of an Enhanced Packet Block."""
+    at = 20 + (captured + 3) // 4 * 4
+    for code, value in _options(body, at, order):
+        if code == _EPB_DROPCOUNT:
+            return _number(value, order)
+    return 0
+
+
+def _options(body: bytes, at: int, order: str) -> Iterator[tuple[int, bytes]]:
+    """Yield code and value of a block's options, from an offset on."""
+    while at + 4 <= len(body):
+        code, length = struct.unpack_from(order + "HH", body, at)
+        if code == 0:  # opt_endofopt
+            return
+        yield code, body[at + 4 : at + 4 + length]
+        at += 4 + (length + 3) // 4 * 4
+
+
+def _number(value: bytes, order: str) -> int:
+    """Return an option's u8; 0 where the option is damaged."""
+    return int(struct.unpack(order + "Q", value)[0]) if len(value) == 8 else 0
 
 
 def _stamped_frame(reader: _Reader, interface: _Interface, body: bytes, fields: list[int]) -> Frame:
@@ -176,16 +231,11 @@ def _stamped_frame(reader: _Reader, interface: _Interface, body: bytes, fields: 
 
 def _interface(body: bytes, order: str) -> _Interface:
     """Parse an Interface Description Block; its stamps count microseconds by default."""
-    link, snap_bytes = struct.unpack_from(order + "HxxI", body)
-    ticks_per_s, offset_s = 1_000_000, 0
-    at = 8
-    while at + 4 <= len(body):
-        code, length = struct.unpack_from(order + "HH", body, at)
-        value = body[at + 4 : at + 4 + length]
+    made = _Interface(*struct.unpack_from(order + "HxxI", body))
+    for code, value in _options(body, 8, order):
         if code == _IF_TSRESOL and len(value) == 1:
             power = value[0] & 0x7F
-            ticks_per_s = 2**power if value[0] & 0x80 else 10**power
+            made.ticks_per_s = 2**power if value[0] & 0x80 else 10**power
         elif code == _IF_TSOFFSET and len(value) == 8:
-            (offset_s,) = struct.unpack(order + "q", value)
-        at += 4 + (length + 3) // 4 * 4
-    return _Interface(link, snap_bytes, ticks_per_s, offset_s)
+            (made.offset_s,) = struct.unpack(order + "q", value)
+    return made

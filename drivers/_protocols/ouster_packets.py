@@ -15,7 +15,14 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._protocols.capture import Datagram, LostDatagram, SkippedPacket, read_capture
+from drivers._protocols.capture import (
+    CaptureNotes,
+    Datagram,
+    LostDatagram,
+    SkippedPacket,
+    read_capture,
+)
+from drivers._protocols.capture_records import DroppedPackets
 from recorder.contract.errors import FormatError
 
 
@@ -179,6 +186,9 @@ class SensorPackets:
         core: the module ouster.sdk.core.
         info: the sensor's SensorInfo.
         lidar_port, imu_port: destination UDP ports.
+
+    Attributes:
+        notes: what `read` has to report at the end.
     """
 
     def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
@@ -186,6 +196,7 @@ class SensorPackets:
         self._sorter = Sorter(core, info, lidar_port, imu_port)
         self._format = self._sorter.layout
         self._stamped = True
+        self.notes = CaptureNotes()
 
     def find(self, file: BinaryIO) -> None:
         """Find the sensor's address and whether the capture has host stamps.
@@ -198,6 +209,8 @@ class SensorPackets:
         kind = self._core.ImuPacket if profile == "OFF" else self._core.LidarPacket
         for datagram in read_capture(file):
             packet = None
+            if isinstance(datagram, DroppedPackets):
+                continue
             if isinstance(datagram, SkippedPacket):
                 seen[datagram.what] += 1
             elif isinstance(datagram, LostDatagram):
@@ -222,18 +235,22 @@ class SensorPackets:
     def read(self, file: BinaryIO) -> Iterator[Any]:
         """Yield ouster-sdk's packets with `host_timestamp` set, and what is to be reported.
 
-        These are `Misfit` and `ClockStep`, the sensor's `LostDatagram` and every `SkippedPacket`.
-        A capture without stamps is stamped with the device's own times; where single packets lack
-        a stamp, they get the stamp before them.
+        These are `Misfit`, `ClockStep` and the sensor's `LostDatagram`; see also `notes`.  A
+        capture without stamps is stamped with the device's own times.  Where single packets lack a
+        stamp, they get the stamp before them.
 
         Raises:
-            FormatError: as `read_datagrams`.
+            FormatError: as `read_capture`.
         """
         shift_ns = last_ns = 0
         misfits = False
+        self.notes = CaptureNotes()
         for datagram in read_capture(file):
-            if not isinstance(datagram, Datagram):
-                if isinstance(datagram, SkippedPacket) or self._is_of_sensor(datagram):
+            if isinstance(datagram, SkippedPacket | DroppedPackets):
+                self.notes.take(datagram)
+                continue
+            if isinstance(datagram, LostDatagram):
+                if self._is_of_sensor(datagram):
                     yield datagram
                 continue
             packet = self._packet(datagram)
@@ -256,6 +273,7 @@ class SensorPackets:
             t_ns = datagram.t_ns + shift_ns if self._stamped else self._device_ns(packet)
             if self._stamped and not datagram.stamped:
                 t_ns = last_ns
+                self.notes.unstamped += 1
             if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
                 yield ClockStep(last_ns, t_ns - last_ns)
                 shift_ns += last_ns - t_ns

@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._kit.recorded_source import SHORT_BATCH_NS
-from drivers._protocols.capture import Datagram, LostDatagram, SkippedPacket, read_capture
+from drivers._protocols.capture import (
+    CaptureNotes,
+    Datagram,
+    LostDatagram,
+    SkippedPacket,
+    read_capture,
+)
+from drivers._protocols.capture_records import DroppedPackets
 from drivers._udp.stream import datagram_stream, mapped, sender_of
 from drivers.sim.datagrams import SIM_PORT, SimulatedSender
 from drivers.sim.deferred_data import DeferredData
@@ -31,8 +38,7 @@ class CaptureSource:
     """Datagrams of a capture (pcap, pcapng), with the capture's stamps.
 
     A datagram of which the capture holds only a part is `Lost`.  A datagram without a stamp gets
-    the stamp before it, and a `State` counts these (``datagrams_without_stamp``).  Packets that
-    cannot be read are in a `State` at the end (``not_read``), with a warning.
+    the stamp before it.  A `State` at the end, and a warning, have what `CaptureNotes` notes.
 
     Args:
         sensor: the sensor's entry, of scheme ``file``.
@@ -68,12 +74,12 @@ class CaptureSource:
     def _first(self) -> Datagram | LostDatagram:
         """Return the first datagram to record; the rest of a capture may be damaged."""
         ports: set[int] = set()
-        skipped: set[str] = set()
+        notes = CaptureNotes()
         first: Datagram | LostDatagram | None = None
         try:
             for item in read_capture(self._file):
-                if isinstance(item, SkippedPacket):
-                    skipped.add(item.what)
+                if isinstance(item, SkippedPacket | DroppedPackets):
+                    notes.take(item)
                 elif self._wanted(item):
                     first = first or item
                     if item.t_ns:
@@ -89,7 +95,7 @@ class CaptureSource:
                 "its datagrams have no stamps, so that their times are not known; capture again "
                 "with a tool that stores stamps"
             )
-        unread = f"; not read are {', '.join(sorted(skipped))}" if skipped else ""
+        unread = "".join(f"; {text}" for text in notes.warnings())
         if not ports:
             raise self._sensor.fault(f"has no UDP datagram{unread}")
         shown = ", ".join(map(str, sorted(ports)[:_PORTS_SHOWN]))
@@ -121,14 +127,14 @@ class CaptureSource:
         """Yield batches of datagrams; SourceError at damage, after the datagrams before it."""
         batch: list[Datagram] = []
         losses: Counter[str] = Counter()
-        skipped: Counter[str] = Counter()
+        notes = CaptureNotes()
         longest_ns = SHORT_BATCH_NS if self._sensor.pace == "realtime" else 1 << 62
-        last_ns, unstamped = self._first_ns, 0
+        last_ns = self._first_ns
         fault: FormatError | None = None
         try:
             for item in read_capture(self._file):
-                if isinstance(item, SkippedPacket):
-                    skipped[item.what] += 1
+                if isinstance(item, SkippedPacket | DroppedPackets):
+                    notes.take(item)
                     continue
                 if not self._wanted(item):
                     continue
@@ -140,7 +146,7 @@ class CaptureSource:
                     continue
                 if not item.stamped:
                     item = replace(item, t_ns=last_ns)
-                    unstamped += 1
+                    notes.unstamped += 1
                 if losses:
                     yield from self._lost(losses, item.t_ns)
                 if batch and (
@@ -155,12 +161,10 @@ class CaptureSource:
         if batch:
             yield self._sample_of(batch)
         yield from self._lost(losses, last_ns)
-        values: dict[str, Any] = {"datagrams_without_stamp": unstamped} if unstamped else {}
-        if skipped:
-            values["not_read"] = dict(skipped)
-        if values:
-            self._warn(unstamped, skipped)
+        if values := notes.values():
             yield State(self._sensor.name, last_ns, values)
+        for text in notes.warnings():
+            print(self._sensor.fault(text), file=sys.stderr, flush=True)
         if fault is not None:
             raise self._sensor.fault(fault)
 
@@ -169,13 +173,6 @@ class CaptureSource:
         for cause, count in losses.items():
             yield Lost(self._sensor.name, t_ns, cause, count)
         losses.clear()
-
-    def _warn(self, unstamped: int, skipped: Counter[str]) -> None:
-        texts = [f"not read are {count} {what}" for what, count in skipped.items()]
-        if unstamped:
-            texts.append(f"{unstamped} datagrams have no stamp; they got the stamp before them")
-        for text in texts:
-            print(self._sensor.fault(text), file=sys.stderr, flush=True)
 
     def _sample_of(self, batch: Sequence[Datagram]) -> Sample:
         sources = b"".join(mapped(datagram.source) for datagram in batch)

@@ -36,7 +36,7 @@ from tests.protocols.test_capture import (
     pcap,
     udp,
 )
-from tests.protocols.test_capture_losses import SECTION, enhanced, interface, simple
+from tests.protocols.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
 from tests.protocols.test_capture_losses import pcap as cut_pcap
 
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
@@ -421,7 +421,7 @@ def test_a_capture_of_which_every_datagram_is_cut_is_all_lost(tmp_path: Path) ->
         items = read_all(driver)
     assert losses(items) == [("snaplen", 3, STAMP)] and len(items) == 1
     path.write_bytes(cut_pcap([(STAMP, PLAIN[:30], len(PLAIN))] * 3))
-    with pytest.raises(SourceError, match="not read are packets that the snap length cuts"):
+    with pytest.raises(SourceError, match="not read are 3 packets that the snap length cuts"):
         driver_for("file", str(path)).open()
 
 
@@ -459,14 +459,22 @@ def test_packets_that_cannot_be_read_are_reported(
 ) -> None:
     path = tmp_path / "a.pcapng"
     unknown = enhanced(bytes(60), number=1) * 2
-    path.write_bytes(SECTION + interface() + interface(link=127) + unknown + enhanced(PLAIN))
+    known = obsolete(PLAIN, drops=7)
+    path.write_bytes(SECTION + interface() + interface(link=127) + unknown + known)
     with opened(driver_for("file", str(path), "max")) as driver:
         sample, state = read_all(driver)
     assert payloads([sample]) == [PAYLOAD] and isinstance(state, State)
-    assert state.values == {"not_read": {"packets of link type 127": 2}}
-    assert "a.pcapng: not read are 2 packets of link type 127" in capsys.readouterr().err
+    assert state.values == {
+        "not_read": {"packets of link type 127": 2},
+        "packets_dropped_by_capture": 7,
+    }
+    told = capsys.readouterr().err
+    assert "a.pcapng: not read are 2 packets of link type 127" in told
+    assert "a.pcapng: the capturing program dropped 7 packets" in told
     path.write_bytes(SECTION + interface() + interface(link=127) + unknown)
-    with pytest.raises(SourceError, match="no UDP datagram; not read are packets of link type 127"):
+    with pytest.raises(
+        SourceError, match="no UDP datagram; not read are 2 packets of link type 127"
+    ):
         driver_for("file", str(path)).open()
 
 

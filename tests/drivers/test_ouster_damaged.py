@@ -181,6 +181,7 @@ def test_packets_without_a_stamp_between_others_get_the_stamp_before(tmp_path: P
         data += simple(frame) if n == 3 else enhanced(frame, ticks=t_ns // 1000)
     path.write_bytes(data)
     items = played(path)
+    assert states(items) == [{"datagrams_without_stamp": 1}]
     assert not [item for item in items if isinstance(item, Lost)]
     for got, want in zip(data_of(items), wanted, strict=True):
         assert isinstance(got, Sample) and isinstance(want, Sample)

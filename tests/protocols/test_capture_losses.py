@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.capture import Datagram, LostDatagram, SkippedPacket, read_capture
+from drivers._protocols.capture_records import DroppedPackets
 from tests.protocols.test_capture import (
     HERE,
     HOST,
@@ -63,7 +64,8 @@ def simple(frame: bytes, sent: int | None = None) -> bytes:
 
 
 def read(data: bytes) -> list[Datagram | LostDatagram | SkippedPacket]:
-    return list(read_capture(io.BytesIO(data)))
+    items = read_capture(io.BytesIO(data))
+    return [item for item in items if not isinstance(item, DroppedPackets)]
 
 
 def told(data: bytes) -> list[bytes | str]:
@@ -140,6 +142,24 @@ def test_an_interface_has_an_offset_of_its_stamps() -> None:
         data = SECTION + interface(options=options) + enhanced(PLAIN, ticks=ticks)
         (item,) = read(data)
         assert isinstance(item, Datagram) and item.t_ns == STAMP
+
+
+def test_packets_that_the_capture_declares_as_dropped() -> None:
+    """Obsolete blocks and options have increments, statistics the total of an interface."""
+    dropcount = struct.pack("<HHQHH", 4, 8, 5, 0, 0)
+    ticks = STAMP // 1000
+    head = struct.pack("<IIIII", 0, ticks >> 32, ticks & 0xFFFFFFFF, len(PLAIN), len(PLAIN))
+    padding = bytes(-len(PLAIN) % 4)
+    data = SECTION + interface() + interface()
+    data += obsolete(PLAIN, drops=3) + obsolete(PLAIN, drops=0xFFFF)
+    data += block("<", 6, head + PLAIN + padding + dropcount)
+    for number, (by_interface, by_system) in ((0, (6, 4)), (0, (6, 5)), (1, (0, 0))):
+        counts = struct.pack("<HHQHHQHH", 5, 8, by_interface, 7, 8, by_system, 0, 0)
+        data += block("<", 5, struct.pack("<III", number, 0, 0) + counts)
+    dropped = [item.count for item in read_capture(io.BytesIO(data))
+               if isinstance(item, DroppedPackets)]  # fmt: skip
+    assert dropped == [3, 5, 2, 1]
+    assert told(data) == [PAYLOAD] * 3
 
 
 @pytest.mark.parametrize("kind", [4, 5, 9, 10, 0xBAD, 0x40000BAD])
