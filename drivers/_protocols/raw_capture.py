@@ -21,6 +21,7 @@ from drivers._protocols.dca1000_frames import (
     FrameAssembler,
     MissedFrames,
 )
+from drivers._protocols.dca1000_log import FilledPackets
 from recorder.contract.errors import ProtocolError, SourceError
 
 Frame = npt.NDArray[np.int16]
@@ -122,6 +123,7 @@ class CaptureFiles:
     def _samples(self, capture: Capture) -> Iterator[CapturedFrame | LostFrames]:
         """Read a capture without headers: position by position, over the ends of its files."""
         size, parts = self._chirp.frame_bytes, capture.parts
+        filled = FilledPackets(parts[0].path)
         with _Bytes(parts) as content:
             frame = 0
             if not parts[0].missing:  # one later file, played alone
@@ -131,9 +133,10 @@ class CaptureFiles:
             while True:
                 data = np.empty(self._chirp.shape, "<i2")  # a new array: the caller keeps it
                 begin = frame * size
-                got, part = content.read_into(data.reshape(-1).view(np.uint8).data, begin)
+                view = data.reshape(-1).view(np.uint8).data
+                got, part = content.read_into(view, begin)
                 if got == size:
-                    yield CapturedFrame(self._next(1), data)
+                    yield self._checked(data, *filled.in_frame(view, begin))
                     frame += 1
                     continue
                 resumed = content.resume(begin + got)
@@ -147,6 +150,13 @@ class CaptureFiles:
                     detail = {"files_missing": list(resumed.missing)}
                 yield self._lost(after - frame, detail)
                 frame = after
+
+    def _checked(self, data: Frame, filled: int, packets: int) -> CapturedFrame | LostFrames:
+        """Return a frame of which `filled` bytes are zeros instead of data."""
+        if filled == self._chirp.frame_bytes:
+            detail = {"packets_lost": packets, "packets_corrupt": 0}
+            return LostFrames(self._next(1), 1, NETWORK, detail)
+        return CapturedFrame(self._next(1), data, filled, packets)
 
     def _packets(self, capture: Capture) -> Iterator[CapturedFrame | LostFrames]:
         """Read a capture of packets with headers, as packets from the network are read."""

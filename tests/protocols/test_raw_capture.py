@@ -161,6 +161,50 @@ def test_a_capture_and_what_mmwave_studio_made_of_it_are_not_both_played(tmp_pat
     assert len(read(tmp_path / "adc_data.bin")) == 2
 
 
+LOG = """Start record configuration :
+,
+Log mode : Raw
+LVDS lane mode : 2 lane
+Record stop mode : Infinite
+Max file size (MB) : 1024,
+,*DT 1,"""
+
+
+def test_packets_that_tis_recorder_filled_with_zeros_are_missing(tmp_path: Path) -> None:
+    """Its log names them (WriteOffsetMetaData in recorddatarecv.cpp); one came late."""
+    data = frames(40)
+    raw = bytearray(data.tobytes())
+    for n in (3, 10, 11):
+        raw[n * PACKET : (n + 1) * PACKET] = bytes(PACKET)
+    split(tmp_path, bytes(raw), 6 * PACKET)
+    log = LOG + f"\n,{3 * PACKET},{PACKET},,,\n,{10 * PACKET},{3 * PACKET},,,"
+    log += f"\n,,,{12 * PACKET},{PACKET},"
+    items = read(tmp_path)
+    assert not any(item.bytes_missing for item in items if isinstance(item, CapturedFrame))
+    (tmp_path / "adc_data_Raw_LogFile.csv").write_text(log)
+    items = read(tmp_path)
+    missing = {i.index: i.bytes_missing for i in items if isinstance(i, CapturedFrame)}
+    missing |= {item.index: SMALL_BYTES for item in items if isinstance(item, LostFrames)}
+    holes = np.zeros(40 * SMALL_BYTES, bool)
+    for n in (3, 10, 11):
+        holes[n * PACKET : (n + 1) * PACKET] = True
+    assert missing == {k: int(n.sum()) for k, n in enumerate(holes.reshape(40, SMALL_BYTES))}
+    found = [i.packets_lost for i in items if isinstance(i, CapturedFrame)]
+    found += [i.detail["packets_lost"] for i in items if isinstance(i, LostFrames)]
+    assert sum(found) == 3
+    assert {cause for _, _, cause in losses(items)} == {"network"}
+
+
+def test_a_log_that_names_other_bytes_is_not_believed(tmp_path: Path) -> None:
+    data = frames(10)
+    (tmp_path / "a_Raw_0.bin").write_bytes(data.tobytes())
+    rows = [f"\n,{PACKET},{PACKET},,,", "\n,,,,,,1456,1456,,,", "\n,x,1,", "\n,99999999999999,9,,,"]
+    (tmp_path / "a_Raw_LogFile.csv").write_text(LOG + "".join(rows))
+    items = read(tmp_path / "a_Raw_0.bin")
+    assert played(items) == all_of(data)
+    assert not any(item.bytes_missing for item in items if isinstance(item, CapturedFrame))
+
+
 # Packet headers
 
 
