@@ -37,7 +37,7 @@ from drivers._protocols.radar_options import (
     RadarSetup,
     radar_setup,
 )
-from drivers._protocols.raw_capture import CaptureFiles, Truncated
+from drivers._protocols.raw_capture import CapturedFrame, CaptureFiles, LostFrames
 from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.deferred_data import DeferredData
 from drivers.sim.radar import SIM_CHIRP, SimulatedRadar, simulated_radar
@@ -63,7 +63,7 @@ class MmwaveDriver(Driver):
     the missing values are zero, ``valid`` is 0, and a state record holds the number of missing
     packets and bytes.  Frames without any packet are counted as lost.  An incomplete last frame of
     a file is counted as one lost sample and is not recorded, because its missing values would be
-    invented.
+    invented.  Files of packets with their headers are read as packets from the network are.
 
     >>> driver = MmwaveDriver(sensor)
     >>> (spec,) = driver.open()
@@ -112,8 +112,9 @@ class MmwaveDriver(Driver):
     }
     schemes: ClassVar = {
         "sim": "a drive past houses, vehicles, people and poles",
-        "file": "raw IQ as written by a DCA1000: consecutive frames of int16, in one file or in "
-        "the numbered .bin files of a folder; needs the chirp configuration",
+        "file": "raw IQ as written by a DCA1000: consecutive frames of int16, or its packets with "
+        "their headers, in one file or in the numbered .bin files of a folder; needs the chirp "
+        "configuration",
         "dca1000": "a radar behind a DCA1000EVM; //ADDRESS is the card's address (default: "
         "capture.fpga_ip); needs the chirp configuration",
     }
@@ -122,7 +123,7 @@ class MmwaveDriver(Driver):
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self._simulated: SimulatedFrames | None = None
-        self._capture: CaptureFiles | None = None
+        self._recorded: RecordedFrames | None = None
         self._live: LiveFrames | None = None
         self._index = 0
         self._chirp = SIM_CHIRP
@@ -156,8 +157,7 @@ class MmwaveDriver(Driver):
             order = setup.iq_order
             self._simulated = SimulatedFrames(simulated_radar(sensor.name, options, chirp, order))
         elif sensor.scheme == "file":
-            where = f"{sensor.name}: file:{sensor.address}"
-            self._capture = CaptureFiles(sensor.path, chirp, where)
+            self._recorded = RecordedFrames(sensor, chirp)
         else:
             self._live = LiveFrames(sensor, setup, self.warnings)
         return [self._spec(chirp)]
@@ -172,33 +172,23 @@ class MmwaveDriver(Driver):
         """
         if self._live is not None:
             return self._live.read()
-        index, name = self._index, self.sensor.name
-        self._index += 1
+        name = self.sensor.name
         if self._simulated is not None:
+            index = self._index
+            self._index += 1
             t_ns = self._simulated.radar.end_ns(index)
             later = DeferredData(partial(self._simulated.data, index))
             return Sample(name, np.array([t_ns], np.int64), later)
-        if self._capture is None:
+        if self._recorded is None:
             raise SourceError(f"{name}: read before open")
-        frame = self._capture.read()
-        if frame is None:
-            raise EndOfSource
-        t_ns = round(index * self._chirp.frame_period * 1e6)
-        if isinstance(frame, Truncated):
-            detail = {
-                "file": frame.path.name,
-                "bytes": frame.bytes,
-                "frame_bytes": self._chirp.frame_bytes,
-            }
-            return Lost(name, t_ns, "truncated", 1, detail=detail)
-        return Sample(name, np.array([t_ns], np.int64), _data(frame))
+        return self._recorded.read()
 
     def close(self) -> None:
-        if self._capture is not None:
-            self._capture.close()
+        if self._recorded is not None:
+            self._recorded.close()
         if self._live is not None:
             self._live.close()
-        self._capture = self._simulated = self._live = None
+        self._recorded = self._simulated = self._live = None
 
     def _spec(self, chirp: ChirpConfig) -> StreamSpec:
         options = self.sensor.options
@@ -231,6 +221,70 @@ class MmwaveDriver(Driver):
 
 def _data(frame: Frame, valid: bool = True) -> dict[str, npt.NDArray[Any]]:
     return {"iq": frame[None], "valid": np.full(1, valid, np.uint8)}
+
+
+def _incomplete(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame) -> State:
+    """Return the report of a frame that lacks packets."""
+    values = {
+        "frame": frame.index,
+        "bytes_missing": frame.bytes_missing,
+        "packets_lost": frame.packets_lost,
+        "packets_corrupt": frame.packets_corrupt,
+    }
+    return State(name, t_ns, values)
+
+
+class RecordedFrames:
+    """Converts the frames of capture files to items for the kit.
+
+    Args:
+        sensor: its address is a file or a folder.
+        chirp: defines a frame's shape and the period.
+
+    Raises:
+        SourceError: there is no complete frame, or the frames cannot be found.
+    """
+
+    def __init__(self, sensor: SensorConfig, chirp: ChirpConfig) -> None:
+        self._name, self._period_ms = sensor.name, chirp.frame_period
+        where = f"{sensor.name}: file:{sensor.address}"
+        self._capture = CaptureFiles(sensor.path, chirp, where)
+        self._items: deque[Item] = deque()
+        self._last_ns = 0
+        self._ended = False
+
+    def read(self) -> Item:
+        """Return the next item.
+
+        Raises:
+            EndOfSource: the last item was already returned.
+            SourceError: the rest of the files cannot be read.
+        """
+        while not self._items and not self._ended:
+            self._take(self._capture.read())
+        if not self._items:
+            raise EndOfSource
+        return self._items.popleft()
+
+    def _take(self, item: CapturedFrame | LostFrames | None) -> None:
+        if item is None:
+            self._ended = True
+            if counts := self._capture.counts:
+                self._items.append(State(self._name, self._last_ns, dict(counts)))
+            return
+        t_ns = self._last_ns = round(item.index * self._period_ms * 1e6)
+        if isinstance(item, LostFrames):
+            lost = Lost(self._name, t_ns, item.cause, item.count, detail=item.detail)
+            self._items.append(lost)
+            return
+        data = _data(item.data, not item.bytes_missing)
+        self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
+        if item.bytes_missing:
+            self._items.append(_incomplete(self._name, t_ns, item))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._capture.close()
 
 
 class SimulatedFrames:
@@ -353,8 +407,7 @@ class LiveFrames:
             data = _data(_shaped(frame, self._chirp), not frame.bytes_missing)
             self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
             if frame.bytes_missing:
-                missing = {"frame": frame.index, "bytes_missing": frame.bytes_missing, **packets}
-                self._items.append(State(self._name, t_ns, missing))
+                self._items.append(_incomplete(self._name, t_ns, frame))
 
     def _tell(self, now_ns: int) -> None:
         """Report the changes of the counts and the card's unsolicited messages."""

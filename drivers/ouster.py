@@ -58,8 +58,9 @@ class OusterDriver(SourceDriver):
     names the command that raises the limit.
 
     With all sources, ``packets_missing`` in a sweep's `State` and in the detail of a `Lost` counts
-    the packets that are missing or damaged.  Gaps of the IMU are `Lost` of NAME_imu, counted by the
-    device's time.
+    the packets that are missing or damaged.  Captures and bags are checked for damaged and repeated
+    packets, too; ``packets_snaplen`` and ``packets_fragments`` count the packets that a capture
+    holds only in part.  Gaps of the IMU are `Lost` of NAME_imu, counted by the device's time.
 
     >>> options = check_options(OusterDriver.options, {"metadata": "a.json"})
     >>> driver = OusterDriver(SensorConfig("lidar", "pcap", "a.pcap", options))

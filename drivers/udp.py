@@ -31,8 +31,10 @@ class UdpDriver(SourceDriver):
     are not recorded; a `State` counts them (``datagrams_of_others``).  Where the kernel limits the
     buffer, a warning names the command that raises the limit.
 
-    ``file:PATH`` plays the datagrams of a capture (pcap, pcapng) with the capture's stamps.  A
-    truncated or damaged capture gives its complete datagrams and then raises SourceError.
+    ``file:PATH`` plays the datagrams of a capture (pcap, pcapng) with the capture's stamps.
+    Datagrams that the capture holds only in part are `Lost`, cause ``snaplen``, ``fragments`` or
+    ``corrupt``.  A truncated or damaged capture gives its complete datagrams and then raises
+    SourceError.
 
     >>> options = check_options(UdpDriver.options, {})
     >>> driver = UdpDriver(SensorConfig("lidar", "udp", "192.168.1.100:2368", options))

@@ -16,10 +16,10 @@ from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_lin
 from drivers._devices.ouster_setup import Setup, Wanted, is_multicast, same_address
 from drivers._devices.udp import UdpReceiver, address_and_port, cap_warning
 from drivers._kit.driver import Item, Lost, SensorConfig, State
+from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns
-from drivers._protocols.ouster_accounts import Repeats
 from drivers._protocols.ouster_frames import SILENCE_NS, Assembly, imu_rate_hz, packet_fields
-from drivers._protocols.ouster_packets import Checksums, Sorter
+from drivers._protocols.ouster_packets import Sorter
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.streams import StreamSpec
 
@@ -97,11 +97,7 @@ class LiveSource:
         except SDK_ERRORS as error:
             raise SourceError(f"{self._place}: unusable metadata: {one_line(error)}") from None
         specs = self._sensor.specs(text, imu_rate_hz(info) is not None, finite=False)
-        layout = self._sorter.layout
-        self._repeats = Repeats(core, layout)
-        self._checksums = Checksums(core, layout, info.format.udp_profile_imu.name)
-        self._batched = info.format.udp_profile_lidar.name != "OFF"
-        self._legacy_imu = info.format.udp_profile_imu.name == "LEGACY"
+        self._intake = Intake(core, info, self._sensor, self._assembly)
         self._opening["metadata_sha256"] = _digest(text)
         deadline_s = time.monotonic() + _FIRST_PACKET_S
         while not self._queue:
@@ -241,26 +237,10 @@ class LiveSource:
         self._queue += found
 
     def _take(self, t_ns: int, packet: Any) -> Iterator[Item]:
-        core, sensor = self._core, self._sensor
-        if not self._checksums.good(packet):
-            sensor.corrupt += 1
-            return
-        lidar = isinstance(packet, core.LidarPacket)
-        if lidar and self._repeats.again(packet):
-            sensor.repeated += 1
-            return
-        self._last_ns = max(self._last_ns, t_ns)
-        packet.host_timestamp = self._last_ns
-        imu = isinstance(packet, core.ImuPacket)
-        try:
-            if self._batched and not (imu and self._legacy_imu):
-                yield from self._assembly.take(packet)
-            if imu:
-                for item in sensor.imu_packet(packet):
-                    yield from self._hold(item)
-        except (RuntimeError, ValueError, IndexError):  # a damaged packet without a checksum
-            sensor.corrupt += 1
-            yield from self._assembly.give_up()
+        if self._intake.is_usable(packet):
+            self._last_ns = max(self._last_ns, t_ns)
+            packet.host_timestamp = self._last_ns
+            yield from self._intake.take(packet)
 
     def _hold(self, item: Item) -> Iterator[Item]:
         yield from self._assembly.hold(item, last_ns(item))

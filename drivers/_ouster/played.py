@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line, open_capture
 from drivers._kit.driver import Item, Lost, SensorConfig, State
+from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns
+from drivers._protocols.capture import CORRUPT, CaptureNotes, LostDatagram
 from drivers._protocols.ouster_frames import Assembly, frame_fields, imu_rate_hz, packet_fields
 from drivers._protocols.ouster_packets import ClockStep, Misfit
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
+
+_HEAD: Final = 64  # packets among which the first right checksum is looked for
 
 
 class PacketSource(ABC):
@@ -31,7 +37,7 @@ class PacketSource(ABC):
             text: the metadata.
             where: names the metadata in errors.
         """
-        self._core, self._info = core, info
+        self._core = core
         try:
             fields = packet_fields(core, info)
             self._sensor = Sensor(core, self._config, info, fields)
@@ -39,13 +45,21 @@ class PacketSource(ABC):
             self._assembly: Assembly[Item] = Assembly(
                 core, info, recorded, self._sensor.sweep, self._sensor.restarted
             )
+            self._intake = Intake(core, info, self._sensor, self._assembly)
         except SDK_ERRORS as error:
             raise SourceError(f"{where}: unusable metadata: {one_line(error)}") from None
         return self._sensor.specs(text, imu_rate_hz(info) is not None, finite=True)
 
     @abstractmethod
     def _packets(self) -> Iterator[Any]:
-        """Yield the packets of ouster-sdk with their host stamps, `Misfit`, `ClockStep`, `Lost`."""
+        """Yield the packets of ouster-sdk with their host stamps, and what is to be reported.
+
+        These are `Misfit`, `ClockStep`, `Lost` and `LostDatagram`.
+        """
+
+    def _notes(self) -> CaptureNotes:
+        """Return what is to be reported at the end."""
+        return CaptureNotes()
 
     @abstractmethod
     def _fault(self, text: str) -> SourceError:
@@ -53,34 +67,74 @@ class PacketSource(ABC):
 
     def items(self) -> Iterator[Item]:
         fault: Exception | None = None
-        batched = self._info.format.udp_profile_lidar.name != "OFF"
-        legacy_imu = self._info.format.udp_profile_imu.name == "LEGACY"
+        name, core, last_packet_ns = self._sensor.name, self._core, 0
+        lost: Counter[str] = Counter()  # packets since the last one that is usable
         try:
-            for packet in self._packets():
-                if isinstance(packet, Misfit):
-                    detail = {"packet_bytes": packet.size, "expected_bytes": packet.expected}
-                    lost = Lost(self._sensor.name, packet.t_ns, "corrupt", None, detail=detail)
-                    yield from self._assembly.hold(lost, packet.t_ns)
-                    continue
-                if isinstance(packet, Lost):
-                    yield from self._assembly.hold(packet, packet.t_ns)
-                    continue
-                if isinstance(packet, ClockStep):
-                    step = {"host_clock_step_ns": packet.step_ns}
-                    yield State(self._sensor.name, packet.t_ns, step)
-                    continue
-                imu = isinstance(packet, self._core.ImuPacket)
-                if batched and not (imu and legacy_imu):
-                    yield from self._assembly.take(packet)
-                if imu:
-                    for item in self._sensor.imu_packet(packet):
-                        yield from self._assembly.hold(item, last_ns(item))
+            for packet in self._with_proof(self._packets()):
+                match packet:
+                    case LostDatagram():
+                        self._sensor.partial[packet.cause] += 1
+                        lost[packet.cause] += 1
+                    case Lost():
+                        yield from self._assembly.hold(packet, packet.t_ns)
+                    case Misfit():
+                        detail = {"packet_bytes": packet.size, "expected_bytes": packet.expected}
+                        report = Lost(name, packet.t_ns, "corrupt", None, detail=detail)
+                        yield from self._assembly.hold(report, packet.t_ns)
+                    case ClockStep():
+                        step = {"host_clock_step_ns": packet.step_ns}
+                        yield State(name, packet.t_ns, step)
+                    case _:
+                        damaged = self._sensor.corrupt
+                        lidar = isinstance(packet, core.LidarPacket)
+                        if self._intake.is_usable(packet):
+                            if lidar:
+                                lost.clear()
+                            last_packet_ns = int(packet.host_timestamp)
+                            yield from self._intake.take(packet)
+                        elif lidar and self._sensor.corrupt > damaged:
+                            lost[CORRUPT] += 1
         except (FormatError, OSError, RuntimeError) as error:
             fault = error  # raised after the complete items before it are returned
         yield from self._assembly.finish()
+        yield from self._missing_end(lost, last_packet_ns)
         yield from self._sensor.finish()
+        notes = self._notes()
+        if values := notes.values():
+            yield State(name, last_packet_ns, values)
+        for text in notes.warnings():
+            print(self._fault(text), file=sys.stderr, flush=True)
         if fault is not None:
             raise self._fault(one_line(fault)) from None
+
+    def _with_proof(self, packets: Iterator[Any]) -> Iterator[Any]:
+        """Look for a packet with a right checksum before the first packet is used.
+
+        A damaged packet at the beginning is found only then; see `Checksums`.
+        """
+        head: list[Any] = []
+        fault: Exception | None = None
+        kinds = self._core.LidarPacket, self._core.ImuPacket
+        try:
+            for packet in packets:
+                head.append(packet)
+                if len(head) == _HEAD or (
+                    isinstance(packet, kinds) and self._intake.proves(packet)
+                ):
+                    break
+        except (FormatError, OSError, RuntimeError) as error:
+            fault = error
+        yield from head
+        if fault is not None:
+            raise fault
+        yield from packets
+
+    def _missing_end(self, lost: Counter[str], t_ns: int) -> Iterator[Lost]:
+        """Report whole sweeps that are missing at the end: no later frame id shows them."""
+        if sweeps := lost.total() // max(1, self._sensor.packets_per_sweep):
+            cause = max(lost, key=lost.__getitem__)
+            detail = {f"packets_{each}": count for each, count in lost.items()}
+            yield Lost(self._sensor.name, t_ns, cause, None, estimate=sweeps, detail=detail)
 
 
 class PcapSource(PacketSource):
@@ -105,6 +159,9 @@ class PcapSource(PacketSource):
 
     def _packets(self) -> Iterator[Any]:
         return self._capture.read(self._file)
+
+    def _notes(self) -> CaptureNotes:
+        return self._capture.notes
 
     def _fault(self, text: str) -> SourceError:
         return SourceError(f"{self._path}: {text}")

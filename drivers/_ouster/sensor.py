@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -57,6 +58,8 @@ class Sensor:
     Attributes:
         repeated, corrupt: packets that the source discarded since the last sweep; reported with
             the next sweep.
+        packets_per_sweep: lidar packets of a whole sweep.
+        partial: packets that a capture holds only in part, since the last sweep, by their cause.
     """
 
     def __init__(
@@ -68,11 +71,12 @@ class Sensor:
         self.extra: list[str] = config.options["extra"]
         self.last_id: int | None = None
         self.repeated = self.corrupt = 0
+        self.partial: Counter[str] = Counter()
         self._options = config.options
         self._live = live
         self._shape: tuple[int, int] = (info.h, info.w)
         self._columns_expected = int(info.format.valid_columns_per_frame())
-        self._per_sweep = int(info.format.lidar_packets_per_frame())
+        self.packets_per_sweep = int(info.format.lidar_packets_per_frame())
         self._id_span = int(core.PacketFormat(info).max_frame_id) + 1
         self._last_ns = self._last_dev_ns = self._imu_ns = 0
         self._condition = {"alert_flags": 0, "thermal_shutdown": 0, "shot_limiting": 0}
@@ -118,9 +122,8 @@ class Sensor:
             ahead = (frame_id - previous_id) % self._id_span
             if 1 < ahead <= self._id_span // 2:  # a larger distance: the count was restarted
                 gap = detail | {"previous_frame_id": previous_id}
-                gap["packets_missing"] = (ahead - 1) * self._per_sweep
-                cause = "network" if self._live else "device"
-                yield Lost(self.name, t_ns, cause, ahead - 1, detail=gap)
+                packets = gap["packets_missing"] = (ahead - 1) * self.packets_per_sweep
+                yield Lost(self.name, t_ns, self._cause_of(packets), ahead - 1, detail=gap)
         self.last_id = frame_id
         valid = int(np.count_nonzero(frame.status & 1))
         if not valid:
@@ -134,17 +137,34 @@ class Sensor:
         if valid < self._columns_expected:
             missing["columns_missing"] = self._columns_expected - valid
             missing["packets_missing"] = self._packets_missing(frame, previous_id is None)
-        if self.repeated or self.corrupt:
-            missing |= {"packets_repeated": self.repeated, "packets_corrupt": self.corrupt}
-            self.repeated = self.corrupt = 0
+        missing |= self._discarded()
         if missing:
             yield State(self.name, t_ns, missing | detail)
         yield from self._changes(frame, t_ns, device_ns)
 
+    def _discarded(self) -> dict[str, int]:
+        """Return and reset the counts of the packets that were discarded."""
+        found = {f"packets_{cause}": count for cause, count in self.partial.items()}
+        if self.repeated or self.corrupt:
+            found |= {"packets_repeated": self.repeated}
+            found["packets_corrupt"] = self.corrupt + found.get("packets_corrupt", 0)
+        self.repeated = self.corrupt = 0
+        self.partial.clear()
+        return found
+
+    def _cause_of(self, packets: int) -> str:
+        """Return why whole sweeps of so many packets are missing."""
+        if self._live:
+            return "network"
+        discarded = self.partial + Counter(corrupt=self.corrupt)
+        if 2 * discarded.total() < packets:
+            return "device"
+        return max(discarded, key=discarded.__getitem__)
+
     def _packets_missing(self, frame: Any, first: bool) -> int:
         """Count the packets that a sweep lacks; a first sweep may begin late."""
         there = np.flatnonzero(frame.packet_timestamp)
-        missing = self._per_sweep - len(there)
+        missing = self.packets_per_sweep - len(there)
         if first and len(there):
             begin = int(self.info.format.column_window[0])
             begin //= int(self.info.format.columns_per_packet)
@@ -182,7 +202,9 @@ class Sensor:
         yield State(self.name, t_ns, {"sensor_restarted": True, "init_id": init_id})
 
     def finish(self) -> Iterator[Item]:
-        """Report the pending losses at the end."""
+        """Report the pending losses and counts at the end."""
+        if self._last_ns and (discarded := self._discarded()):
+            yield State(self.name, self._last_ns, discarded)
         if lost := self._gaps.lost(at_once=True):
             yield self._imu_lost(self._imu_ns, lost)
 

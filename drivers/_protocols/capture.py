@@ -7,10 +7,15 @@ UDP datagram without payload, and does not report a packet's source address.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Final
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
 
+import numpy as np
+
+from drivers._protocols.capture_records import DroppedPackets, Frame, UnknownBlock, read_frames
+from drivers._protocols.ip_fragments import Fragment, Fragments
 from recorder.contract.errors import FormatError
 
 
@@ -25,6 +30,7 @@ class Datagram:
         payload: the datagram's data; may be empty.
         source_port: sender's port.
         destination: destination's IP address, 4 or 16 bytes.
+        stamped: the capture holds a stamp; pcapng's Simple Packet Blocks hold none.
     """
 
     t_ns: int
@@ -33,231 +39,279 @@ class Datagram:
     payload: bytes
     source_port: int = 0
     destination: bytes = b""
+    stamped: bool = True
 
 
-_RECORD_LIMIT = 1 << 22  # libpcap's own limit is 256 KiB; a larger length is damage
-_LATEST_NS = 1 << 63  # stamps are int64
-_FRAGMENT_LIMIT = 64  # stored incomplete datagrams; a fragment of older ones is lost
+SNAPLEN: Final = "snaplen"
+"""Cause of a loss: the capture's snap length has cut the datagram."""
+FRAGMENTS: Final = "fragments"
+"""Cause of a loss: IP fragments of the datagram are missing."""
+CORRUPT: Final = "corrupt"
+"""Cause of a loss: the lengths in the headers, or the checksum of joined fragments, are wrong."""
 
 
-class _Reader:
-    """Reads exact sizes, and reports where a file is truncated."""
+@dataclass(frozen=True, slots=True)
+class LostDatagram:
+    """A datagram of which the capture holds only a part.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.offset = 0
-        self.record_offset = 0
+    Attributes:
+        t_ns: stamp at which the loss was found; 0 without a stamp.
+        cause: `SNAPLEN`, `FRAGMENTS` or `CORRUPT`.
+        source, destination: IP addresses, 4 or 16 bytes.
+        port: destination port; None: the captured part does not show it.
+    """
 
-    def exactly(self, size: int, may_end: bool = False) -> bytes:
-        if may_end:
-            self.record_offset = self.offset
-        data = self._file.read(size)
-        self.offset += len(data)
-        if len(data) < size and (data or not may_end):
-            raise FormatError(
-                f"is truncated at byte {self.offset}, inside the record that starts at byte "
-                f"{self.record_offset}"
+    t_ns: int
+    cause: str
+    source: bytes
+    destination: bytes
+    port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedPacket:
+    """A packet that `read_capture` cannot read; `what` names its kind."""
+
+    what: str
+
+
+@dataclass(slots=True)
+class CaptureNotes:
+    """What is to be reported at a capture's end: what has no place in time, or no count.
+
+    Attributes:
+        skipped: packets that cannot be read, by their kind.
+        dropped: packets that the capturing program dropped, as the capture declares.
+        unstamped: datagrams without a stamp, which got the stamp before them.
+    """
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    dropped: int = 0
+    unstamped: int = 0
+
+    def take(self, item: SkippedPacket | DroppedPackets) -> None:
+        """Note an item of `read_capture`."""
+        if isinstance(item, DroppedPackets):
+            self.dropped += item.count
+        else:
+            self.skipped[item.what] += 1
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of a state; empty: there is nothing to report."""
+        found: dict[str, Any] = {"not_read": dict(self.skipped)} if self.skipped else {}
+        if self.dropped:
+            found["packets_dropped_by_capture"] = self.dropped
+        if self.unstamped:
+            found["datagrams_without_stamp"] = self.unstamped
+        return found
+
+    def warnings(self) -> list[str]:
+        """Return a text about each."""
+        texts = [f"not read are {count} {what}" for what, count in self.skipped.items()]
+        if self.dropped:
+            texts.append(
+                f"the capturing program dropped {self.dropped} packets; this sensor's may be "
+                "among them"
             )
-        return data
+        if self.unstamped:
+            texts.append(f"{self.unstamped} datagrams have no stamp; they got the stamp before")
+        return texts
 
-    def sized(self, size: int) -> bytes:
-        if size > _RECORD_LIMIT:
-            raise FormatError(
-                f"the record at byte {self.record_offset} claims {size} bytes: damaged"
-            )
-        return self.exactly(size)
+
+_LINKS: Final = {1: 14, 113: 16, 276: 20, 0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 228: 0, 229: 0}
+"""Bytes of the header by link type: Ethernet, Linux cooked (both versions), loopback, raw IP."""
+_TYPE_AT: Final = {1: 12, 113: 14, 276: 0}  # offset of the EtherType
+_VLAN_TAGS: Final = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")  # 802.1Q, 802.1ad, and its forerunner
+_IP_TYPES: Final = (b"\x08\x00", b"\x86\xdd")
+_UDP: Final = 17
+_FRAGMENT, _AUTHENTICATION = 44, 51
+_EXTENSIONS: Final = frozenset({0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135, 139, 140})
+"""IPv6 extension headers that may stand before UDP (IANA's registry)."""
+_UDP_HEAD: Final = struct.Struct(">HHHH")
+
+
+def read_capture(
+    file: BinaryIO,
+) -> Iterator[Datagram | LostDatagram | SkippedPacket | DroppedPackets]:
+    """Yield what a capture holds of UDP datagrams, in the file's order, with constant memory.
+
+    Supported are pcap (micro- and nanoseconds, both byte orders) and pcapng (sections, interfaces,
+    all three kinds of packet blocks), over Ethernet with or without VLAN tags, Linux cooked (both
+    versions), loopback or raw IP, IPv4 and IPv6 with fragments.  Packets that are not UDP are
+    passed over; what may be UDP and cannot be read is a `SkippedPacket`.
+
+    Raises:
+        FormatError: the file is not a capture, or is damaged or truncated; what comes before the
+            damage has been yielded.  The message lacks the file's name.
+    """
+    fragments, now_ns = Fragments(), 0
+    for frame in read_frames(file):
+        if isinstance(frame, DroppedPackets):
+            yield frame
+        elif isinstance(frame, UnknownBlock):
+            yield SkippedPacket(f"blocks of type {frame.kind:#x}")
+        elif frame.link not in _LINKS:
+            yield SkippedPacket(f"packets of link type {frame.link}")
+        else:
+            now_ns = now_ns if frame.t_ns is None else frame.t_ns
+            if (found := _read_frame(frame, now_ns, fragments)) is not None:
+                yield found
+            if fragments.given_up:
+                yield from _lost_fragments(fragments, now_ns)
+    fragments.finish()
+    yield from _lost_fragments(fragments, now_ns)
 
 
 def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
-    """Yield all UDP datagrams of a capture, in the file's order, with constant memory.
-
-    Supported are pcap (micro- and nanoseconds, both byte orders; libpcap's savefile format) and
-    pcapng (sections, interfaces, enhanced and simple packet blocks), over Ethernet with or without
-    VLAN tags, Linux cooked (both versions), loopback or raw IP, IPv4 and IPv6 with fragments.
-    Packets that are not UDP are skipped.
+    """Yield the whole datagrams of a capture only; see `read_capture`.
 
     Raises:
-        FormatError: the file is not a capture, or is damaged or truncated; the complete datagrams
-            before the damage have been yielded.  The message lacks the file's name.
+        FormatError: also where the capture has nothing but packets that cannot be read.
     """
-    reader = _Reader(file)
-    magic = reader.exactly(4, may_end=True)
-    fragments = _Fragments()
-    if magic == b"\n\r\r\n":
-        records = _pcapng_records(reader)
-    elif magic in _PCAP_MAGICS:
-        records = _pcap_records(reader, *_PCAP_MAGICS[magic])
-    else:
-        raise FormatError("is not a pcap or pcapng file" if magic else "is empty")
-    for t_ns, link, data in records:
-        if (packet := _ip_packet(link, data)) is None:
-            continue
-        parsed = _parse_ipv4(packet) if packet[0] >> 4 == 4 else _parse_ipv6(packet)
-        if parsed is None:
-            continue
-        source, destination, key, position, more, body = parsed
-        if more or position:
-            if (whole := fragments.add(key, position, more, body)) is None:
-                continue
-            body = whole
-        if len(body) >= 8:
-            source_port, port, length = _UDP_HEAD.unpack_from(body)
-            end = length if length >= 8 else len(body)  # 0: a jumbogram, or checksum offload
-            yield Datagram(t_ns, source, port, bytes(body[8:end]), source_port, destination)
+    skipped, any_found = "", False
+    for item in read_capture(file):
+        if isinstance(item, SkippedPacket):
+            skipped = skipped or item.what
+        elif isinstance(item, Datagram | LostDatagram):
+            any_found = True
+        if isinstance(item, Datagram):
+            yield item
+    if skipped and not any_found:
+        raise FormatError(f"has {skipped}, which are not supported")
 
 
-_PCAP_MAGICS: Final = {
-    b"\xd4\xc3\xb2\xa1": ("<", 1000),
-    b"\xa1\xb2\xc3\xd4": (">", 1000),
-    b"\x4d\x3c\xb2\xa1": ("<", 1),
-    b"\xa1\xb2\x3c\x4d": (">", 1),
-}
-_UDP_HEAD: Final = struct.Struct(">HHH")
-
-_Record = tuple[int, int, bytes]  # stamp in ns, link type, frame
+def _lost_fragments(fragments: Fragments, now_ns: int) -> Iterator[LostDatagram]:
+    given_up, fragments.given_up = fragments.given_up, []
+    for one in given_up:
+        port = _port_in(one.parts.get(0, b""))
+        yield LostDatagram(now_ns, one.cause or FRAGMENTS, one.source, one.destination, port)
 
 
-def _pcap_records(reader: _Reader, order: str, tick_ns: int) -> Iterator[_Record]:
-    link = struct.unpack(order + "I", reader.exactly(20)[16:])[0] & 0xFFFF
-    head = struct.Struct(order + "IIII")
-    while data := reader.exactly(16, may_end=True):
-        seconds, ticks, size, _ = head.unpack(data)
-        yield seconds * 1_000_000_000 + ticks * tick_ns, link, reader.sized(size)
+def _port_in(body: bytes | memoryview) -> int | None:
+    return body[2] << 8 | body[3] if len(body) >= 4 else None
 
 
-def _pcapng_records(reader: _Reader) -> Iterator[_Record]:
-    order = "<"
-    interfaces: list[tuple[int, int]] = []  # link type, ticks per second
-    kind_bytes = b"\n\r\r\n"
-    while kind_bytes:
-        size_bytes = reader.exactly(4)
-        if kind_bytes == b"\n\r\r\n":  # a section header contains its own byte order
-            magic = reader.exactly(4)
-            order = "<" if magic == b"\x4d\x3c\x2b\x1a" else ">"
-            interfaces.clear()
-            skip = 12
-        else:
-            skip = 8
-        size = struct.unpack(order + "I", size_bytes)[0]
-        if size < skip + 4 or size % 4:
-            raise FormatError(f"the block at byte {reader.record_offset} is damaged")
-        body = reader.sized(size - skip)[:-4]
-        kind = struct.unpack(order + "I", kind_bytes)[0]
-        try:
-            if kind == 1:
-                link = struct.unpack_from(order + "H", body)[0]
-                interfaces.append((link, _ticks_per_second(body[8:], order)))
-            elif kind == 6:
-                number, high, low, length = struct.unpack_from(order + "IIII", body)
-                link, ticks = interfaces[number]
-                stamp = ((high << 32) | low) * 1_000_000_000 // ticks
-                if stamp >= _LATEST_NS:
-                    raise FormatError(
-                        f"the block at byte {reader.record_offset} is damaged: its stamp is after "
-                        "the year 2262"
-                    )
-                yield stamp, link, body[20 : 20 + length]
-            elif kind == 3:
-                yield 0, interfaces[0][0], body[4:]
-        except (struct.error, IndexError):
-            raise FormatError(f"the block at byte {reader.record_offset} is damaged") from None
-        kind_bytes = reader.exactly(4, may_end=True)
-
-
-def _ticks_per_second(options: bytes, order: str) -> int:
-    """Return the resolution of an interface's stamps (option 9, if_tsresol; default: us)."""
-    at = 0
-    while at + 4 <= len(options):
-        code, length = struct.unpack_from(order + "HH", options, at)
-        if code == 9 and length == 1:
-            value = options[at + 4]
-            return int(2 ** (value & 0x7F) if value & 0x80 else 10**value)
-        at += 4 + (length + 3) // 4 * 4
-    return 1_000_000
-
-
-def _ip_packet(link: int, data: bytes) -> memoryview | None:
-    """Return the IP packet in a frame of the link layer; None if it holds none."""
-    view = memoryview(data)
-    match link:
-        case 1:
-            at = 12
-            while data[at : at + 2] in (b"\x81\x00", b"\x88\xa8"):
-                at += 4
-            at += 2
-        case 113:
-            at = 16
-        case 276:
-            at = 20
-        case 0 | 108:
-            at = 4
-        case 12 | 14 | 101 | 228 | 229:
-            at = 0
+def _read_frame(
+    frame: Frame, now_ns: int, fragments: Fragments
+) -> Datagram | LostDatagram | SkippedPacket | None:
+    """Return the datagram that a frame holds or completes; None: there is none, or not yet."""
+    data, t_ns = frame.data, frame.t_ns or 0
+    cut_bytes = max(0, frame.sent_bytes - len(data))
+    at = _ip_offset(frame.link, data)
+    if at is None:
+        return None
+    if at >= len(data):
+        return _HEADERS_CUT if cut_bytes else None
+    packet = memoryview(data)[at:]
+    match packet[0] >> 4:
+        case 4:
+            parsed = _parse_ipv4(packet)
+        case 6:
+            parsed = _parse_ipv6(packet)
         case _:
-            raise FormatError(f"has packets of link type {link}, which is not supported")
-    if len(data) < at + 20 or data[at] >> 4 not in (4, 6):
-        return None
-    if link in (1, 113) and data[at - 2 : at] not in (b"\x08\x00", b"\x86\xdd"):
-        return None
-    return view[at:]
-
-
-_Parsed = tuple[bytes, bytes, bytes, int, bool, memoryview]
-"""Source, destination, key of its fragments, position, whether more follow, body."""
-
-
-def _parse_ipv4(packet: memoryview) -> _Parsed | None:
-    if packet[9] != 17:
-        return None
-    total = (packet[2] << 8 | packet[3]) or len(packet)
-    flags = packet[6] << 8 | packet[7]
-    body = packet[(packet[0] & 15) * 4 : total]
-    key = bytes(packet[12:20]) + bytes(packet[4:6])
-    return key[:4], key[4:8], key, (flags & 0x1FFF) * 8, bool(flags & 0x2000), body
-
-
-def _parse_ipv6(packet: memoryview) -> _Parsed | None:
-    if len(packet) < 40:
-        return None
-    source, destination = bytes(packet[8:24]), bytes(packet[24:40])
-    key, position, more = b"", 0, False
-    following, at = packet[6], 40
-    end = 40 + (packet[4] << 8 | packet[5])
-    while following != 17:
-        if following not in (0, 43, 44, 60) or len(packet) < at + 8:
             return None
-        if following == 44:
+    if not isinstance(parsed, tuple):
+        return parsed if cut_bytes or parsed is _NESTED else None
+    fragment, sent_bytes = parsed
+    body, cause, joined = fragment.body, None, fragment.more or fragment.position > 0
+    if sent_bytes is None:  # 0 in the header: the sender's interface sets it
+        sent_bytes = len(body) + cut_bytes
+    if (lacking := sent_bytes - len(body)) > 0:
+        cause = SNAPLEN if cut_bytes else CORRUPT
+    if joined:
+        if cause is not None:
+            fragment = fragment._replace(body=memoryview(bytes(body) + bytes(lacking)))
+        if (whole := fragments.add(fragment, now_ns, cause)) is None:
+            return None
+        body, cause = whole.joined(), whole.cause
+    source, destination = fragment.source, fragment.destination
+    if cause is None and len(body) < 8:
+        cause = CORRUPT
+    if cause is not None:
+        return LostDatagram(t_ns, cause, source, destination, _port_in(body))
+    source_port, port, length, checksum = _UDP_HEAD.unpack_from(body)
+    if length == 0:  # a jumbogram, or set by the sender's interface
+        length = len(body)
+    if not 8 <= length <= len(body) or (
+        # The checksum of an unfragmented datagram is not set yet where the sender itself captures.
+        joined and checksum and not _is_intact(source, destination, body[:length])
+    ):
+        return LostDatagram(t_ns, CORRUPT, source, destination, port)
+    stamped = frame.t_ns is not None
+    return Datagram(t_ns, source, port, bytes(body[8:length]), source_port, destination, stamped)
+
+
+def _ip_offset(link: int, data: bytes) -> int | None:
+    """Return the offset of the network layer in a frame; None if it is not IP."""
+    at = _LINKS[link]
+    if link not in _TYPE_AT:
+        return at
+    kind = data[_TYPE_AT[link] : _TYPE_AT[link] + 2]
+    while kind in _VLAN_TAGS:
+        kind = data[at + 2 : at + 4]
+        at += 4
+    # Without a type, the frame is cut: it may have been IP.
+    return at if kind in _IP_TYPES or len(kind) < 2 else None
+
+
+_HEADERS_CUT: Final = SkippedPacket("packets that the snap length cuts before the UDP header")
+_NESTED: Final = SkippedPacket("IPv6 fragments with extension headers inside")
+_Parsed = tuple[Fragment, int | None] | SkippedPacket | None
+"""A fragment (of the whole datagram, if it is not fragmented) and the bytes of its body that were
+sent (None: unknown); or why they cannot be read; None: the packet is not UDP."""
+
+
+def _parse_ipv4(packet: memoryview) -> _Parsed:
+    if len(packet) < 10:
+        return _HEADERS_CUT
+    if packet[9] != _UDP:
+        return None
+    header = (packet[0] & 15) * 4
+    if not 20 <= header <= len(packet):
+        return _HEADERS_CUT
+    total = packet[2] << 8 | packet[3]
+    flags = packet[6] << 8 | packet[7]
+    source, destination = bytes(packet[12:16]), bytes(packet[16:20])
+    position, more = (flags & 0x1FFF) * 8, bool(flags & 0x2000)
+    body = packet[header : total or len(packet)]
+    fragment = Fragment(source, destination, bytes(packet[4:6]), position, more, body)
+    return fragment, max(0, total - header) if total else None
+
+
+def _parse_ipv6(packet: memoryview) -> _Parsed:
+    if len(packet) < 40:
+        return _HEADERS_CUT
+    ident, position, more = b"", 0, False
+    following, at = packet[6], 40
+    size = packet[4] << 8 | packet[5]
+    end = 40 + size if size else len(packet)
+    while following != _UDP:
+        if following not in _EXTENSIONS:
+            return None
+        if position or more:
+            return _NESTED
+        if len(packet) < at + 8:
+            return _HEADERS_CUT
+        if following == _FRAGMENT:
             offset = packet[at + 2] << 8 | packet[at + 3]
             position, more = offset & 0xFFF8, bool(offset & 1)
-            key = source + destination + bytes(packet[at + 4 : at + 8])
-            size = 8
+            ident = bytes(packet[at + 4 : at + 8])
+            length = 8
+        elif following == _AUTHENTICATION:
+            length = (packet[at + 1] + 2) * 4
         else:
-            size = 8 + packet[at + 1] * 8
-        following, at = packet[at], at + size
-    return source, destination, key, position, more, packet[at:end]
+            length = 8 + packet[at + 1] * 8
+        following, at = packet[at], at + length
+    source, destination = bytes(packet[8:24]), bytes(packet[24:40])
+    fragment = Fragment(source, destination, ident, position, more, packet[at:end])
+    return fragment, max(0, end - at) if size else None
 
 
-class _Fragments:
-    """Datagrams with some of their IP fragments (RFC 791, RFC 8200)."""
-
-    def __init__(self) -> None:
-        self._parts: dict[bytes, dict[int, bytes]] = {}
-        self._sizes: dict[bytes, int] = {}
-
-    def add(self, key: bytes, position: int, more: bool, body: memoryview) -> memoryview | None:
-        """Add a fragment; return the complete datagram if this was its last missing fragment."""
-        parts = self._parts.setdefault(key, {})
-        parts[position] = bytes(body)
-        if not more:
-            self._sizes[key] = position + len(body)
-        if (size := self._sizes.get(key)) is not None and size <= sum(map(len, parts.values())):
-            whole = b"".join(parts[at] for at in sorted(parts))
-            self._forget(key)
-            return memoryview(whole) if len(whole) == size else None
-        if len(self._parts) > _FRAGMENT_LIMIT:
-            self._forget(next(iter(self._parts)))
-        return None
-
-    def _forget(self, key: bytes) -> None:
-        del self._parts[key]
-        self._sizes.pop(key, None)
+def _is_intact(source: bytes, destination: bytes, body: memoryview) -> bool:
+    """Check the checksum of a UDP datagram (RFC 768, RFC 8200)."""
+    pseudo = source + destination + struct.pack(">II", len(body), _UDP)
+    data = pseudo + bytes(body) + bytes(len(body) % 2)
+    total = int(np.frombuffer(data, ">u2").sum(dtype=np.uint64))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total == 0xFFFF

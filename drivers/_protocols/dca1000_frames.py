@@ -210,6 +210,11 @@ class FrameAssembler:
             self._give(out)
         return out
 
+    @property
+    def position(self) -> int:
+        """Bytes of the capture up to the end of the last packet."""
+        return self._next * PAYLOAD_BYTES
+
     # Packet numbers
 
     def _numbers(self, data: Bytes, sizes: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:

@@ -15,7 +15,14 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._protocols.capture import Datagram, read_datagrams
+from drivers._protocols.capture import (
+    CaptureNotes,
+    Datagram,
+    LostDatagram,
+    SkippedPacket,
+    read_capture,
+)
+from drivers._protocols.capture_records import DroppedPackets
 from recorder.contract.errors import FormatError
 
 
@@ -123,17 +130,23 @@ class Checksums:
 
     def good(self, packet: Any) -> bool:
         """Whether the packet is undamaged; True where this cannot be checked."""
-        if not self._there or not (self._of_imu or isinstance(packet, self._core.LidarPacket)):
-            return True
-        right = crc64(packet) == packet.crc()
-        if right:
-            self._proved, self._doubts = True, 0
+        if not self._is_there(packet) or self.proves(packet):
             return True
         if self._proved:
             self._doubts += 1
             if self._doubts > _DOUBTS:  # more than any line damages: the match was a coincidence
                 self._there = False
         return not (self._proved and self._there)
+
+    def proves(self, packet: Any) -> bool:
+        """Whether the packet's checksum is right; damage is found from now on if it is."""
+        right = bool(self._is_there(packet) and crc64(packet) == packet.crc())
+        if right:
+            self._proved, self._doubts = True, 0
+        return right
+
+    def _is_there(self, packet: Any) -> bool:
+        return self._there and (self._of_imu or isinstance(packet, self._core.LidarPacket))
 
 
 _DOUBTS: Final = 10_000
@@ -173,6 +186,9 @@ class SensorPackets:
         core: the module ouster.sdk.core.
         info: the sensor's SensorInfo.
         lidar_port, imu_port: destination UDP ports.
+
+    Attributes:
+        notes: what `read` has to report at the end.
     """
 
     def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
@@ -180,6 +196,7 @@ class SensorPackets:
         self._sorter = Sorter(core, info, lidar_port, imu_port)
         self._format = self._sorter.layout
         self._stamped = True
+        self.notes = CaptureNotes()
 
     def find(self, file: BinaryIO) -> None:
         """Find the sensor's address and whether the capture has host stamps.
@@ -190,13 +207,19 @@ class SensorPackets:
         info, seen = self._info, Counter[str]()
         profile = info.format.udp_profile_lidar.name
         kind = self._core.ImuPacket if profile == "OFF" else self._core.LidarPacket
-        for datagram in read_datagrams(file):
-            packet = self._packet(datagram)
-            if packet is None:
+        for datagram in read_capture(file):
+            packet = None
+            if isinstance(datagram, DroppedPackets):
+                continue
+            if isinstance(datagram, SkippedPacket):
+                seen[datagram.what] += 1
+            elif isinstance(datagram, LostDatagram):
+                seen[f"datagrams to port {datagram.port} only in part ({datagram.cause})"] += 1
+            elif (packet := self._packet(datagram)) is None:
                 seen[f"{len(datagram.payload)} bytes to port {datagram.port}"] += 1
             elif not self._sorter.is_ours(packet, None):
                 seen[f"packets of serial {packet.prod_sn()}"] += 1
-            elif isinstance(packet, kind):
+            elif isinstance(packet, kind) and isinstance(datagram, Datagram):
                 self._sorter.address = datagram.source
                 self._stamped = datagram.t_ns != 0
                 return
@@ -210,16 +233,26 @@ class SensorPackets:
         )
 
     def read(self, file: BinaryIO) -> Iterator[Any]:
-        """Yield ouster-sdk's packets with `host_timestamp` set, and `Misfit` and `ClockStep`.
+        """Yield ouster-sdk's packets with `host_timestamp` set, and what is to be reported.
 
-        A capture without stamps is stamped with the device's own times.
+        These are `Misfit`, `ClockStep` and the sensor's `LostDatagram`; see also `notes`.  A
+        capture without stamps is stamped with the device's own times.  Where single packets lack a
+        stamp, they get the stamp before them.
 
         Raises:
-            FormatError: as `read_datagrams`.
+            FormatError: as `read_capture`.
         """
         shift_ns = last_ns = 0
         misfits = False
-        for datagram in read_datagrams(file):
+        self.notes = CaptureNotes()
+        for datagram in read_capture(file):
+            if isinstance(datagram, SkippedPacket | DroppedPackets):
+                self.notes.take(datagram)
+                continue
+            if isinstance(datagram, LostDatagram):
+                if self._is_of_sensor(datagram):
+                    yield datagram
+                continue
             packet = self._packet(datagram)
             if packet is None:
                 misfit = (
@@ -238,6 +271,9 @@ class SensorPackets:
             if isinstance(packet, self._core.LidarPacket):
                 misfits = False
             t_ns = datagram.t_ns + shift_ns if self._stamped else self._device_ns(packet)
+            if self._stamped and not datagram.stamped:
+                t_ns = last_ns
+                self.notes.unstamped += 1
             if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
                 yield ClockStep(last_ns, t_ns - last_ns)
                 shift_ns += last_ns - t_ns
@@ -245,6 +281,10 @@ class SensorPackets:
             last_ns = max(last_ns, t_ns)
             packet.host_timestamp = t_ns
             yield packet
+
+    def _is_of_sensor(self, lost: LostDatagram) -> bool:
+        """Whether a lost datagram was the lidar's; the gaps of the IMU are counted by its times."""
+        return lost.source == self._sorter.address and lost.port in (None, self._sorter.ports[0])
 
     def _packet(self, datagram: Datagram) -> Any:
         return self._sorter.packet(datagram.port, np.frombuffer(datagram.payload, np.uint8))

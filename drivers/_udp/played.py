@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Item, Sample, SensorConfig
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._kit.recorded_source import SHORT_BATCH_NS
-from drivers._protocols.capture import Datagram, read_datagrams
+from drivers._protocols.capture import (
+    CaptureNotes,
+    Datagram,
+    LostDatagram,
+    SkippedPacket,
+    read_capture,
+)
+from drivers._protocols.capture_records import DroppedPackets
 from drivers._udp.stream import datagram_stream, mapped, sender_of
 from drivers.sim.datagrams import SIM_PORT, SimulatedSender
 from drivers.sim.deferred_data import DeferredData
@@ -27,6 +37,9 @@ _PORTS_SHOWN: Final = 8
 class CaptureSource:
     """Datagrams of a capture (pcap, pcapng), with the capture's stamps.
 
+    A datagram of which the capture holds only a part is `Lost`.  A datagram without a stamp gets
+    the stamp before it.  A `State` at the end, and a warning, have what `CaptureNotes` notes.
+
     Args:
         sensor: the sensor's entry, of scheme ``file``.
 
@@ -36,6 +49,8 @@ class CaptureSource:
 
     def __init__(self, sensor: SensorConfig) -> None:
         self._sensor, self._only = sensor, sender_of(sensor)
+        self._senders: set[bytes] = set()  # of the datagrams to record
+        self._first_ns = 0
         try:
             self._file = sensor.path.open("rb")
         except OSError as error:
@@ -45,7 +60,7 @@ class CaptureSource:
         """Find the first datagram and declare the stream.
 
         Raises:
-            SourceError: the file is no capture, or has no datagram to record.
+            SourceError: the file is no capture, has no datagram to record, or no stamps.
         """
         try:
             first = self._first()
@@ -56,18 +71,33 @@ class CaptureSource:
         settings = {"address": address, "port": first.port}
         return [datagram_stream(self._sensor, settings, self._sensor.options["rate"])]
 
-    def _first(self) -> Datagram:
+    def _first(self) -> Datagram | LostDatagram:
         """Return the first datagram to record; the rest of a capture may be damaged."""
         ports: set[int] = set()
+        notes = CaptureNotes()
+        first: Datagram | LostDatagram | None = None
         try:
-            for datagram in read_datagrams(self._file):
-                if self._wanted(datagram):
-                    return datagram
-                ports.add(datagram.port)
+            for item in read_capture(self._file):
+                if isinstance(item, SkippedPacket | DroppedPackets):
+                    notes.take(item)
+                elif self._wanted(item):
+                    first = first or item
+                    if item.t_ns:
+                        self._first_ns = item.t_ns
+                        return first
+                elif item.port is not None:
+                    ports.add(item.port)
         except FormatError as error:
-            raise self._sensor.fault(error) from None
+            if first is None:
+                raise self._sensor.fault(error) from None
+        if first is not None:
+            raise self._sensor.fault(
+                "its datagrams have no stamps, so that their times are not known; capture again "
+                "with a tool that stores stamps"
+            )
+        unread = "".join(f"; {text}" for text in notes.warnings())
         if not ports:
-            raise self._sensor.fault("has no UDP datagram")
+            raise self._sensor.fault(f"has no UDP datagram{unread}")
         shown = ", ".join(map(str, sorted(ports)[:_PORTS_SHOWN]))
         shown += ", ..." if len(ports) > _PORTS_SHOWN else ""
         wanted = [
@@ -79,36 +109,70 @@ class CaptureSource:
             if value is not None
         ]
         raise self._sensor.fault(
-            f"has no UDP datagram {' '.join(wanted)}; its datagrams go to the ports {shown}"
+            f"has no UDP datagram {' '.join(wanted)}; its datagrams go to the ports {shown}{unread}"
         )
 
-    def _wanted(self, datagram: Datagram) -> bool:
+    def _wanted(self, item: Datagram | LostDatagram) -> bool:
         port = self._sensor.options["port"]
-        if port is not None and datagram.port != port:
+        if self._only is not None and mapped(item.source) != self._only:
             return False
-        return self._only is None or mapped(datagram.source) == self._only
+        if item.port is None:  # with a port to choose: a loss of a sender that sends to this port
+            return port is None or item.source in self._senders
+        if port is not None and item.port != port:
+            return False
+        self._senders.add(item.source)
+        return True
 
     def items(self) -> Iterator[Item]:
         """Yield batches of datagrams; SourceError at damage, after the datagrams before it."""
         batch: list[Datagram] = []
+        losses: Counter[str] = Counter()
+        notes = CaptureNotes()
         longest_ns = SHORT_BATCH_NS if self._sensor.pace == "realtime" else 1 << 62
+        last_ns = self._first_ns
         fault: FormatError | None = None
-        found = read_datagrams(self._file)
-        while True:
-            try:
-                datagram = next(found, None)
-            except FormatError as error:
-                datagram, fault = None, error
-            ends = datagram is None or len(batch) == _BATCH
-            if batch and (ends or not 0 <= datagram.t_ns - batch[0].t_ns <= longest_ns):  # type: ignore[union-attr]
-                yield self._sample_of(batch)
-                batch = []
-            if datagram is None:
-                break
-            if self._wanted(datagram):
-                batch.append(datagram)
+        try:
+            for item in read_capture(self._file):
+                if isinstance(item, SkippedPacket | DroppedPackets):
+                    notes.take(item)
+                    continue
+                if not self._wanted(item):
+                    continue
+                if isinstance(item, LostDatagram):
+                    if batch:
+                        yield self._sample_of(batch)
+                        batch = []
+                    losses[item.cause] += 1
+                    continue
+                if not item.stamped:
+                    item = replace(item, t_ns=last_ns)
+                    notes.unstamped += 1
+                if losses:
+                    yield from self._lost(losses, item.t_ns)
+                if batch and (
+                    len(batch) == _BATCH or not 0 <= item.t_ns - batch[0].t_ns <= longest_ns
+                ):
+                    yield self._sample_of(batch)
+                    batch = []
+                last_ns = item.t_ns
+                batch.append(item)
+        except FormatError as error:
+            fault = error
+        if batch:
+            yield self._sample_of(batch)
+        yield from self._lost(losses, last_ns)
+        if values := notes.values():
+            yield State(self._sensor.name, last_ns, values)
+        for text in notes.warnings():
+            print(self._sensor.fault(text), file=sys.stderr, flush=True)
         if fault is not None:
             raise self._sensor.fault(fault)
+
+    def _lost(self, losses: Counter[str], t_ns: int) -> Iterator[Lost]:
+        """Report and clear losses, which lie before a datagram with the stamp `t_ns`."""
+        for cause, count in losses.items():
+            yield Lost(self._sensor.name, t_ns, cause, count)
+        losses.clear()
 
     def _sample_of(self, batch: Sequence[Datagram]) -> Sample:
         sources = b"".join(mapped(datagram.source) for datagram in batch)

@@ -25,7 +25,19 @@ from tests.drivers.udp_rig import (
     read_payloads,
     write_capture,
 )
-from tests.protocols.test_capture import STAMP, ethernet, ipv4, ipv6, pcap, udp
+from tests.protocols.test_capture import (
+    HOST,
+    PAYLOAD,
+    PLAIN,
+    STAMP,
+    ethernet,
+    ipv4,
+    ipv6,
+    pcap,
+    udp,
+)
+from tests.protocols.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
+from tests.protocols.test_capture_losses import pcap as cut_pcap
 
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
 
@@ -376,6 +388,94 @@ def test_the_whole_datagrams_of_a_truncated_capture_are_played(tmp_path: Path) -
         assert sample is not None and payloads([sample]) == [b"a", b"b"]
         with pytest.raises(SourceError, match=r"a.pcap: is truncated at byte \d+, inside"):
             driver.read()
+
+
+def losses(items: list[Item]) -> list[tuple[str, int | None, int]]:
+    return [(item.cause, item.count, item.t_ns) for item in items if isinstance(item, Lost)]
+
+
+def test_what_a_capture_holds_only_in_part_is_lost_before_the_next_datagram(
+    tmp_path: Path,
+) -> None:
+    """tcpdump -s 60 cuts; the file has the length that the frame had (draft-ietf-opsawg-pcap)."""
+    path = tmp_path / "a.pcap"
+    frames = [ethernet(ipv4(udp(bytes([n]) * 40))) for n in range(6)]
+    sizes = [60, 82, 82, 60, 60, 82]
+    path.write_bytes(
+        cut_pcap([(STAMP + n, frames[n][: sizes[n]], 82) for n in range(6)])
+        + cut_pcap([(STAMP + 9, frames[0][:60], 82)])[24:]
+    )
+    with opened(driver_for("file", str(path), "max")) as driver:
+        items = read_all(driver)
+    assert payloads(items) == [bytes([n]) * 40 for n in (1, 2, 5)]
+    assert losses(items) == [
+        ("snaplen", 1, STAMP + 1), ("snaplen", 2, STAMP + 5), ("snaplen", 1, STAMP + 5),
+    ]  # fmt: skip
+    assert [type(item) for item in items] == [Lost, Sample, Lost, Sample, Lost]
+
+
+def test_a_capture_of_which_every_datagram_is_cut_is_all_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(cut_pcap([(STAMP, PLAIN[:60], len(PLAIN))] * 3))
+    with opened(driver_for("file", str(path), port=7502)) as driver:
+        items = read_all(driver)
+    assert losses(items) == [("snaplen", 3, STAMP)] and len(items) == 1
+    path.write_bytes(cut_pcap([(STAMP, PLAIN[:30], len(PLAIN))] * 3))
+    with pytest.raises(SourceError, match="not read are 3 packets that the snap length cuts"):
+        driver_for("file", str(path)).open()
+
+
+def test_lost_fragments_belong_to_the_senders_of_the_port(tmp_path: Path) -> None:
+    part = ethernet(ipv4(udp(bytes(200))[96:], at=96))  # without the first one: no port
+    other = ethernet(ipv4(udp(b"x", 1))).replace(HOST, bytes(4), 1)
+    frames = [ethernet(ipv4(udp(b"a", 2))), other, part]
+    path = tmp_path / "a.pcap"
+    path.write_bytes(cut_pcap([(STAMP, frame, len(frame)) for frame in frames]))
+    for port, lost in ((2, [("fragments", 1, STAMP)]), (1, []), (None, [("fragments", 1, STAMP)])):
+        with opened(driver_for("file", str(path), "max", port=port)) as driver:
+            assert losses(read_all(driver)) == lost
+
+
+def test_datagrams_without_stamps_are_refused_or_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pcapng's Simple Packet Blocks have none."""
+    path = tmp_path / "a.pcapng"
+    head = SECTION + interface()
+    path.write_bytes(head + simple(PLAIN) * 3)
+    with pytest.raises(SourceError, match="have no stamps, so that their times are not known"):
+        driver_for("file", str(path)).open()
+    path.write_bytes(head + simple(PLAIN) + enhanced(PLAIN) + simple(PLAIN))
+    with opened(driver_for("file", str(path), "max")) as driver:
+        items = read_all(driver)
+    sample, state = items
+    assert isinstance(sample, Sample) and sample.t_ns.tolist() == [STAMP] * 3
+    assert isinstance(state, State) and state.values == {"datagrams_without_stamp": 2}
+    assert "a.pcapng: 2 datagrams have no stamp; they got the stamp" in capsys.readouterr().err
+
+
+def test_packets_that_cannot_be_read_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.pcapng"
+    unknown = enhanced(bytes(60), number=1) * 2
+    known = obsolete(PLAIN, drops=7)
+    path.write_bytes(SECTION + interface() + interface(link=127) + unknown + known)
+    with opened(driver_for("file", str(path), "max")) as driver:
+        sample, state = read_all(driver)
+    assert payloads([sample]) == [PAYLOAD] and isinstance(state, State)
+    assert state.values == {
+        "not_read": {"packets of link type 127": 2},
+        "packets_dropped_by_capture": 7,
+    }
+    told = capsys.readouterr().err
+    assert "a.pcapng: not read are 2 packets of link type 127" in told
+    assert "a.pcapng: the capturing program dropped 7 packets" in told
+    path.write_bytes(SECTION + interface() + interface(link=127) + unknown)
+    with pytest.raises(
+        SourceError, match="no UDP datagram; not read are 2 packets of link type 127"
+    ):
+        driver_for("file", str(path)).open()
 
 
 def test_batches_of_a_capture_are_short_in_real_time(tmp_path: Path) -> None:

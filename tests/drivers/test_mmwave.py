@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers._kit.driver import EndOfSource, Lost, Sample, SensorConfig
+from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.chirp import ChirpConfig
 from drivers.mmwave import SIM_CHIRP, MmwaveDriver
 from drivers.sim.dca1000_packets import FramePackets
@@ -170,6 +171,40 @@ def test_a_folder_is_played_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(iq(items), data[[0, 1, 2, 4, 5]])
     stamps = [int(np.max(item.t_ns)) for item in items]  # the lost frame keeps its place in time
     assert stamps == [round(k * 33.3e6) for k in range(6)]
+
+
+def test_a_file_with_packet_headers_is_played_as_packets_from_the_network(tmp_path: Path) -> None:
+    """TI's recorder writes u4 number, u4 bytes of data, u6 bytes before it; five are lost."""
+    data = frames(40)
+    raw = data.tobytes()
+    records = [
+        struct.pack("<IIIH", n + 1, len(raw[at : at + 1456]), at, 0) + raw[at : at + 1456]
+        for n, at in enumerate(range(0, len(raw), 1456))
+    ]
+    records[10:11] = records[10:11] * 2
+    (tmp_path / "a.bin").write_bytes(b"".join(records[:4] + records[5:20] + records[24:]))
+    radar = driver(tmp_path / "a.bin", radar=SMALL)
+    radar.open()
+    items: list[Item] = []
+    with pytest.raises(EndOfSource):
+        while True:
+            items.append(item) if (item := radar.read()) is not None else None
+    radar.close()
+    samples = [item for item in items if isinstance(item, Sample)]
+    for sample in samples:
+        index = round(int(sample.t_ns[0]) / 33.3e6)
+        if np.asarray(sample.data["valid"])[0]:
+            np.testing.assert_array_equal(np.asarray(sample.data["iq"])[0], data[index])
+    states = [item.values for item in items if isinstance(item, State)]
+    incomplete = [state for state in states if "frame" in state]
+    invalid = [s for s in samples if not np.asarray(s.data["valid"])[0]]
+    assert len(incomplete) == len(invalid) == 4
+    lost = [item for item in items if isinstance(item, Lost)]
+    assert {item.cause for item in lost} == {"network"}
+    assert sum(item.count or 0 for item in lost) + len(samples) == 40
+    found = [*incomplete, *(item.detail for item in lost)]
+    assert sum(each["packets_lost"] for each in found) == 5
+    assert states[-1] == {"packets_duplicate": 1}
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL_BYTES - 1])

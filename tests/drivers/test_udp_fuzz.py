@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers._kit.driver import Sample
+from drivers._kit.driver import Item, Lost, State
 from drivers._protocols.capture import read_datagrams
 from recorder.contract.errors import FormatError, SourceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
@@ -44,7 +44,7 @@ def check(path: Path, data: bytes, port: int | None) -> int:
     except FormatError:
         fault = True
     driver = driver_for("file", str(path), "max", port=port)
-    items = []
+    items: list[Item] = []
     try:
         driver.open()
         while True:
@@ -61,7 +61,7 @@ def check(path: Path, data: bytes, port: int | None) -> int:
     finally:
         driver.close()
     for item in items:
-        assert isinstance(item, Sample) and 0 < item.count <= 256
+        assert isinstance(item, Lost | State) or 0 < item.count <= 256
     if not fault:
         assert payloads(items) == found
     return len(payloads(items))

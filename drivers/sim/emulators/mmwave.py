@@ -20,7 +20,7 @@ from drivers._protocols import dca1000
 from drivers._protocols.chirp import ChirpConfig
 from drivers._protocols.dca1000 import HEADER_BYTES
 from drivers._protocols.radar_options import radar_setup
-from drivers._protocols.raw_capture import CaptureFiles, Truncated
+from drivers._protocols.raw_capture import CapturedFrame, CaptureFiles
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
 from drivers.sim.emulators.faults import PACKET_KINDS, Fault, PacketFaults
@@ -297,11 +297,11 @@ class _Recording:
     def frame(self, _: int) -> Frame:
         """Return the next frame, whatever its number."""
         while not self.ended:
-            frame = self._capture.read()
-            if frame is None:
+            item = self._capture.read()
+            if item is None:
                 self.ended = True
-            elif not isinstance(frame, Truncated):
-                return frame
+            elif isinstance(item, CapturedFrame):
+                return item.data
         return self._zeros
 
     def close(self) -> None:

@@ -1,0 +1,213 @@
+"""Which files of raw radar IQ continue each other, and where their bytes lie in the capture.
+
+TI's recorder (DCA1000EVM_CLI_Record, mmWave Studio) begins a new file at a size (1 GB by default),
+in the middle of a frame: ``PREFIX_Raw_0.bin``, ``PREFIX_Raw_1.bin``, ...  All files but the last
+have one size, so that the place of a file is known even where the files before it are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from drivers._protocols.dca1000 import PAYLOAD_BYTES
+from drivers._protocols.dca1000_files import first_position
+from recorder.contract.errors import SourceError
+
+_NUMBERED: Final = re.compile(r"(.*?)(\d+)\.bin")
+_TI_PREFIX: Final = re.compile(r".*_(Raw|hdr_[0-9A-F]{4})_")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of a capture.
+
+    Attributes:
+        path: of the file.
+        begin: position of its first byte in the capture; of files with packet headers, of its
+            first packet's data.
+        size: bytes.
+        missing: names of the files before it that are missing.
+        joins: it begins inside a packet with a header, whose beginning the file before holds.
+    """
+
+    path: Path
+    begin: int
+    size: int
+    missing: tuple[str, ...] = ()
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A capture in one or several files.
+
+    Attributes:
+        parts: its files, in order.
+        has_headers: the files hold the card's packets, each with its header; else only their data.
+    """
+
+    parts: tuple[Part, ...]
+    has_headers: bool
+
+
+def find_captures(path: Path, frame_bytes: int, where: str) -> list[Capture]:
+    """Return the captures in a file or in the ``.bin`` files of a folder, in their order.
+
+    Files of TI's names are one capture.  So are other files that differ by their numbers only, if
+    they were cut at a size: all but the last are equally large, and they do not end where frames
+    end, as captures of their own do.
+
+    Args:
+        path: a file or a folder.
+        frame_bytes: size of a frame.
+        where: prefix of messages.
+
+    Raises:
+        SourceError: there is no file, or it is not known where the frames begin.
+    """
+    if not path.is_dir():
+        number, prefix = _number_of(path), _prefix_of(path)
+        if number and _TI_PREFIX.fullmatch(prefix) and first_position(path) is None:
+            return [_later_part(path, where)]
+        return _captures([path], frame_bytes, where, alone=True)
+    found = sorted(path.glob("*.bin"), key=_number_order)
+    if not found:
+        raise SourceError(f"{where}: no .bin file in this folder")
+    names = {each.name for each in found}
+    for name in names:
+        if name.endswith("_Raw_0.bin") and (other := name.replace("_Raw_0.bin", ".bin")) in names:
+            raise SourceError(
+                f"{where}: {other} is made of {name} by mmWave Studio, so that every frame would "
+                "come twice; give one of these files"
+            )
+    groups: dict[str, list[Path]] = {}
+    for each in found:
+        groups.setdefault(_prefix_of(each), []).append(each)
+    captures = [capture for g in groups.values() for capture in _captures(g, frame_bytes, where)]
+    return sorted(captures, key=lambda capture: found.index(capture.parts[0].path))
+
+
+def _captures(
+    paths: Sequence[Path], frame_bytes: int, where: str, alone: bool = False
+) -> list[Capture]:
+    """Return the captures in files whose names differ by their numbers only.
+
+    Args:
+        paths: the files, in order.
+        frame_bytes: size of a frame.
+        where: prefix of messages.
+        alone: one file is played, whatever files are beside it.
+    """
+    sizes = {path: path.stat().st_size for path in paths}
+    prefix = _prefix_of(paths[0])
+    is_ti = _TI_PREFIX.fullmatch(prefix) is not None
+    first = next((path for path in paths if sizes[path]), paths[0])
+    if first_position(first) is not None:
+        return _with_headers(paths, sizes, where, is_ti and not alone)
+    if not alone and (is_ti or _was_cut_at_a_size([sizes[path] for path in paths], frame_bytes)):
+        begin = 0 if is_ti else _number_of(paths[0]) or 0
+        return [Capture(tuple(_placed(paths, sizes, begin, where)), has_headers=False)]
+    return [Capture((Part(path, 0, sizes[path]),), has_headers=False) for path in paths]
+
+
+def _was_cut_at_a_size(sizes: Sequence[int], frame_bytes: int) -> bool:
+    """Whether files are parts of one capture, and not captures of their own.
+
+    A capture ends at most a packet before the end of a frame, since the card keeps the last bytes
+    until they fill a packet.
+    """
+    full, last = set(sizes[:-1]), sizes[-1]
+    if len(full) != 1 or not 0 < last <= max(full):
+        return False
+    each_is_whole = all(-size % frame_bytes < PAYLOAD_BYTES for size in sizes)
+    all_are_whole = -sum(sizes) % frame_bytes < PAYLOAD_BYTES
+    return not each_is_whole or (all_are_whole and last not in full)
+
+
+def _placed(paths: Sequence[Path], sizes: dict[Path, int], first: int, where: str) -> list[Part]:
+    """Place files in the capture that begins with the file `first`."""
+    parts: list[Part] = []
+    begin, expected = 0, first
+    full = {sizes[path] for path in paths[:-1]}
+    for path in paths:
+        number = _number_of(path)
+        if number is None:
+            return [Part(path, 0, sizes[path])]
+        missing = tuple(f"{_prefix_of(path)}{n}.bin" for n in range(expected, number))
+        if missing and len(full) != 1:
+            raise SourceError(
+                f"{where}: {missing[0]} is missing, so that it is not known where the frames of "
+                f"{path.name} begin; rename {path.name} if it begins with a frame"
+            )
+        begin += len(missing) * next(iter(full), 0)
+        parts.append(Part(path, begin, sizes[path], missing))
+        begin += sizes[path]
+        expected = number + 1
+    return parts
+
+
+def _later_part(path: Path, where: str) -> Capture:
+    """Return one later file of a capture, placed by the files before it."""
+    prefix = _prefix_of(path)
+    siblings = [each for each in path.parent.glob("*.bin") if _prefix_of(each) == prefix]
+    ordered = sorted(siblings, key=_number_order)
+    sizes = {each: each.stat().st_size for each in ordered}
+    parts = _placed(ordered, sizes, 0, where)
+    return Capture(
+        tuple(Part(each.path, each.begin, each.size) for each in parts if each.path == path),
+        has_headers=False,
+    )
+
+
+def _with_headers(
+    paths: Sequence[Path], sizes: dict[Path, int], where: str, from_zero: bool
+) -> list[Capture]:
+    """Return the captures in files of packets; a count that begins anew begins another one.
+
+    Args:
+        paths: the files, in order.
+        sizes: their bytes.
+        where: prefix of messages.
+        from_zero: the first capture begins with the file of number 0.
+    """
+    groups: list[list[Part]] = []
+    last = -1
+    before = -1 if from_zero else None  # number of the file before
+    for path in paths:
+        position, number = first_position(path), _number_of(path)
+        missing: tuple[str, ...] = ()
+        if before is not None and number is not None:
+            prefix = _prefix_of(path)
+            missing = tuple(f"{prefix}{n}.bin" for n in range(before + 1, number))
+        before = number
+        if position is None and sizes[path] and (missing or not groups):
+            raise SourceError(
+                f"{where}: {path.name} does not begin with a packet's header, as other files of "
+                "its name do"
+            )
+        if not groups or (position is not None and position <= last):
+            missing = missing if not groups else ()
+            groups.append([])
+        part = Part(path, position or 0, sizes[path], missing, joins=position is None)
+        groups[-1].append(part)
+        last = last if position is None else position
+    return [Capture(tuple(parts), has_headers=True) for parts in groups]
+
+
+def _number_of(path: Path) -> int | None:
+    match = _NUMBERED.fullmatch(path.name)
+    return int(match[2]) if match else None
+
+
+def _prefix_of(path: Path) -> str:
+    match = _NUMBERED.fullmatch(path.name)
+    return match[1] if match else path.name
+
+
+def _number_order(path: Path) -> list[tuple[bool, int | str]]:
+    parts = re.split(r"(\d+)", path.name)
+    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts if part]
