@@ -33,7 +33,7 @@ class VideoFile:
 
     Args:
         where: the video's name in messages.
-        address: the file, or a pattern of numbered images (``img_%04d.jpg``).
+        address: the file.
         fps: the rate to play at; None: the file's own stamps.
 
     Attributes (after `open`):
@@ -64,13 +64,10 @@ class VideoFile:
         """
         cv2 = quiet_opencv()
         path = Path(self._address)
-        if not ("%" in path.name and path.parent.is_dir()):
-            if not path.exists():
-                raise SourceError(f"{self.where}: no such file")
-            if path.is_dir():
-                raise SourceError(
-                    f"{self.where}: is a folder; name a file or a pattern (img_%04d.jpg)"
-                )
+        if not path.exists():
+            raise SourceError(f"{self.where}: no such file")
+        if path.is_dir():
+            raise SourceError(f"{self.where}: is a folder; name a file or a pattern (img_%04d.jpg)")
         # The content decides, not the name: the packets of an MJPEG file are complete JPEGs.
         first = self._start(raw=True)
         self.jpegs = first is not None and _can_pass(first.tobytes(), self._capture)
