@@ -22,6 +22,7 @@ import numpy as np
 
 from drivers._devices.h264_file import H264File
 from drivers._devices.http_camera import HttpCamera
+from drivers._devices.numbered_pictures import NumberedPictures, open_video
 from drivers._devices.pictures import (
     CodedPicture,
     LiveCamera,
@@ -142,7 +143,7 @@ class CameraDriver(Driver):
         "vrs": "PATH[#STREAM]: a camera's stream in a VRS file",
         "mcap": "PATH[#TOPIC]: pictures in an MCAP file or a ROS 2 bag",
         "sim": "the simulated world, with the frame's number in the picture",
-        "file": "a video that OpenCV opens, or a pattern of numbered images (img_%04d.jpg)",
+        "file": "a video that OpenCV opens, or a pattern of numbered pictures (img_%04d.jpg)",
         "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",
         "http": "//[USER:PASSWORD@]HOST[:PORT]/PATH: MJPEG (multipart/x-mixed-replace)",
         "https": "as http, over TLS",
@@ -156,7 +157,7 @@ class CameraDriver(Driver):
         self._coded: SimulatedVideo | None = None
         self._index = 0
         self._fps = SIM_FPS
-        self._video: VideoFile | H264File | None = None
+        self._video: VideoFile | NumberedPictures | H264File | None = None
         self._live: LiveCamera | None = None
         self._came: deque[Shot | Note] = deque()
         self._device_clock: bool | None = None  # as declared at the first opening
@@ -235,8 +236,7 @@ class CameraDriver(Driver):
             copied.open()
             self._video = copied
             return self._spec(copied.size, copied.fps, finite=True, settings={"codec": "h264"})
-        video = VideoFile(where, self.sensor.address, options["fps"])
-        video.open()
+        video = open_video(where, self.sensor.address, options["fps"])
         self._video, self._size = video, wanted_size(options, video.size)
         passed_through = video.jpegs and self._size is None
         settings = {"codec": video.codec, "passed_through": passed_through}
@@ -322,6 +322,8 @@ class CameraDriver(Driver):
         shot = self._video.read()
         if shot is None:
             raise EndOfSource
+        if isinstance(shot, Note):
+            return State(self.sensor.name, shot.t_ns, shot.values)
         return self._item(*shot)
 
     def close(self) -> None:

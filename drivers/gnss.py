@@ -26,12 +26,21 @@ class GnssDriver(Driver):
     left out, and a state says so.  A device's stamps are GPS time on the host's clock: by the
     kernel's stamps of pulses where `pps` is given, else by the messages that came with the least
     delay, minus `latency_ms`.  Missing epochs are `Lost`, cause ``corrupt`` where bytes of no
-    frame came, else ``device``.
+    frame came, else ``device``.  Epochs for a time that has another position already are `Lost`,
+    cause ``time``.
     """
 
     options: ClassVar[OptionTable] = {
         "protocol": Option(
             "str", "auto", "what is read; auto: the best that comes", choices=("auto", *PROTOCOLS)
+        ),
+        "talker": Option(
+            "str", None, "nmea: talker whose sentences are used, as GN (default: all)"
+        ),
+        "device": Option(
+            "str", None,
+            "gpsd: device whose positions are used, as /dev/ttyACM0 (default: the first that "
+            "reports one)",
         ),
         "rate": Option(
             "float", None, "epochs a second (default: that of the first ones; sim: 10)",
@@ -79,6 +88,7 @@ class GnssDriver(Driver):
         super().__init__(sensor)
         self._source: LogSource | SimSource | DeviceSource | None = None
         self._baudrate: int | None = None
+        self._device: str | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         self.close()
@@ -88,8 +98,9 @@ class GnssDriver(Driver):
             case "file":
                 self._source = LogSource(self.sensor)
             case _:
-                self._source = DeviceSource(self.sensor, self._baudrate)
+                self._source = DeviceSource(self.sensor, self._baudrate, self._device)
                 self._baudrate = self._source.baudrate or None
+                self._device = self._source.device
         return [self._source.spec]
 
     def read(self) -> Item | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -15,11 +15,22 @@ from drivers._can.stream import Decoding, frame_sample, frame_stream
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._kit.recorded_source import SHORT_BATCH_NS
 from drivers._protocols.can_errors import BusErrors
-from drivers._protocols.can_frames import CLASSIC_BYTES, ERROR, FD, FD_BYTES, Frame, frames_of
-from drivers._protocols.can_logs import Damaged, Logged, read_log
+from drivers._protocols.can_frames import (
+    CLASSIC_BYTES,
+    ERROR,
+    FD,
+    FD_BYTES,
+    Damaged,
+    Frame,
+    LogEntry,
+    Logged,
+    OtherEvent,
+    frames_of,
+)
+from drivers._protocols.can_logs import read_log
 from drivers.sim.can import SimulatedBus
 from drivers.sim.deferred_data import DeferredData
-from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
 
 _BATCH: Final = 1024
@@ -44,10 +55,12 @@ class LogSource:
     def __init__(self, sensor: SensorConfig, decoding: Decoding) -> None:
         self._sensor, self._decoding = sensor, decoding
         self._log = read_log(sensor.path)
-        self._first: deque[Logged | Damaged] = deque()
+        self._first: deque[LogEntry] = deque()
         self._fault: FormatError | None = None
         self._errors = BusErrors()
         self._others = 0
+        self._other_events: Counter[str] = Counter()
+        self._told_kinds = 0
         self._width = CLASSIC_BYTES
         self._channel = ""
         self._told_ns: int | None = None
@@ -63,7 +76,7 @@ class LogSource:
             self._first.extend(islice(self._log, _AHEAD))
         except FormatError as error:
             self._fault = error  # raised after the frames before it
-        except (SourceError, OSError) as error:
+        except OSError as error:
             raise self._sensor.fault(error) from None
         frames = [each for each in self._first if isinstance(each, Logged)]
         if not frames:
@@ -118,13 +131,14 @@ class LogSource:
             yield from self._batch(batch)
             if damaged:
                 yield self._lost(damaged, batch[-1].t_ns)
-            yield from self._reports(batch[-1].t_ns)
+            yield from self._reports(batch[-1].t_ns, is_over=True)
         if self._fault is not None:
             raise self._sensor.fault(self._fault)
 
     def _lost(self, damaged: list[Damaged], t_ns: int) -> Lost:
         detail = {"reason": damaged[0].reason}
-        return Lost(self._sensor.name, t_ns, "corrupt", len(damaged), detail=detail)
+        count = sum(each.lost for each in damaged)
+        return Lost(self._sensor.name, t_ns, "corrupt", count, detail=detail)
 
     def _frames(self) -> Iterator[Frame | Damaged]:
         while True:
@@ -139,6 +153,8 @@ class LogSource:
                 return
             if isinstance(logged, Damaged):
                 yield logged
+            elif isinstance(logged, OtherEvent):
+                self._other_events[logged.kind] += 1
             elif logged.channel != self._channel:
                 self._others += 1
             elif logged.frame.flags & FD and self._width == CLASSIC_BYTES:
@@ -169,10 +185,13 @@ class LogSource:
         if (state := self._errors.changed_state()) is not None:
             yield State(self._sensor.name, frame.t_ns, state, lasting=True)
 
-    def _reports(self, t_ns: int) -> Iterator[Item]:
+    def _reports(self, t_ns: int, *, is_over: bool = False) -> Iterator[Item]:
         counts: dict[str, Any] = self._errors.report() or {}
         if self._others:
             counts["frames_of_other_channels"], self._others = self._others, 0
+        if len(self._other_events) > self._told_kinds or (is_over and self._other_events):
+            self._told_kinds = len(self._other_events)
+            counts["other_events"] = dict(self._other_events)
         if counts:
             yield State(self._sensor.name, t_ns, counts)
         if (short := self._decoding.report(t_ns)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from drivers._devices.h264_pictures import B_FRAMES, H264Pictures
 from drivers._devices.pictures import CodedPicture, Missing
 from drivers._devices.video_decoder import require_pyav
-from drivers._devices.video_file import ASSUMED_FPS, FrameClock
+from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, truncated
 from recorder.contract.channel_formats.h264 import is_key
 from recorder.contract.errors import SourceError, StreamChangedError
 from recorder.contract.messages import CHANGED
@@ -85,7 +85,6 @@ class H264File:
         if not self._retimed:
             self.fps = float(rate) if rate and 0 < rate < 1e6 else None
         self._clock = FrameClock(self.fps or ASSUMED_FPS, trusted=not self._retimed)
-        self._expected: int = stream.frames
         self._taken = 0
         pictures = H264Pictures(self.where)
         self._shots = self._read_all(av, stream, pictures)
@@ -116,11 +115,10 @@ class H264File:
             raise SourceError(
                 f"{self.where}: cannot be read after {self._taken} pictures: {error.strerror}"
             ) from None
-        if shot is None and self._taken < self._expected:
-            raise SourceError(
-                f"{self.where}: ends after {self._taken} of {self._expected} frames; "
-                "the file is truncated or damaged"
-            )
+        if shot is None:
+            index = index_of(self._address)
+            if index.is_cut or self._taken < (index.pictures or 0):
+                raise truncated(self.where, self._taken, index)
         return shot
 
     def close(self) -> None:

@@ -193,15 +193,24 @@ def wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[in
     return None if (width, height) == source else (width, height)
 
 
+def decoded(data: bytes) -> Image | Missing:
+    """Decode a JPEG, or a picture of another format that OpenCV reads."""
+    import cv2
+
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    found = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None
+    return Missing("the picture does not decode") if found is None else np.asarray(found, np.uint8)
+
+
 def resized(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
     """Decode the picture and resize it to (width, height) pixels."""
     import cv2
 
     if isinstance(picture, bytes):
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        if (decoded := cv2.imdecode(np.frombuffer(picture, np.uint8), flags)) is None:
-            return Missing("the JPEG does not decode")
-        picture = np.asarray(decoded, np.uint8)
+        picture_or_loss = decoded(picture)
+        if isinstance(picture_or_loss, Missing):
+            return picture_or_loss
+        picture = picture_or_loss
     shrinks = size[0] * size[1] < picture.shape[0] * picture.shape[1]
     how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(picture, size, interpolation=how), np.uint8)

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from drivers._devices.pictures import Missing, Still, passable, quiet_opencv
 from drivers._protocols.jpeg import parse_jpeg
+from drivers._protocols.video_index import VideoIndex, read_video_index
 from recorder.contract.errors import ProtocolError, SourceError
 
 ASSUMED_FPS = 25.0  # only for stamps, where a container has neither stamps nor a rate
 _DECODE_ATTEMPTS = 8  # consecutive failed reads that mean the end of a file
-_ESTIMATE_SLACK_S = 1.0
 _LONGEST_MS = 1e12  # a container's time beyond 30 years is invalid
 
 
@@ -33,7 +33,7 @@ class VideoFile:
 
     Args:
         where: the video's name in messages.
-        address: the file, or a pattern of numbered images (``img_%04d.jpg``).
+        address: the file.
         fps: the rate to play at; None: the file's own stamps.
 
     Attributes (after `open`):
@@ -64,13 +64,10 @@ class VideoFile:
         """
         cv2 = quiet_opencv()
         path = Path(self._address)
-        if not ("%" in path.name and path.parent.is_dir()):
-            if not path.exists():
-                raise SourceError(f"{self.where}: no such file")
-            if path.is_dir():
-                raise SourceError(
-                    f"{self.where}: is a folder; name a file or a pattern (img_%04d.jpg)"
-                )
+        if not path.exists():
+            raise SourceError(f"{self.where}: no such file")
+        if path.is_dir():
+            raise SourceError(f"{self.where}: is a folder; name a file or a pattern (img_%04d.jpg)")
         # The content decides, not the name: the packets of an MJPEG file are complete JPEGs.
         first = self._start(raw=True)
         self.jpegs = first is not None and _can_pass(first.tobytes(), self._capture)
@@ -89,8 +86,6 @@ class VideoFile:
         if not self._retimed:
             self.fps = self._file_fps
         self._clock = FrameClock(self.fps or ASSUMED_FPS, trusted=not self._retimed)
-        count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT)
-        self._expected = int(count) if 0 < count < 2**53 else None
         codec = int(self._capture.get(cv2.CAP_PROP_FOURCC)) & 0xFFFFFFFF
         self.codec = codec.to_bytes(4, "little").decode("latin-1").strip("\0 ")
         self._accept(first, failed=0)
@@ -151,24 +146,20 @@ class VideoFile:
 
     def _end(self) -> tuple[int, Missing] | None:
         """Decide at the end of the file whether it is complete, undecoded in part, or truncated."""
-        if self._expected is None or self._taken >= self._expected:
+        index = index_of(self._address)  # OpenCV has an estimate where the file declares no number
+        missing = (index.pictures or 0) - self._taken
+        if missing <= 0 and not index.is_cut:
             return None
-        if self._file_fps is not None:
-            slack_s = 1.5 / self._file_fps
-            if not _declares_frames(Path(self._address)):
-                # The count is an estimate from the duration, possibly the duration of the sound.
-                slack_s += _ESTIMATE_SLACK_S
-            if self._last_ms / 1e3 + slack_s >= self._expected / self._file_fps:
-                return None  # the duration is complete: frames were omitted at encoding
-        if not self.jpegs and self._packets() == self._expected:
-            missing = self._expected - self._taken
-            self._taken = self._expected
-            reason = "in the file, but the decoder does not give them"
-            return self._clock.last_ns, Missing(reason, missing, "undecoded")
-        raise SourceError(
-            f"{self.where}: ends after {self._taken} of {self._expected} frames; "
-            "the file is truncated or damaged"
-        )
+        if missing > 0 and not index.is_cut:
+            if self._file_fps is not None and _is_avi(Path(self._address)):
+                end_s = self._last_ms / 1e3 + 1.5 / self._file_fps
+                if end_s >= (index.pictures or 0) / self._file_fps:
+                    return None  # the camera left pictures out: AVI counts their places
+            if not self.jpegs and self._packets() == index.pictures:
+                self._taken += missing
+                reason = "in the file, but the decoder does not give them"
+                return self._clock.last_ns, Missing(reason, missing, "undecoded")
+        raise truncated(self.where, self._taken, index)
 
     def _packets(self) -> int:
         """Count the file's video packets; reads the file again, without decoding."""
@@ -239,11 +230,23 @@ def _can_pass(data: bytes, capture: Any) -> bool:
     return not fields and not capture.get(cv2.CAP_PROP_ORIENTATION_META)
 
 
-def _declares_frames(path: Path) -> bool:
-    """Whether the container counts its frames, as ISO media (MP4, MOV) and AVI do."""
+def _is_avi(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"RIFF"
+
+
+def index_of(address: str) -> VideoIndex:
+    """What the file of an address declares; nothing if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            start = file.read(12)
+        with Path(address).open("rb") as file:
+            return read_video_index(file)
     except OSError:
-        return False
-    return start[4:8] == b"ftyp" or (start[:4] == b"RIFF" and start[8:] == b"AVI ")
+        return VideoIndex()
+
+
+def truncated(where: str, taken: int, index: VideoIndex) -> SourceError:
+    """Return the error of a file that ends too early."""
+    number = "" if index.pictures is None else f" of {index.pictures}"
+    return SourceError(
+        f"{where}: ends after {taken}{number} frames; the file is truncated or damaged"
+    )

@@ -11,8 +11,15 @@ import numpy as np
 from drivers._devices.gnss import Line, SerialLine, TcpLine
 from drivers._devices.pps import PulsePerSecond
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
-from drivers._protocols.gnss_fixes import Row, gnss_spec
-from drivers._protocols.gnss_reception import Cadence, Reception, rate_of
+from drivers._protocols.gnss_epochs import Row
+from drivers._protocols.gnss_fixes import gnss_spec
+from drivers._protocols.gnss_reception import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    Reception,
+    rate_of,
+)
 from drivers._protocols.gpsd import GpsdReception
 from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
@@ -38,16 +45,20 @@ class DeviceSource:
     Args:
         sensor: its address is the port, or HOST:PORT.
         baudrate: at which the receiver was found before, if any.
+        device: gpsd's, whose positions were recorded before, if any.
 
     Attributes:
         spec: the stream's declaration.
         baudrate: at which the receiver was found; 0 without a serial port.
+        device: of gpsd, whose positions are recorded; None where gpsd names none.
 
     Raises:
         DeviceError: the receiver does not answer, or sends no position.
     """
 
-    def __init__(self, sensor: SensorConfig, baudrate: int | None = None) -> None:
+    def __init__(
+        self, sensor: SensorConfig, baudrate: int | None = None, device: str | None = None
+    ) -> None:
         self._sensor, self._options = sensor, sensor.options
         self._where = f"{sensor.name}: {sensor.scheme}:{sensor.address}"
         self._rows: deque[_Arrived] = deque()
@@ -61,6 +72,7 @@ class DeviceSource:
         self._latency_ns = round(self._options["latency_ms"] * 1e6)
         self._pps = PulsePerSecond(self._options["pps"]) if self._options["pps"] else None
         self.baudrate = 0
+        self.device = sensor.options["device"] or device
         self._open(baudrate)
 
     def _open(self, before: int | None) -> None:
@@ -88,9 +100,9 @@ class DeviceSource:
         self._last_ns = time.monotonic_ns()
         self._reception: Reception | GpsdReception
         if self._sensor.scheme == "gpsd":
-            self._reception = GpsdReception()
+            self._reception = GpsdReception(self.device)
             return TcpLine(self._sensor.address, self._where, _WATCH)
-        self._reception = Reception(self._options["protocol"])
+        self._reception = Reception(self._options["protocol"], self._options["talker"])
         self._bytes = ByteArrivals(10e9 / rate if rate else 0.0)
         if self._sensor.scheme == "tcp":
             return TcpLine(self._sensor.address, self._where)
@@ -110,22 +122,30 @@ class DeviceSource:
         rate_hz = self._options["rate"] or rate_of([row for row, _ in rows]) or 1.0
         self._cadence = Cadence(rate_hz, fixed=bool(self._options["rate"]))
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
+        if isinstance(self._reception, GpsdReception):
+            self.device = about["device"] = self._reception.device
         self.spec = gnss_spec(self._sensor.name, rate_hz, False, about)
         for row, arrival_ns in rows:  # the least delayed one gives all of them their times
             self._host.observe(row.gps_ns, arrival_ns)
         self._rows = rows
+        self._reports = EpochReports(self._reception.epochs)
         state = State(self._sensor.name, time.monotonic_ns(), about, lasting=True)
         self._items.append(state)
         return True
 
     def _receive(self) -> list[_Arrived]:
         data, arrival_ns = self._line.receive(_WAIT_S)
-        if data:
+        if data and isinstance(self._reception, Reception):
             self._last_ns = arrival_ns
-            if isinstance(self._reception, Reception):
-                self._bytes.chunk(len(data), arrival_ns)
+            self._bytes.chunk(len(data), arrival_ns)
         self._arrival_ns = arrival_ns
-        return self._more(self._reception.feed(data))
+        if isinstance(self._reception, Reception):
+            return self._more(self._reception.feed(data))
+        reports = self._reception.reports
+        rows = self._more(self._reception.feed(data))
+        if self._reception.reports > reports:  # what gpsd sends of other receivers does not count
+            self._last_ns = arrival_ns
+        return rows
 
     def _more(self, rows: Iterable[Row]) -> list[_Arrived]:
         return [(row, self._arrival_of(row)) for row in rows]
@@ -153,20 +173,30 @@ class DeviceSource:
     def _place(self, row: Row, arrival_ns: int) -> None:
         """A row's times, and what is missing before it."""
         name = self._sensor.name
+        since, values = self._reports.take(row)
+        if since.unplaced:
+            reason = {"reason": UNPLACED}
+            self._items.append(Lost(name, arrival_ns, "time", since.unplaced, detail=reason))
+        if since.repeated:
+            self._repeated += since.repeated
+            values["epochs_repeated_or_late"] = self._repeated
+        if values:  # a second sender may be known before any session
+            lasting = "positions_by_sender" in values
+            self._items.append(State(name, arrival_ns, values, lasting=lasting))
         if self._last is not None:
             last_ns, last_arrival_ns = self._last
             advance_ns = row.gps_ns - last_ns
             if -_STEP_NS < advance_ns <= 0:
                 self._repeated += 1
-                values = {"epochs_repeated_or_late": self._repeated}
-                self._items.append(State(name, arrival_ns, values))
+                late = {"epochs_repeated_or_late": self._repeated}
+                self._items.append(State(name, arrival_ns, late))
                 return
             # Messages that are held up on the way come late, but never early.
             early_ns = advance_ns - (arrival_ns - last_arrival_ns)
             if advance_ns < 0 or early_ns > _STEP_NS + self._cadence.period_ns:
                 self._host.restart()
                 self._items.append(State(name, arrival_ns, {"device_clock_step_ns": early_ns}))
-            elif missing := self._cadence.missing(advance_ns):
+            elif missing := self._cadence.missing(advance_ns, since):
                 damage = row.damage - self._damage
                 cause = "corrupt" if damage else "device"
                 detail = {"skipped_bytes": damage}

@@ -8,8 +8,15 @@ from typing import BinaryIO
 import numpy as np
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
-from drivers._protocols.gnss_fixes import Row, gnss_spec
-from drivers._protocols.gnss_reception import Cadence, Reception, rate_of
+from drivers._protocols.gnss_epochs import Row, Unrecorded
+from drivers._protocols.gnss_fixes import gnss_spec
+from drivers._protocols.gnss_reception import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    Reception,
+    rate_of,
+)
 from drivers._protocols.gps_time import DAY_NS, SECOND_NS
 from drivers.sim.gnss import simulated_receiver
 from recorder.contract.errors import SourceError
@@ -36,6 +43,7 @@ class LogSource:
         self._early: list[Row] = []  # earlier than the last one, by more than a second
         self._unordered = 0
         self._damage = 0
+        self._since = Unrecorded()  # epochs without a row since the last row
         self._is_over = False
         try:
             self._file: BinaryIO = sensor.path.open("rb", buffering=0)
@@ -49,7 +57,9 @@ class LogSource:
 
     def _begin(self) -> None:
         """Read until the first rows, which say the rate."""
-        self._reception = Reception(self._sensor.options["protocol"])
+        options = self._sensor.options
+        self._reception = Reception(options["protocol"], options["talker"])
+        self._reports = EpochReports(self._reception.epochs)
         rows: deque[Row] = deque()
         while len(rows) < _SCAN_ROWS and not self._is_over:
             rows += self._read_chunk()
@@ -61,12 +71,12 @@ class LogSource:
             untimed = self._reception.epochs.untimed
             why = f"; {untimed} positions without a time" if untimed else ""
             raise SourceError(f"{self._where}: no position: {self._reception.seen}{why}")
-        rate_hz = self._sensor.options["rate"] or rate_of(rows) or 1.0
-        self._cadence = Cadence(rate_hz, fixed=bool(self._sensor.options["rate"]))
+        rate_hz = options["rate"] or rate_of(rows) or 1.0
+        self._cadence = Cadence(rate_hz, fixed=bool(options["rate"]))
         about = {"protocol": self._reception.protocol}
         self.spec = gnss_spec(self._sensor.name, rate_hz, True, about)
         for row in rows:
-            self._place(row)
+            self._take(row)
 
     def _read_chunk(self) -> list[Row]:
         try:
@@ -78,8 +88,23 @@ class LogSource:
         self._is_over = True
         return list(self._reception.finish())
 
+    def _take(self, row: Row | None) -> None:
+        """Report the epochs before a row that gave none, and place the row; None: at the end."""
+        name = self._sensor.name
+        since, values = self._reports.take(row)
+        t_ns = self._t_ns if self._last is not None or row is None else row.gps_ns
+        if values:
+            self._items.append(State(name, t_ns, values))
+        if since.unplaced:
+            detail = {"reason": UNPLACED}
+            self._items.append(Lost(name, t_ns, "time", since.unplaced, detail=detail))
+        self._unordered += since.repeated
+        self._since = self._since.with_more(since)
+        if row is not None:
+            self._place(row)
+
     def _place(self, row: Row) -> None:
-        """Take a row, unless it is out of order: its time does not increase."""
+        """Place a row, unless it is out of order: its time does not increase."""
         last = self._last
         if last is None:
             self._record(row, row.gps_ns)
@@ -120,7 +145,7 @@ class LogSource:
         self._record(row, t_ns)
 
     def _count_missing(self, row: Row, advance_ns: int) -> None:
-        if missing := self._cadence.missing(advance_ns):
+        if missing := self._cadence.missing(advance_ns, self._since):
             damage = row.damage - self._damage
             counted = missing if advance_ns <= _LONGEST_NS else None
             self._items.append(
@@ -133,7 +158,7 @@ class LogSource:
         self._damage = row.damage
 
     def _record(self, row: Row, t_ns: int) -> None:
-        self._last, self._t_ns = row, t_ns
+        self._last, self._t_ns, self._since = row, t_ns, Unrecorded()
         stamps, device = np.array([t_ns], np.int64), np.array([row.gps_ns], np.int64)
         self._items.append(Sample(self._sensor.name, stamps, row.data, device))
 
@@ -147,11 +172,12 @@ class LogSource:
     def read(self) -> Item:
         while not self._items:
             if self._is_over:
+                self._take(None)
                 self._leave_out()
                 self._report(self._t_ns)
                 break
             for row in self._read_chunk():
-                self._place(row)
+                self._take(row)
         if not self._items:
             raise EndOfSource
         return self._items.popleft()

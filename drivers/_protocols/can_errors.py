@@ -22,6 +22,10 @@ ALL_CLASSES: Final = ID_MASK
 
 RX_OVERFLOW, TX_OVERFLOW = 0x01, 0x02
 WARNING, ERROR_PASSIVE, ERROR_ACTIVE = 0x0C, 0x30, 0x40
+OVERRUN_DATA: Final = bytes((0, RX_OVERFLOW)).ljust(8, b"\0")
+"""Bytes of a message of the class `CONTROLLER`: the controller lost received frames."""
+OVERLOAD_DATA: Final = bytes((0, 0, 0x20)).ljust(8, b"\0")
+"""Bytes of a message of the class `PROTOCOL`: an overload frame (CAN_ERR_PROT_OVERLOAD)."""
 
 _NAMES: Final[Mapping[int, str]] = {
     TX_TIMEOUT: "tx_timeouts",

@@ -58,6 +58,34 @@ class Frame(NamedTuple):
         return len(self.data) if self.length is None else self.length
 
 
+class Logged(NamedTuple):
+    """A frame of a log, and the channel or interface that it came from."""
+
+    frame: Frame
+    channel: str
+
+
+class Damaged(NamedTuple):
+    """A place of a log that has no frame that a bus can carry; the frames behind it can be read.
+
+    Attributes:
+        reason: begins with the place.
+        lost: number of frames that are lost there.
+    """
+
+    reason: str
+    lost: int = 1
+
+
+class OtherEvent(NamedTuple):
+    """An entry of a log that is no frame of CAN: statistics, variables, frames of other buses."""
+
+    kind: str
+
+
+LogEntry = Logged | Damaged | OtherEvent
+
+
 @dataclass(frozen=True, slots=True)
 class Frames:
     """Frames in the order of their times.
@@ -107,6 +135,25 @@ def fault_of(frame: Frame) -> str | None:
     if not frame.id & (EXTENDED | ERROR) and number > STANDARD_MASK:
         return f"the identifier {number:X} of more than 11 bits"
     return None
+
+
+def bytes_of_code(code: int, *, is_fd: bool) -> int:
+    """Return the bytes of data that a data length code means (ISO 11898-1)."""
+    return _FD_LENGTHS[min(code, 15)] if is_fd else min(code, CLASSIC_BYTES)
+
+
+def identified(number: int, extended: bool) -> int | None:
+    """Return an identifier with its flag; None if it has more bits than any bus carries."""
+    return None if number > ID_MASK else number | EXTENDED * extended
+
+
+def logged(frame: Frame, channel: int, place: str) -> Logged | Damaged:
+    """Return a frame of a log as an entry, or why there cannot be one at this place."""
+    if not -1_000_000_000 < frame.t_ns // 1_000_000_000 < 4_000_000_000:
+        return Damaged(f"{place}: has the stamp {frame.t_ns / 1e9:g} s")
+    if fault := fault_of(frame):
+        return Damaged(f"{place}: has {fault}")
+    return Logged(frame, str(channel))
 
 
 def frames_of(frames: Iterable[Frame], width: int) -> Frames:

@@ -1,7 +1,8 @@
-"""Positions of satellite receivers: what their messages say, and one row for each epoch.
+"""Positions of satellite receivers: what their messages say, each as a part of an epoch.
 
 pyubx2, pynmeagps and pysbf2 decode the messages.  A receiver sends several messages for an epoch
-(position, covariance, ...): `Epochs` joins those of one time.  No I/O and no clock.
+(position, covariance, ...): `drivers._protocols.gnss_epochs` joins those of one time.  No I/O and
+no clock.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from datetime import UTC, datetime, time
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from drivers._protocols.gnss_frames import NMEA, SBF, UBX, Frame
 from drivers._protocols.gps_time import (
-    DAY_NS,
     GPS_EPOCH_NS,
     SECOND_NS,
     WEEK_NS,
     gps_of_utc,
+    nearest_cycle,
     utc_of_gps,
 )
 from recorder.contract.errors import SourceError
@@ -55,7 +55,6 @@ CHANNELS: Final = (
 NO_VECTOR: Final = (math.nan,) * 3
 """A position or a velocity that is not known."""
 _KNOT: Final = 1852 / 3600
-_LATEST_NS: Final = 1 << 62  # in 2126; epoch ns of it are an int64
 _SBF_NONE: Final = -1e10
 """SBF has -2e10 for what it does not know."""
 
@@ -85,6 +84,8 @@ class Part:
         values: of channels.
         last: no further message belongs to the epoch.
         leaps: GPS time minus UTC in s; None if the message does not say it.
+        sender: talker of NMEA, device of gpsd; "" of what has none.
+        timeless: the kind has no time; the message belongs to the epoch that is under way.
     """
 
     kind: str
@@ -94,31 +95,19 @@ class Part:
     values: dict[str, Any] = field(default_factory=dict)
     last: bool = False
     leaps: int | None = None
+    sender: str = ""
+    timeless: bool = False
+
+    @property
+    def place(self) -> tuple[float, ...] | None:
+        """The position that the message says; None of a kind without one."""
+        found = (self.values.get(key) for key in ("pos", "pos_of_rmc", "pos_exact"))
+        return next((place for place in found if place is not None), None)
 
     @property
     def shared(self) -> tuple[int | None, int | None]:
         """What two messages of one epoch have in common."""
         return self.week_ns, self.day_ns
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An epoch.
-
-    Attributes:
-        gps_ns: its GPS time, ns since 1980.
-        data: arrays [1, ...] by channel.
-        first: the frame that it began with; None for gpsd.
-    """
-
-    gps_ns: int
-    data: Mapping[str, npt.NDArray[Any]]
-    first: Frame | None
-
-    @property
-    def damage(self) -> int:
-        """Bytes of the stream before it that belong to no frame."""
-        return 0 if self.first is None else self.first.skipped
 
 
 def decoder(protocol: str) -> Callable[[Frame], Part | None]:
@@ -143,9 +132,11 @@ def decoder(protocol: str) -> Callable[[Frame], Part | None]:
         if frame.protocol != protocol or (part := parts.get(frame.name)) is None:
             return None
         try:
-            return part(Reader.parse(frame.data))
+            found = part(Reader.parse(frame.data))
         except Exception:  # noqa: BLE001  of a library, for a frame whose checksum is right
             return None
+        found.sender = frame.talker
+        return found
 
     return decode
 
@@ -176,7 +167,7 @@ def _nav_pvt(m: Any) -> Part:
         part.values["utc"] = utc_ns
         # The time of the week has the leap seconds that UTC lacks.
         ahead = (part.week_ns or 0) - (utc_ns - GPS_EPOCH_NS)
-        part.leaps = round(_nearest(ahead, WEEK_NS) / SECOND_NS)
+        part.leaps = round(nearest_cycle(ahead, WEEK_NS) / SECOND_NS)
         part.gps_ns = gps_of_utc(utc_ns, part.leaps)
     return part
 
@@ -247,6 +238,29 @@ def _rmc(m: Any) -> Part:
             north, east = 0.0, 0.0
         part.values["vel"] = (north, east, math.nan)
         part.values["pos_of_rmc"] = (number_of(m.lat), number_of(m.lon), math.nan)
+    else:
+        part.values |= {"pos_of_rmc": NO_VECTOR, "fix_of_rmc": NONE}
+    return part
+
+
+_GNS_QUALITY: Final = {
+    "R": RTK_FIXED, "F": RTK_FLOAT, "D": DIFFERENTIAL, "P": AUTONOMOUS, "A": AUTONOMOUS,
+    "E": ESTIMATED, "M": AUTONOMOUS, "S": AUTONOMOUS,
+}  # fmt: skip
+"""By mode (NMEA 0183 4.11), the best one first; a GNS has a mode for each satellite system."""
+
+
+def _gns(m: Any) -> Part:
+    part = Part("GNS", day_ns=_day_ns(m.time))
+    modes = str(m.posMode or "")
+    quality = next((value for mode, value in _GNS_QUALITY.items() if mode in modes), 0)
+    height = number_of(m.alt) + number_of(m.sep)
+    part.values = {
+        "pos": (number_of(m.lat), number_of(m.lon), height) if quality else NO_VECTOR,
+        "sats": int(m.numSV or 0),
+        "quality": quality,
+        "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
+    }
     return part
 
 
@@ -266,10 +280,13 @@ def _zda(m: Any) -> Part:
 
 def _gsa(m: Any) -> Part:
     """It has no time: it belongs to the epoch that is under way."""
-    return Part("GSA", values={"fix": {2: FIX_2D, 3: FIX_3D}.get(int(m.navMode or 1), NONE)})
+    fix = {2: FIX_2D, 3: FIX_3D}.get(int(m.navMode or 1), NONE)
+    return Part("GSA", values={"fix": fix}, timeless=True)
 
 
-_NMEA_PARTS: Final = {"GGA": _gga, "RMC": _rmc, "GST": _gst, "ZDA": _zda, "GSA": _gsa}
+_NMEA_PARTS: Final = {
+    "GGA": _gga, "GNS": _gns, "RMC": _rmc, "GST": _gst, "ZDA": _zda, "GSA": _gsa,
+}  # fmt: skip
 
 
 # --- SBF ------------------------------------------------------------------------------------------
@@ -327,124 +344,3 @@ def _end_of_pvt(m: Any) -> Part:
 
 
 _SBF_PARTS: Final = {"4007": _pvt_geodetic, "5906": _pos_cov_geodetic, "5921": _end_of_pvt}
-
-
-# --- epochs ---------------------------------------------------------------------------------------
-
-
-class Epochs:
-    """Joins the parts of epochs.
-
-    Usage::
-
-        epochs = Epochs()
-        for frame in frames:
-            if (part := decode(frame)) is not None and (row := epochs.add(part, frame)):
-                ...
-
-    An epoch is over with its last message: one that says so, or the last of the kinds that the
-    epoch before had.  Else it is over when the next one begins.
-
-    Attributes:
-        untimed: epochs without a time of GPS or UTC: they are left out.
-    """
-
-    def __init__(self) -> None:
-        self.untimed = 0
-        self._parts: dict[str, Part] = {}
-        self._time: tuple[int | None, int | None] | None = None
-        self._over: tuple[int | None, int | None] | None = None
-        self._first: Frame | None = None
-        self._usual: frozenset[str] = frozenset()
-        self._date_ns: int | None = None  # GPS time of the latest epoch
-        self._leaps: int | None = None
-
-    def add(self, part: Part, frame: Frame | None = None) -> Row | None:
-        """Take the next part; the row that is complete with it or before it."""
-        row = None
-        timeless = part.shared == (None, None) and part.gps_ns is None
-        if timeless:
-            if not self._parts:
-                return None
-        else:
-            time = (part.gps_ns, None) if part.shared == (None, None) else part.shared
-            if time == self._over:  # the epoch has more messages than the one before
-                self._usual = frozenset()
-                return None
-            if self._parts and time != self._time:
-                row = self.flush()
-            self._time = time
-        if not self._parts:
-            self._first = frame
-        self._parts[part.kind] = part
-        if row is None and (part.last or self._usual == self._parts.keys()):
-            self._over = self._time
-            row = self._made()
-        return row
-
-    def flush(self) -> Row | None:
-        """The epoch that is under way; None without one."""
-        if not self._parts:
-            return None
-        self._usual = frozenset(self._parts)
-        return self._made()
-
-    def _made(self) -> Row | None:
-        parts, self._parts = list(self._parts.values()), {}
-        values: dict[str, Any] = {}
-        for part in parts:
-            values.update(part.values)
-            self._leaps = part.leaps if part.leaps is not None else self._leaps
-        gps_ns = next((part.gps_ns for part in parts if part.gps_ns is not None), None)
-        if "pos" not in values and "pos_of_rmc" not in values and "fix" not in values:
-            return None
-        if gps_ns is None:
-            gps_ns = self._dated(parts)
-        if gps_ns is None or not 0 < gps_ns < _LATEST_NS:
-            self.untimed += 1
-            return None
-        self._date_ns = gps_ns
-        return Row(gps_ns, _arrays(values, gps_ns, self._leaps), self._first)
-
-    def _dated(self, parts: list[Part]) -> int | None:
-        """GPS time by the date of the epoch before."""
-        if self._date_ns is None:
-            return None
-        for part in parts:
-            if part.week_ns is not None:
-                return self._date_ns + _nearest(part.week_ns - self._date_ns, WEEK_NS)
-            if part.day_ns is not None:
-                utc_ns = utc_of_gps(self._date_ns, self._leaps)
-                utc_ns += _nearest(part.day_ns - utc_ns, DAY_NS)
-                return gps_of_utc(utc_ns, self._leaps)
-        return None
-
-
-def _nearest(difference: int, cycle: int) -> int:
-    """A difference of times that are known but for whole cycles."""
-    return (difference + cycle // 2) % cycle - cycle // 2
-
-
-def _arrays(
-    values: Mapping[str, Any], gps_ns: int, leaps: int | None
-) -> dict[str, npt.NDArray[Any]]:
-    pos = values.get("pos", values.get("pos_of_rmc", NO_VECTOR))
-    if not math.isnan(pos[0]):
-        pos = values.get("pos_exact", pos)
-    if not (abs(pos[0]) <= 90 and abs(pos[1]) <= 180):  # nowhere on Earth, or NaN
-        pos = NO_VECTOR
-    unknown = np.full((3, 3), math.nan)
-    fix = values.get("fix", values.get("fix_of_gga", FIX_2D if "pos_of_rmc" in values else NONE))
-    if values.get("fix_of_gga") in (NONE, DEAD_RECKONING):
-        fix = values["fix_of_gga"]
-    row = {
-        "pos": pos,
-        "vel": values.get("vel", NO_VECTOR),
-        "fix": fix,
-        "cov": values.get("cov", values.get("accuracy", unknown)),
-        "sats": min(255, values.get("sats", 0)),
-        "utc": values.get("utc", utc_of_gps(gps_ns, leaps)),
-        "quality": values.get("quality", 0 if np.isnan(pos[0]) else AUTONOMOUS),
-    }
-    with np.errstate(over="ignore"):
-        return {c.name: np.array([row[c.name]], c.np_dtype) for c in CHANNELS}

@@ -46,6 +46,11 @@ class Frame(NamedTuple):
     def size(self) -> int:
         return len(self.data)
 
+    @property
+    def talker(self) -> str:
+        """Talker of a sentence of NMEA (``GP``, ``GN``); "" of other frames."""
+        return self.data[1:3].decode("ascii") if self.protocol == NMEA else ""
+
 
 class FrameParser:
     """Finds frames in bytes that come in pieces.

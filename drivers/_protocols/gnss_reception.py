@@ -6,11 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any, Final
 
-from drivers._protocols.gnss_fixes import Epochs, Part, Row, decoder
+from drivers._protocols.gnss_epochs import Epochs, Row, Unrecorded
+from drivers._protocols.gnss_fixes import Part, decoder
 from drivers._protocols.gnss_frames import NMEA, PROTOCOLS, SBF, UBX, Frame, FrameParser
 
-POSITIONS = {UBX: ("01 07",), SBF: ("4007",), NMEA: ("GGA", "RMC")}
+POSITIONS = {UBX: ("01 07",), SBF: ("4007",), NMEA: ("GGA", "GNS", "RMC")}
 """By protocol, in order of preference: the messages with a position."""
 _JITTER_NS = 1_000_000
 
@@ -20,14 +22,16 @@ class Reception:
 
     Args:
         protocol: ``ubx``, ``nmea``, ``sbf``; ``auto``: the best one that comes.
+        talker: of the sentences of NMEA that are used (``GN``); None: of all.
 
     Attributes:
         parser: counts bytes and bad frames.
-        epochs: counts epochs without a time.
+        epochs: counts epochs that give no row.
         protocol: that is in use; None while it is not known.
     """
 
-    def __init__(self, protocol: str = "auto") -> None:
+    def __init__(self, protocol: str = "auto", talker: str | None = None) -> None:
+        self._talker = talker
         self.parser = FrameParser()
         self.epochs = Epochs()
         self.protocol: str | None = None
@@ -83,7 +87,9 @@ class Reception:
         if self._decode is None:
             self._waiting.append(frame)
             if frame.name in POSITIONS[frame.protocol]:
-                count = self._seen[frame.protocol] = self._seen.get(frame.protocol, 0) + 1
+                self._seen[frame.name] = self._seen.get(frame.name, 0) + 1
+                count = max(self._seen.get(name, 0) for name in POSITIONS[frame.protocol])
+                self._seen[frame.protocol] = count
                 # One whole epoch has passed: what is not here does not come.
                 if count > 2 or frame.protocol == UBX:
                     yield from self.choose()
@@ -91,6 +97,9 @@ class Reception:
             yield from self._take(frame)
 
     def _take(self, frame: Frame) -> Iterator[Row]:
+        if self._talker is not None and frame.talker not in ("", self._talker):
+            self.epochs.senders[frame.talker] += frame.name in POSITIONS[NMEA]
+            return
         part = None if self._decode is None else self._decode(frame)
         if part is not None and (row := self.epochs.add(part, frame)) is not None:
             yield row
@@ -121,9 +130,54 @@ class Cadence:
         self._fixed = fixed
         self._before_ns = math.inf
 
-    def missing(self, step_ns: int) -> int:
-        """Epochs that are missing in a step from one to the next."""
+    def missing(self, step_ns: int, explained: Unrecorded) -> int:
+        """Epochs that are missing in a step from one to the next.
+
+        Args:
+            step_ns: between the two.
+            explained: epochs between them that came, but gave no row: they are not missing.
+        """
         if not self._fixed:
             self.period_ns = min(self.period_ns, max(step_ns, self._before_ns))
             self._before_ns = step_ns
-        return max(0, round(step_ns / self.period_ns) - 1)
+        came = explained.unplaced + explained.untimed
+        return max(0, round(step_ns / self.period_ns) - 1 - came)
+
+
+UNPLACED: Final = (
+    "another position for a time that has one already: two receivers on one line, or epochs more "
+    "often than the digits of their times show"
+)
+"""Reason of the loss of such epochs."""
+
+
+class EpochReports:
+    """What is to be reported of epochs that came without a row, and of several senders.
+
+    Args:
+        epochs: of the reception.
+    """
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
+        self._before = Unrecorded()
+        self._known = self._told = 0
+
+    def take(self, row: Row | None) -> tuple[Unrecorded, dict[str, Any]]:
+        """Return the epochs without a row since the last row, and values of a state.
+
+        Args:
+            row: the next one; None at the end of the source.
+        """
+        now = self._epochs.unrecorded if row is None else row.unrecorded
+        since, self._before = now.since(self._before), now
+        values: dict[str, Any] = {}
+        if since.untimed:
+            values["epochs_without_time"] = since.untimed
+        senders = self._epochs.senders
+        total = sum(senders.values())
+        is_news = len(senders) > self._known or (row is None and total > self._told)
+        if len(senders) > 1 and is_news:
+            self._known, self._told = len(senders), total
+            values["positions_by_sender"] = dict(senders)
+        return since, values

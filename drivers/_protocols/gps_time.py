@@ -48,3 +48,8 @@ def utc_of_gps(gps_ns: int, leaps: int | None = None) -> int:
         leaps = leap_seconds(near)
         leaps = leap_seconds(gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS)
     return gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS
+
+
+def nearest_cycle(difference: int, cycle: int) -> int:
+    """A difference of times that are known but for whole cycles."""
+    return (difference + cycle // 2) % cycle - cycle // 2

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from drivers._protocols.gnss_epochs import Epochs, Row
 from drivers._protocols.gnss_fixes import (
     AUTONOMOUS,
     DIFFERENTIAL,
@@ -20,9 +21,7 @@ from drivers._protocols.gnss_fixes import (
     NONE,
     RTK_FIXED,
     RTK_FLOAT,
-    Epochs,
     Part,
-    Row,
     number_of,
 )
 from drivers._protocols.gnss_frames import FrameParser
@@ -34,13 +33,25 @@ _TPV: Final = frozenset(
 
 
 class GpsdReception:
-    """Makes rows of gpsd's lines; the interface of `Reception`."""
+    """Makes rows of gpsd's lines; the interface of `Reception`.
+
+    gpsd sends the reports of all its receivers to everyone.
+
+    Args:
+        device: whose reports are used; None: of the first one that reports a position.
+
+    Attributes:
+        device: whose reports are used; None before the first one, or if the reports name none.
+        reports: of this device.
+    """
 
     protocol = "gpsd"
 
-    def __init__(self) -> None:
+    def __init__(self, device: str | None = None) -> None:
         self.epochs = Epochs()
         self.parser = FrameParser()
+        self.device = device
+        self.reports = 0
         self._rest = b""
         self._lines = 0
         self._satellites = 0  # as last reported
@@ -50,13 +61,29 @@ class GpsdReception:
         self._rest = self._rest[-65536:]
         for line in lines:
             self._lines += 1
-            if (used := gpsd_satellites(line)) is not None:
-                self._satellites = used
-            if (part := gpsd_part(line)) is None:
+            try:
+                report = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
-            part.values["sats"] = self._satellites
-            if (row := self.epochs.add(part)) is not None:
+            if isinstance(report, dict) and (row := self._take(report)) is not None:
                 yield row
+
+    def _take(self, report: dict[str, Any]) -> Row | None:
+        device, part = report.get("device"), gpsd_part(report)
+        device = device if isinstance(device, str) else None
+        if device is not None and part is not None:
+            self.device = self.device or device
+        if device is not None and self.device is not None and device != self.device:
+            if part is not None:
+                self.epochs.senders[device] += 1
+            return None
+        self.reports += report.get("class") in ("TPV", "SKY")
+        if (used := gpsd_satellites(report)) is not None:
+            self._satellites = used
+        if part is None:
+            return None
+        part.values["sats"], part.sender = self._satellites, device or ""
+        return self.epochs.add(part)
 
     def choose(self) -> Iterator[Row]:
         return iter(())
@@ -67,15 +94,17 @@ class GpsdReception:
 
     @property
     def seen(self) -> str:
-        return f"{self._lines} lines of gpsd"
+        others = ", ".join(sorted(device for device in self.epochs.senders if device))
+        return f"{self._lines} lines of gpsd" + (f", positions of {others}" if others else "")
 
 
-def gpsd_part(line: bytes) -> Part | None:
-    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other lines."""
+def gpsd_part(m: dict[str, Any]) -> Part | None:
+    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other reports."""
+    if m.get("class") != "TPV":
+        return None
+    if "time" not in m:
+        return Part("TPV", values={"pos": NO_VECTOR})
     try:
-        m = json.loads(line)
-        if not isinstance(m, dict) or m.get("class") != "TPV" or "time" not in m:
-            return None
         stamp = datetime.fromisoformat(str(m["time"]))
         stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
         whole = round(stamp.replace(microsecond=0).timestamp())
@@ -119,13 +148,9 @@ def _finite(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def gpsd_satellites(line: bytes) -> int | None:
-    """Satellites in use, of a ``SKY`` report of gpsd; None for other lines."""
-    try:
-        m = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(m, dict) or m.get("class") != "SKY":
+def gpsd_satellites(m: dict[str, Any]) -> int | None:
+    """Satellites in use, of a ``SKY`` report of gpsd; None for other reports."""
+    if m.get("class") != "SKY":
         return None
     used = m.get("uSat")
     return used if type(used) is int and used >= 0 else None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +17,7 @@ from recorder.contract.errors import ProtocolError
 
 MAX_UNIT_BYTES = 16 << 20
 _LONGEST_GAP_S = 60.0  # a larger step of the timestamps does not count pictures
+_UNCOUNTED = 1 << 16  # packets that are missing where the sequence numbers begin again
 
 
 @dataclass(slots=True)
@@ -55,8 +57,9 @@ class AccessUnit:
         data: NAL units with start codes (ISO 14496-10, annex B), or a JPEG; empty with a `fault`.
         key: the picture is decodable without earlier pictures.
         fault: the reason why the picture is damaged; empty if it is whole.
-        missed: pictures that were lost entirely before this picture: from the timestamps, at
-            least 1 if packets between two pictures are missing.
+        missed: pictures that were lost entirely before this picture: from the timestamps, but at
+            most one for each missing packet; at least 1 if packets between two pictures are
+            missing.  Where the timestamps jump: from the number of missing packets.
         t_device_ns: the sender's time of the timestamp by its reports; 0 where it is unknown.
     """
 
@@ -115,11 +118,14 @@ class Depacketizer:
         self._last: RtpPacket | None = None  # of any payload type
         self._timestamp: int | None = None  # of the present or last picture
         self._extended = 0
-        self._period = 0  # between the last two pictures without a gap
+        self._steps: deque[int] = deque(maxlen=3)  # between pictures without a gap
+        self._steady = True  # the last step was a usual one
+        self._packets = 0  # of the present picture
+        self._whole = [0, 0]  # pictures without a fault, and their packets
         self._open = False
         self._trusted = True  # markers are at the ends of pictures
         self._continued = False  # after a marker within the picture
-        self._gap = False
+        self._gap = 0  # packets that are missing before this one
         self._fault = ""
         self._missed = 0
         self._missed_sets = False  # instead, if the picture is a keyframe
@@ -143,10 +149,11 @@ class Depacketizer:
                 return []  # repeated
             if not same:
                 self.clock.restart()
-            self._gap |= not same or packet.sequence != (last.sequence + 1) & 0xFFFF
+            gap = (packet.sequence - last.sequence - 1) & 0xFFFF
+            self._gap += gap if same and gap < 1 << 15 else _UNCOUNTED
         if packet.payload_type != self._payload_type:
             return []
-        gap, self._gap = self._gap, False
+        gap, self._gap = self._gap, 0
         units = []
         # Servers send pictures twice, or give two pictures the same time.
         again = not self._open and self._assembler.begins(packet.payload)
@@ -165,7 +172,7 @@ class Depacketizer:
             units += self._finish("")
         return units
 
-    def _begin(self, packet: RtpPacket, t_ns: int, gap: bool, cut: bool) -> None:
+    def _begin(self, packet: RtpPacket, t_ns: int, gap: int, cut: bool) -> None:
         step = 0
         if self._timestamp is not None:
             step = (packet.timestamp - self._timestamp + (1 << 31)) % (1 << 32) - (1 << 31)
@@ -173,20 +180,31 @@ class Depacketizer:
         self._extended += step
         self._open, self._continued, self._t_ns = True, False, t_ns
         self._fault, self._missed, self._missed_sets = "", 0, False
+        self._packets = 0
         self._assembler.reset()
+        period = sorted(self._steps)[(len(self._steps) - 1) // 2] if self._steps else 0
         if not gap:
-            self._period = step if step > 0 else self._period
+            self._steady = not period or abs(step - period) < period / 2
+            if step > 0:
+                self._steps.append(step)
             return
-        if 0 < step < self._longest and self._period:
-            self._missed = max(0, round(step / self._period) - 1)
-        if not self._assembler.begins(packet.payload):
+        is_whole = self._assembler.begins(packet.payload)
+        if 0 < step < self._longest and period and self._steady:
+            self._missed = min(max(0, round(step / period) - 1), gap)
+        elif gap < _UNCOUNTED and self._whole[0]:
+            # At the ends of a picture that is cut, some of the missing packets are its own.
+            pictures = round(gap * self._whole[0] / self._whole[1])
+            self._missed = max(0, pictures if is_whole and not cut else pictures - 1)
+        self._steady = True
+        if not is_whole:
             self._fault = "its first packets are missing"
         elif not cut and not self._missed:
             # A whole picture; but before a keyframe of the next period: its parameter sets.
             self._missed = 1
-            self._missed_sets = 0 < step < 1.5 * self._period
+            self._missed_sets = 0 < step < 1.5 * period
 
     def _add(self, packet: RtpPacket) -> None:
+        self._packets += 1
         if not self._fault and packet.payload:
             try:
                 self._assembler.add(packet.payload)
@@ -209,6 +227,8 @@ class Depacketizer:
         if self._missed_sets and self._assembler.key:
             self._missed = 0
         key = self._assembler.key and not fault
+        if not fault:
+            self._whole = [self._whole[0] + 1, self._whole[1] + self._packets]
         at_ns = self.clock.time_ns(self._timestamp or 0)
         return [AccessUnit(self._t_ns, self._extended, data, key, fault, self._missed, at_ns)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -68,6 +69,19 @@ class Drive:
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
     return Drive(tmp_path_factory.mktemp("datagrams"))
+
+
+def test_the_examples_of_the_documents_read_the_payloads(drive: Drive) -> None:
+    text = (Path(__file__).parents[2] / "docs/datagrams.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        block = block.replace("sessions/rig-1", str(drive.session))
+        for first, third in (("encoded(0)", "encoded(3)"), ("-1, 2)[0]", "-1, 2)[3]")):
+            block = block.replace(first, third)
+        names: dict[str, Any] = {}
+        exec(block, names)  # noqa: S102  our own documents
+        assert names["first"] == drive.sent[3] and len(names["first"]) == LENGTHS[3]
 
 
 def exported(path: Path) -> list[Datagram]:

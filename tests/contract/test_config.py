@@ -120,6 +120,13 @@ def test_defaults(rig: Path) -> None:
     assert config.of_daemon() == []
 
 
+def test_a_source_may_be_a_pattern_of_numbered_files(rig: Path) -> None:
+    text = 'version: 1\nsensors:\n  cam: {driver: camera, source: "file:img_%04d.jpg"}\n'
+    assert f"no such file: {rig}/img_%04d.jpg" in str(refusal(rig, text))
+    (rig / "img_0003.jpg").touch()
+    assert load(rig, text).sensor("cam").address == f"{rig}/img_%04d.jpg"
+
+
 def test_a_recordings_path_may_name_a_topic(rig: Path) -> None:
     (rig / "a#b.mcap").touch()
     text = 'version: 1\nsensors:\n  cam: {driver: camera, source: "mcap:%s"}\n'

@@ -67,7 +67,8 @@ def test_a_cut_file_ends_with_its_last_frame_and_an_error(
         while True:
             items.append(take(camera))
     camera.close()
-    for word in ("rear", str(path), "of 90 frames", f"after {len(items)} "):
+    number = " of 90" if file == "v.avi" else ""  # Matroska declares no number
+    for word in ("rear", str(path), f"after {len(items)}{number} frames; the file is truncated"):
         assert word in str(caught.value)
     pictures = [item for item in items if isinstance(item, Sample)]
     assert 20 < len(pictures) < 80

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._devices.video_file import FrameClock
-from drivers._kit.driver import Sample
+from drivers._kit.driver import Lost, Sample, State
 from drivers.camera import CameraDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError
@@ -103,6 +103,44 @@ def test_numbered_images(tmp_path: Path, kind: str) -> None:
     assert stamps(items) == [k * 100_000_000 for k in range(5)]
     if kind == "png":
         np.testing.assert_array_equal(frame(items[3]), PICTURES.frame(3))
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png"])
+@pytest.mark.parametrize("step", [1, 5])
+def test_numbers_that_are_missing_end_nothing(tmp_path: Path, kind: str, step: int) -> None:
+    """The next picture keeps its time; a step that is usual is one period."""
+    numbers = [0, 1, 2, 3, 6, 7, 8, 12, 13]
+    for number in numbers:
+        name = tmp_path / f"100%_{7 + number * step:02d}.{kind}"
+        cv2.imwrite(str(name), PICTURES.frame(number))
+    cv2.imwrite(str(tmp_path / f"100%_007.{kind}"), PICTURES.frame(0))  # not of the pattern
+    _, items = play(tmp_path / f"100%%_%02d.{kind}", fps=10)
+    pictures = [item for item in items if isinstance(item, Sample)]
+    assert [read_frame_number(frame(item)) for item in pictures] == numbers
+    assert stamps(pictures) == [number * 100_000_000 for number in numbers]
+    states = [item.values["numbers_missing"] for item in items if isinstance(item, State)]
+    assert states == [
+        {"from": 7 + 3 * step, "to": 7 + 6 * step},
+        {"from": 7 + 8 * step, "to": 7 + 12 * step},
+    ]
+
+
+def test_a_damaged_picture_of_a_pattern_is_one_counted_loss(tmp_path: Path) -> None:
+    for index in range(4):
+        cv2.imwrite(str(tmp_path / f"{index}.jpg"), PICTURES.frame(index))
+    (tmp_path / "2.jpg").write_bytes((tmp_path / "2.jpg").read_bytes()[:-500])
+    _, items = play(tmp_path / "%d.jpg")
+    assert [type(item) for item in items] == [Sample, Sample, Lost, Sample]
+    assert stamps(items) == [k * 40_000_000 for k in range(4)]
+    assert isinstance(items[2], Lost) and items[2].detail["reason"].startswith("2.jpg: ")
+
+
+def test_numbers_that_are_far_apart_are_no_time(tmp_path: Path) -> None:
+    for number in (1, 2, 3, 1_700_000_000):
+        cv2.imwrite(str(tmp_path / f"img_{number:04d}.jpg"), PICTURES.frame(0))
+    _, items = play(tmp_path / "img_%04d.jpg")
+    pictures = [item for item in items if isinstance(item, Sample)]
+    assert stamps(pictures) == [k * 40_000_000 for k in range(4)]
 
 
 def test_a_given_rate_replaces_the_files(tmp_path: Path) -> None:

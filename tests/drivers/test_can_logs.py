@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,161 @@ def test_a_channel_of_a_log(tmp_path: Path) -> None:
     assert state.values == {"frames_of_other_channels": 3}
 
 
+ASC = """\
+date Mon Dec 6 11:21:13.000 am 2021
+base hex  timestamps absolute
+internal events logged
+// version 9.0.0
+Begin Triggerblock Mon Dec 6 11:21:13.000 am 2021
+   0.000000 Start of measurement
+  -0.020000 1  64              Rx   d 2 00 01
+  -0.010000 1  Engine          Tx   d 2 00 02  Length = 228000 BitCount = 117 ID = 418119424x
+   0.000000 1  64              Rx   d F 00 01 02 03 04 05 06 07
+   0.001000 CAN 1 Status:chip status error active
+   0.002000 1  Statistic: D 2 R 0 XD 0 XR 0 E 0 O 1 B 0.05%
+   0.003000 1  J1939TP FEE3p 6 0 0 - Rx d 23 A0 0F A6 60 3B D1 40 1F DE 80 25 DF C0 2B E1
+   0.004000 1  OverloadFrame
+   0.005000 1  ErrorFrame Flags = 0xe CodeExt = 0x20a2 Code = 0x82 ID = 0 DLC = 0 Position = 5
+   0.006000 CAN 1 Status:rx queue overrun
+   0.007000 1  64              Rx   r 8
+   0.008000 CANFD   1 Rx        300   Generic_Name_12    1 0 9 12 1 2 3 4 5 6 7 8 9 A B C   102203\
+  133   303000 e0006659 46500250 4b140250 20011736 2001040d
+   0.009000 CANFD   1 Tx        1C4D80A7x                0 0 2 2 8 12   102203  133   200040
+   0.010000 CANFD   1 Rx        200                      0 0 8 0   102203  133   200010 0 0 0 0 0
+   0.011000 CANFD   1 Rx ErrorFrame   Not Acknowledge error, dominant error flag fffe c7 31ca
+   0.012000 CANFD   1 Rx        201                      0 1 0 0   102203  133   305000 0 0 0 0 0
+   0.013000 1  64              Rx   d 2 00
+   0.014000 1  6G              Rx   d 2 00 01
+   0.015000 CANFD   1 Rx        64     0 0 8 8 11
+   0,016000 1  64              Rx   d 2 00 01
+   0.017000    SV: 3 0 1 ::CANoe::UnknownSysVar = "::CANoe::Simulation::VirtualMemory"
+   0.018000 1  64              Rx   d 2 00 05
+End TriggerBlock"""
+"""Every kind of line that concerns CAN; lines as in Vector's description of the format."""
+
+
+def test_every_line_of_an_asc_file_is_a_frame_or_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.asc"
+    path.write_text(ASC)
+    with opened(driver_for("file", str(path), "max")) as driver:
+        items = read_all(driver)
+    got = [(number, size, flags, data[:size]) for number, size, flags, data in frames(items)]
+    assert got == [
+        (0x64, 2, 0, b"\0\1"),
+        (0x80000000 | 418119424, 2, 128, b"\0\2"),
+        (0x64, 8, 0, bytes(range(8))),
+        (0x20000008, 8, 0, bytes((0, 0, 0x20, 0, 0, 0, 0, 0))),
+        (0x20000080, 8, 0, bytes(8)),
+        (0x20000004, 8, 0, bytes((0, 1, 0, 0, 0, 0, 0, 0))),
+        (0x40000064, 8, 0, bytes(8)),
+        (0x300, 12, 5, bytes(range(1, 13))),
+        (0x9C4D80A7, 2, 128, b"\x08\x12"),
+        (0x40000200, 8, 0, bytes(8)),
+        (0x20000080, 8, 0, bytes(8)),
+        (0x201, 0, 6, b""),
+        (0x64, 2, 0, b"\0\5"),
+    ]
+    stamps = [-20, -10, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 18]
+    assert times(items) == [ms * MS for ms in stamps]
+    lost = [i for i in items if isinstance(i, Lost)]
+    assert [(i.cause, i.count) for i in lost] == [("device", None), ("corrupt", 4)]
+    assert lost[1].detail["reason"].startswith("line 22: is no frame of ASC: '1  64 ")
+    last = [i.values for i in items if isinstance(i, State)][-1]
+    assert last["other_events"] == {"CAN": 1, "Statistic": 1, "J1939TP": 1, "SV": 1}
+    assert last["error_frames"] == 4 and last["overloads"] == 1
+
+
+def blf_object(kind: int, t_ns: int, body: bytes, version: int = 1) -> bytes:
+    """An object with its padding, by the structures of Vector's binlog_objects.h."""
+    times = struct.pack("<LHHQ", 2, 0, 0, t_ns) + bytes(8 * (version - 1))
+    size = 16 + len(times) + len(body)
+    head = struct.pack("<4sHHLL", b"LOBJ", 16 + len(times), version, size, kind)
+    return head + times + body + bytes(size % 4)
+
+
+def blf_file(*objects: bytes) -> bytes:
+    return struct.pack("<4sL", b"LOGG", 144).ljust(144, b"\0") + b"".join(objects)
+
+
+def blf_container(data: bytes, method: int = 2) -> bytes:
+    body = struct.pack("<HxxxxxxLxxxx", method, len(data))
+    body += zlib.compress(data) if method == 2 else data
+    return struct.pack("<4sHHLL", b"LOBJ", 16, 1, 16 + len(body), 10) + body + bytes(len(body) % 4)
+
+
+def test_every_object_of_a_blf_file_is_a_frame_or_counted(tmp_path: Path) -> None:
+    message = struct.pack("<HBBL8s", 1, 0, 2, 0x64, b"\1\2")
+    fd_64 = struct.pack("<BBBxLLL16xHBBL", 1, 9, 12, 0x80000123, 0, 0x7000, 0, 1, 0, 0)
+    objects = [
+        blf_object(1, 0, message),
+        blf_object(2, 1, struct.pack("<HHL", 1, 0, 0)),
+        blf_object(3, 2, struct.pack("<HHL", 1, 0, 0)),
+        blf_object(73, 3, struct.pack("<HHLBBBxLLH2x8s", 1, 0, 0, 0, 0, 0, 0, 0, 0, b"")),
+        blf_object(104, 4, struct.pack("<BBBBHHHBxLLLLLLLHH", 1, *[0] * 16)),
+        blf_object(91, 5, struct.pack("<LHH", 1, 1, 0)),
+        blf_object(86, 6, message + bytes(8), version=2),
+        blf_object(101, 7, fd_64 + bytes(range(10))),
+        blf_object(4, 8, bytes(32)),
+        blf_object(96, 9, bytes(48) + b"a marker"),
+        blf_object(11, 10, bytes(32)),
+        blf_object(1, 11, message[:6]),
+        blf_object(1, 12, message, version=2).replace(b"\x28\0\2\0", b"\x28\0\3\0"),
+        blf_object(126, 13, struct.pack("<LQLL", 0, 0, 5, 0)),
+        blf_object(250, 14, bytes(8)),
+        blf_object(1, 15, message),
+    ]
+    inner = b"".join(objects)
+    path = tmp_path / "a.blf"
+    # Objects may lie in the file itself, and continue in the next container.
+    first, second = blf_container(inner[:333]), blf_container(inner[333:], method=0)
+    path.write_bytes(blf_file(blf_object(1, 0, message), first, second))
+    with opened(driver_for("file", str(path), "max")) as driver:
+        items = read_all(driver)
+    got = [(number, size, flags, data[:size]) for number, size, flags, data in frames(items)]
+    error, whole = (0x20000080, 8, 0, bytes(8)), (0x64, 2, 0, b"\1\2")
+    assert got == [
+        whole,
+        whole,
+        error,
+        (0x20000008, 8, 0, bytes((0, 0, 0x20, 0, 0, 0, 0, 0))),
+        error,
+        error,
+        (0x20000004, 8, 0, bytes((0, 1, 0, 0, 0, 0, 0, 0))),
+        whole,
+        (0x80000123, 12, 135, bytes(range(10)) + bytes(2)),
+        whole,
+    ]
+    assert times(items) == [0, 0, 1, 2, 3, 4, 5, 6, 7, 15]
+    lost = [(i.cause, i.count) for i in items if isinstance(i, Lost)]
+    assert sorted(lost, key=str) == [("corrupt", 7), ("device", None)]
+    last = [i.values for i in items if isinstance(i, State)][-1]
+    assert last["other_events"] == {
+        "CAN_STATISTIC": 1, "GLOBAL_MARKER": 1, "LIN_MESSAGE": 1, "object type 250": 1,
+    }  # fmt: skip
+
+
+def test_a_container_that_cannot_be_read_ends_the_log(tmp_path: Path) -> None:
+    data = blf_object(1, 0, struct.pack("<HBBL8s", 1, 0, 2, 0x64, b"\1\2"))
+    path = tmp_path / "a.blf"
+    whole, broken = blf_container(data), bytearray(blf_container(data))
+    broken[40:44] = b"\xff" * 4
+    unknown = blf_container(data, method=7)
+    for second, text in (
+        (bytes(broken), "is damaged at byte 2"),
+        (unknown, "compression 7 is not known"),
+        (blf_container(data[:-8]), "is truncated in its last container"),
+        (b"garbage of more than 8 bytes", "no object begins at byte"),
+    ):
+        path.write_bytes(blf_file(whole, second))
+        with opened(driver_for("file", str(path), "max")) as driver:
+            assert len(frames([driver.read() or State("", 0, {})])) == 1, text
+            with pytest.raises(SourceError, match=text):
+                driver.read()
+
+
 @pytest.mark.parametrize("kind", [1, 86, 99])
 def test_an_object_without_a_size_ends_the_log(tmp_path: Path, kind: int) -> None:
-    """python-can would read it for ever: with frames, or without any where it skips the object."""
+    """python-can would read it for ever.  The frames before the object are played."""
     objects = [
         struct.pack("<4sHHLL", b"LOBJ", 32, 1, size, number)
         + struct.pack("<LHHQ", 2, 0, 0, k)
@@ -126,13 +279,9 @@ def test_an_object_without_a_size_ends_the_log(tmp_path: Path, kind: int) -> Non
     container = struct.pack("<4sHHLL", b"LOBJ", 16, 1, 16 + len(data), 10) + data
     path = tmp_path / "a.blf"
     path.write_bytes(head + container)
-    with pytest.raises(SourceError, match="is damaged: an object of 0 bytes in a container"):
-        driver_for("file", str(path)).open()
-    whole = struct.pack("<4sHHLL", b"LOBJ", 16, 1, 16 + 16 + 96, 10) + data[:16] + data[16:112]
-    path.write_bytes(head + whole + container)
     with opened(driver_for("file", str(path), "max")) as driver:
         assert len(frames([driver.read() or State("", 0, {})])) == 2
-        with pytest.raises(SourceError, match="an object of 0 bytes"):
+        with pytest.raises(SourceError, match="is damaged: an object of 0 bytes in a container"):
             driver.read()
 
 

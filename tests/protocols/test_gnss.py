@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._protocols.gnss_fixes import Row
+from drivers._protocols.gnss_epochs import Row
 from drivers._protocols.gnss_frames import FrameParser
 from drivers._protocols.gnss_reception import Reception
 from drivers._protocols.gps_time import (

@@ -171,6 +171,38 @@ def test_pictures_that_are_missing_entirely_are_counted_by_their_times() -> None
     assert [unit.timestamp for unit in units[:4]] == [0, 3600, 6 * 3600, 7 * 3600]
 
 
+SECOND = 90_000
+
+
+@pytest.mark.parametrize("jump", [37_600 * SECOND, 10 * SECOND, -10 * SECOND, -3600])
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("per_picture", [1, 4])
+def test_missing_pictures_are_counted_where_the_timestamps_jump(
+    jump: int, stays: bool, per_picture: int
+) -> None:
+    """25 pictures a second; the stamp of picture 20 jumps, and pictures 21 and 22 are lost."""
+    tested, units, sequence = depacketizer(), [], 0
+    for picture in range(40):
+        jumped = picture == 20 or (stays and picture > 20)
+        stamp = (picture * 3600 + jump * jumped) % 2**32
+        for part in range(per_picture):
+            payload = b"\x41\x9atwo" if part == 0 else b"\x41\x2atwo"
+            packet = rtp(sequence, stamp, payload, marker=part == per_picture - 1)
+            sequence += 1
+            if picture not in (21, 22):
+                units += tested.feed(packet, sequence)
+    assert len(units) == 38 and not any(unit.fault for unit in units)
+    assert [unit.missed for unit in units] == [0] * 21 + [2] + [0] * 16
+
+
+def test_there_is_a_packet_for_each_missing_picture() -> None:
+    """The timestamps jump ahead in the gap."""
+    tested = depacketizer()
+    feed(tested, *(rtp(k, k * 3600, P, marker=True) for k in range(5)))
+    (unit,) = feed(tested, rtp(8, 8 * 3600 + 20 * SECOND, P, marker=True))
+    assert unit.missed == 3
+
+
 def test_parameter_sets_that_are_missing_are_no_picture() -> None:
     tested = depacketizer()
     feed(tested, rtp(1, 0, IDR, marker=True), rtp(2, 3600, P, marker=True))

@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drivers._devices.pictures import Missing, resized, wanted_size
-from drivers._devices.video_file import VideoFile
+from drivers._devices.numbered_pictures import open_video
+from drivers._devices.pictures import Missing, Note, resized, wanted_size
 from drivers.sim.camera_parts import BOUNDARY, encoded, part, simulated_jpeg
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
@@ -380,14 +380,9 @@ class _Recorded:
         self._address = sensor.address
         self._loop = sensor.loop
         self._quality = sensor.options["quality"]
-        self._video = self._opened()
+        self._video = open_video(self._where, self._address, None)
         self._size = wanted_size(sensor.options, self._video.size)
         self.fps: float = sensor.options["fps"] or self._video.fps or SIM_FPS
-
-    def _opened(self) -> VideoFile:
-        video = VideoFile(self._where, self._address, None)
-        video.open()
-        return video
 
     def jpeg(self, _: int) -> bytes | None:
         """Return the next picture, whatever its index; None at the end."""
@@ -399,7 +394,9 @@ class _Recorded:
                 if not self._loop or begun:
                     return None
                 begun = True  # a file without a complete picture must not loop forever
-                self._video = self._opened()
+                self._video = open_video(self._where, self._address, None)
+                continue
+            if isinstance(shot, Note):
                 continue
             picture = shot[1]
             if self._size is not None and not isinstance(picture, Missing):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from drivers._devices.can import open_can_socket, stand_in
-from drivers._protocols.can_frames import ERROR, Frame, pack_frame
-from drivers._protocols.can_logs import Damaged, read_log
+from drivers._protocols.can_frames import ERROR, Frame, Logged, pack_frame
+from drivers._protocols.can_logs import read_log
 from drivers.sim.can import DATABASE, SimulatedBus
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import PacketFaults
@@ -144,7 +144,7 @@ class CanEmulator(Emulator):
         path, wanted = Path(self.sensor.address), self.sensor.options["channel"]
         try:
             for logged in read_log(path):
-                if isinstance(logged, Damaged) or wanted not in (None, logged.channel):
+                if not isinstance(logged, Logged) or wanted not in (None, logged.channel):
                     continue
                 if not (self._is_interface and logged.frame.id & ERROR):
                     yield logged.frame

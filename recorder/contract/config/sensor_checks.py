@@ -13,6 +13,7 @@ from recorder.contract.config.options import Option, OptionTable, suggest
 from recorder.contract.config.sections import read_section
 from recorder.contract.config.settings import SENSOR_KEYS, SensorEntry
 from recorder.contract.errors import ConfigError, ConfigFaultsError
+from recorder.contract.numbered_files import numbered_files
 from recorder.contract.redaction import mask_value
 from recorder.contract.streams import STREAM_NAME
 
@@ -172,6 +173,8 @@ class SensorChecker(Checker):
                 raise fail(key, f"the part after '#' is not a valid sensor name: {sensor!r}")
         if not path:
             raise fail(key, f"{scheme}: needs a path after the colon")
+        if scheme == "file" and numbered_files(whole := self.path(key, path)):
+            return scheme, str(whole)
         return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
 
     def _find_paths(
