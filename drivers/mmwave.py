@@ -21,7 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._devices.dca1000 import RadarCapture
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import (
+    Driver,
+    EndOfSource,
+    Item,
+    Lost,
+    Sample,
+    SensorConfig,
+    State,
+    incomplete,
+)
 from drivers._kit.runner import main
 from drivers._protocols.chirp import IQ_ORDERS, ChirpConfig
 from drivers._protocols.chirp_limits import check_chirp
@@ -354,6 +363,9 @@ class LiveFrames:
             self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
             if frame.bytes_missing:
                 missing = {"frame": frame.index, "bytes_missing": frame.bytes_missing, **packets}
+                damaged = frame.packets_corrupt > frame.packets_lost
+                cause = "corrupt" if damaged else "network"
+                missing |= incomplete(cause, frame.packets_lost + frame.packets_corrupt)
                 self._items.append(State(self._name, t_ns, missing))
 
     def _tell(self, now_ns: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State, incomplete
 from drivers._ouster.packing import choose_packing
 from drivers._protocols.ouster_accounts import ImuGaps
 from drivers._protocols.ouster_frames import (
@@ -57,6 +57,7 @@ class Sensor:
     Attributes:
         repeated, corrupt: packets that the source discarded since the last sweep; reported with
             the next sweep.
+        ending: the source has ended, and the sweep that follows is its last.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Sensor:
         self.extra: list[str] = config.options["extra"]
         self.last_id: int | None = None
         self.repeated = self.corrupt = 0
+        self.ending = False
         self._options = config.options
         self._live = live
         self._shape: tuple[int, int] = (info.h, info.w)
@@ -132,14 +134,34 @@ class Sensor:
         yield Sample(self.name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         missing: dict[str, Any] = {}
         if valid < self._columns_expected:
+            packets = self._packets_missing(frame, previous_id is None)
             missing["columns_missing"] = self._columns_expected - valid
-            missing["packets_missing"] = self._packets_missing(frame, previous_id is None)
+            missing["packets_missing"] = packets
+            if holes := self._columns_missing(frame, previous_id is None):
+                missing |= incomplete(self._cause(packets), holes)
         if self.repeated or self.corrupt:
             missing |= {"packets_repeated": self.repeated, "packets_corrupt": self.corrupt}
             self.repeated = self.corrupt = 0
         if missing:
             yield State(self.name, t_ns, missing | detail)
         yield from self._changes(frame, t_ns, device_ns)
+
+    def _columns_missing(self, frame: Any, first: bool) -> int:
+        """Count the columns that a sweep lacks; a source may begin and end within a sweep."""
+        begin, end = (int(column) for column in self.info.format.column_window)
+        width = (end - begin) % len(frame.status) + 1
+        there = np.flatnonzero((np.roll(frame.status, -begin)[:width] & 1) != 0)
+        since = int(there[0]) if first and len(there) else 0
+        until = int(there[-1]) + 1 if self.ending and len(there) else width
+        return until - since - len(there)
+
+    def _cause(self, packets: int) -> str:
+        """Return why columns are missing in a sweep that lacks so many packets."""
+        if not packets:
+            return "device"  # its packets have arrived: the sensor measured nothing there
+        if 2 * self.corrupt > packets:
+            return "corrupt"
+        return "network" if self._live else "device"
 
     def _packets_missing(self, frame: Any, first: bool) -> int:
         """Count the packets that a sweep lacks; a first sweep may begin late."""

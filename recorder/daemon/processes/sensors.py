@@ -93,7 +93,8 @@ class Sensor:
         """The sensor's entry in ``session.json``."""
         entry, streams = self.entry, sorted(self.specs)
         header = {"driver": entry.driver, "source": entry.scheme, "streams": streams}
-        return header | {"live": entry.live, "min_rate": entry.min_rate}
+        limits = {"min_rate": entry.min_rate, "max_incomplete": entry.max_incomplete}
+        return header | {"live": entry.live} | limits
 
     @property
     def missing(self) -> bool:
