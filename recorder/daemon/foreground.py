@@ -68,10 +68,11 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0, 1 if the disk failed, 3 where data was lost or the disk is full."""
+        """0, 1 if the disk failed, 3 where data was lost or is incomplete, or the disk is full."""
         if self.sealed:
             return 1
-        lost = any(s["lost"] or s["unknown_losses"] for s in self.streams.values())
+        missing = ("lost", "unknown_losses", "incomplete")
+        lost = any(stream.get(key) for stream in self.streams.values() for key in missing)
         return 3 if lost or self.faults or self.full else 0
 
 

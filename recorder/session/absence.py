@@ -7,7 +7,7 @@ configured sensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recorder.session.events import make_event
@@ -41,13 +41,19 @@ def absent_streams(
     }
 
 
-def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
+def reported_losses(
+    session: Session, events: Iterable[Mapping[str, Any]] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """The ``lost`` events by stream, with an interval for every absent sensor.
+
+    Args:
+        session: the session.
+        events: its events, if they have been read; None: they are read.
 
     Raises:
         FormatError: the event log cannot be read.
     """
-    lost = lost_events(session.events())
+    lost = lost_events(session.events() if events is None else events)
     header = session.header or {}
     if not session.recorded:
         return lost

@@ -9,7 +9,7 @@ import pytest
 
 from recorder.contract.errors import SessionError
 from recorder.report.findings import look
-from recorder.report.verdict import FAIL, OPEN, PASS, Reason, Verdict, verdict
+from recorder.report.verdict import FAIL, PASS, Reason, Verdict, verdict
 from recorder.session.events import make_event
 from recorder.session.lock import lock_is_held
 from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
@@ -128,7 +128,7 @@ def test_a_session_that_is_being_recorded_is_open(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert lock_is_held(path / "_recorder" / "lock")
         judged = judge(path)
-    assert judged.word == OPEN and judged.passed
+    assert judged.open and judged.passed and judged.word == PASS
 
 
 def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
