@@ -172,7 +172,7 @@ class Foreground(Supervisor):
             if (ended := self.take_ended()) is not None:
                 return self._outcome(session, ended)
             elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
-            watch(Status(elapsed, session, self.streams, self.sensors))
+            watch(Status(elapsed, session, self.streams, self.sensors, self.outages()))
             if duration_s is not None and elapsed > duration_s + _OVERTIME_S:
                 late = f"sources still play {_OVERTIME_S:g} s after the duration; stopping"
                 self._say(late, WARNING)

@@ -430,6 +430,7 @@ class _Recovery:
 
     def _losses(self, end_ns: int, report: RecoveryReport) -> Iterator[dict[str, Any]]:
         interval_s = float(self._values["sync_interval_ms"]) / 1e3
+        offset_ns = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
         reported = {e.get("stream") for e in self._all_events() if _is_seal_loss(e)}
         yield from self._incomplete
         for name, stream in report.streams.items():
@@ -438,8 +439,13 @@ class _Recovery:
             for loss in self._unreported.get(name, ()):
                 yield make_event("lost", end_ns, name, **loss)
             if stream.interval_lost and name not in reported:
-                estimate = round((spec.rate_hz or 0) * interval_s) if spec is not None else None
+                # A stream may have been silent for long before the others ended, too.
+                last_ns = int(position.get("last_ns", -1))
+                silent_ns = max(0, end_ns - offset_ns - last_ns) if last_ns >= 0 else 0
+                lost_s = interval_s + silent_ns / 1e9
+                estimate = round((spec.rate_hz or 0) * lost_s) if spec is not None else None
                 where = {"epoch": position.get("epoch"), "first_seq": position.get("seq")}
+                where["duration_ns"] = silent_ns or None
                 yield make_event("lost", end_ns, name, report.cause, **where, estimate=estimate)
         cut = {f"{n}/{f}": b for n, s in report.streams.items() for f, b in s.cut_bytes.items()}
         event = make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)

@@ -215,9 +215,11 @@ class Status:
         session: its folder.
         streams: by stream, the writer's account (samples, bytes, lost, ended, ...).
         sensors: by sensor, its state here.
+        outages: by stream, its outage that goes on (`recorder.daemon.processes.outages`).
     """
 
     elapsed_s: float
     session: Path
     streams: dict[str, dict[str, Any]]
     sensors: dict[str, Sensor]
+    outages: dict[str, dict[str, Any]] = field(default_factory=dict)
