@@ -21,7 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._devices.dca1000 import RadarCapture
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import (
+    Driver,
+    EndOfSource,
+    Item,
+    Lost,
+    Sample,
+    SensorConfig,
+    State,
+    incomplete,
+)
 from drivers._kit.runner import main
 from drivers._protocols.chirp import IQ_ORDERS, ChirpConfig
 from drivers._protocols.chirp_limits import check_chirp
@@ -231,7 +240,9 @@ def _incomplete(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame) -> 
         "packets_lost": frame.packets_lost,
         "packets_corrupt": frame.packets_corrupt,
     }
-    return State(name, t_ns, values)
+    cause = "corrupt" if frame.packets_corrupt > frame.packets_lost else "network"
+    parts = frame.packets_lost + frame.packets_corrupt
+    return State(name, t_ns, values | incomplete(cause, parts))
 
 
 class RecordedFrames:

@@ -19,6 +19,9 @@ from recorder.contract.config.options import OptionTable
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
+INCOMPLETE = "incomplete"
+"""Key of a `State` that counts samples which lack parts."""
+
 Encoded = Sequence[bytes]
 """Encoded samples, one bytes object each (camera JPEGs, replayed xz frames)."""
 
@@ -59,7 +62,8 @@ class State:
     Attributes:
         stream: name of the stream.
         t_ns: on the time base of `Sample.t_ns`.
-        values: the content, in JSON types.
+        values: the content, in JSON types.  The key ``incomplete`` counts samples before it that
+            lack parts (`incomplete`).
         lasting: the values are valid until a later state replaces them; for a device, the kit
             repeats them at the start of every session.
     """
@@ -88,6 +92,23 @@ class Lost:
     count: int | None
     estimate: int | None = None
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+def incomplete(cause: str, parts: int, samples: int = 1) -> dict[str, Any]:
+    """Return the part of a `State` that counts stored samples which lack parts.
+
+    The state follows its samples, with the stamp of the last one.  The session counts them apart
+    from lost samples::
+
+        yield Sample(...)
+        yield State(name, t_ns, {"frame": 17, **incomplete("network", packets_missing)})
+
+    Args:
+        cause: a short word, as of a `Lost`.  Each sample is counted under one cause.
+        parts: number of columns, packets or other parts that the samples lack together.
+        samples: number of samples.
+    """
+    return {INCOMPLETE: {cause: {"samples": samples, "parts": parts}}}
 
 
 Item = Sample | State | Lost

@@ -25,7 +25,16 @@ import numpy as np
 from msgspec import UNSET
 
 from drivers._kit.device import Device
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import (
+    INCOMPLETE,
+    Driver,
+    EndOfSource,
+    Item,
+    Lost,
+    Sample,
+    SensorConfig,
+    State,
+)
 from drivers._kit.encode import Encoder, item_message
 from drivers._kit.keyframe_gate import KeyframeGate
 from drivers._kit.link import Link
@@ -350,7 +359,8 @@ class Runner:
             return
         if isinstance(item, State) and item.lasting:
             self._lasting.setdefault(item.stream, {}).update(item.values)
-        if session is not None and session.seam_ns is None and not isinstance(item, State):
+        measured = not isinstance(item, State) or INCOMPLETE in item.values
+        if session is not None and session.seam_ns is None and measured:
             # Measurements and losses before a session's start do not belong to the session.
             if _last_ns(item) < session.start_ns:
                 session = None

@@ -6,6 +6,7 @@ session has identical payload bytes.  No other module of the kit reads sessions.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,10 +14,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import (
+    Driver,
+    Encoded,
+    EndOfSource,
+    Item,
+    Lost,
+    Sample,
+    State,
+    incomplete,
+)
 from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.streams import StreamSpec
-from recorder.session.playback import Chunk, Hole, origin_ns, play, recorded_spec
+from recorder.session.playback import (
+    Chunk,
+    Flaw,
+    Hole,
+    flaws,
+    origin_ns,
+    play,
+    played_at_ns,
+    recorded_spec,
+)
 from recorder.session.reader import Session
 
 
@@ -26,13 +45,14 @@ class SessionSource(Driver):
     ``session:DIR`` plays the sensor of the same name, ``session:DIR#SENSOR`` another sensor: its
     streams ``SENSOR`` and ``SENSOR_imu`` become ``NAME`` and ``NAME_imu``.  Stamps count from the
     earliest stamp of the whole session, so that several sensors played from it keep their relative
-    times.  Losses of the recorded session become `Lost`, cause ``recorded``.
+    times.  Losses of the recorded session become `Lost`, cause ``recorded``; so do the counts of
+    its incomplete samples.
     """
 
     schemes = {"session": "DIR[#SENSOR]: a recorded sensor of a session or a roverd trace"}
 
     _session: Session | None = None
-    _items: Iterator[Chunk | Hole] = iter(())
+    _items: Iterator[Chunk | Hole | Flaw] = iter(())
     _names: Mapping[str, str] = {}
     _decoded: Mapping[str, Sequence[str]] = {}
 
@@ -72,7 +92,8 @@ class SessionSource(Driver):
             raise SessionError(f"sensor {recorded!r} has no sample")
         self._decoded = decoded
         self._origin_ns = origin_ns(session)
-        self._items = play(session, streams)
+        found = flaws(session, streams)
+        self._items = heapq.merge(play(session, streams), found, key=played_at_ns)
         return specs
 
     def _renamed(self, stream: str, recorded: str) -> str:
@@ -95,6 +116,10 @@ class SessionSource(Driver):
                 raise EndOfSource
             if isinstance(item, Chunk):
                 return self._sample(item)
+            if isinstance(item, Flaw):
+                values = incomplete("recorded", item.parts, item.samples)
+                values["recorded_cause"] = item.cause
+                return State(self._names[item.stream], item.t_ns, values)
         except (SessionError, FormatError) as error:
             raise self.sensor.fault(error) from None
         detail = {} if item.cause is None else {"recorded_cause": item.cause}

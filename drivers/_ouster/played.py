@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line, open_capture
 from drivers._kit.driver import Item, Lost, SensorConfig, State
@@ -20,6 +20,7 @@ from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
 
 _HEAD: Final = 64  # packets among which the first right checksum is looked for
+T = TypeVar("T")
 
 
 class PacketSource(ABC):
@@ -27,6 +28,7 @@ class PacketSource(ABC):
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
+        self._ended = False
 
     def _declare(self, core: Any, info: Any, text: str, where: str) -> list[StreamSpec]:
         """Prepare the sensor with this metadata and return its streams.
@@ -43,7 +45,7 @@ class PacketSource(ABC):
             self._sensor = Sensor(core, self._config, info, fields)
             recorded = {name: fields[name] for name in self._sensor.recorded}
             self._assembly: Assembly[Item] = Assembly(
-                core, info, recorded, self._sensor.sweep, self._sensor.restarted
+                core, info, recorded, self._sweep, self._sensor.restarted
             )
             self._intake = Intake(core, info, self._sensor, self._assembly)
         except SDK_ERRORS as error:
@@ -64,6 +66,10 @@ class PacketSource(ABC):
     @abstractmethod
     def _fault(self, text: str) -> SourceError:
         """Return an error of the recording."""
+
+    def _sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
+        self._sensor.ending = self._ended and self._assembly.at_last
+        yield from self._sensor.sweep(frame, t_ns)
 
     def items(self) -> Iterator[Item]:
         fault: Exception | None = None
@@ -96,6 +102,7 @@ class PacketSource(ABC):
                             lost[CORRUPT] += 1
         except (FormatError, OSError, RuntimeError) as error:
             fault = error  # raised after the complete items before it are returned
+        self._ended = True
         yield from self._assembly.finish()
         yield from self._missing_end(lost, last_packet_ns)
         yield from self._sensor.finish()
@@ -216,7 +223,8 @@ class OsfSource:
     def items(self) -> Iterator[Item]:
         fields = [*self._sensor.recorded, *(_OSF_IMU if self._with_imu else ())]
         try:
-            for message in self._messages:
+            for message, is_last in marked_last(self._messages):
+                self._sensor.ending = is_last
                 frame = message.decode(fields)
                 device_ns = int(frame.timestamp.max())
                 t_ns = int(frame.packet_timestamp.max()) or int(message.ts) or device_ns
@@ -261,6 +269,15 @@ class OsfSource:
             t_ns = int(t_ns) or int(t_dev_ns[part][-1]) + host_minus_device_ns
             values = t_dev_ns[part], acc[part], avel[part], status[part]
             yield from self._sensor.imu(t_ns, *values)
+
+
+def marked_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Yield each item, and whether it is the last one."""
+    waiting: list[T] = []
+    for item in items:
+        yield from [(before, False) for before in waiting]
+        waiting = [item]
+    yield from [(last, True) for last in waiting]
 
 
 _OSF_IMU = ("IMU_ACC", "IMU_GYRO", "IMU_TIMESTAMP", "IMU_STATUS", "IMU_PACKET_TIMESTAMP")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State, incomplete
 from drivers._ouster.packing import choose_packing
 from drivers._protocols.ouster_accounts import ImuGaps
 from drivers._protocols.ouster_frames import (
@@ -60,6 +60,7 @@ class Sensor:
             the next sweep.
         packets_per_sweep: lidar packets of a whole sweep.
         partial: packets that a capture holds only in part, since the last sweep, by their cause.
+        ending: the source has ended, and the sweep that follows is its last.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Sensor:
         self.last_id: int | None = None
         self.repeated = self.corrupt = 0
         self.partial: Counter[str] = Counter()
+        self.ending = False
         self._options = config.options
         self._live = live
         self._shape: tuple[int, int] = (info.h, info.w)
@@ -135,8 +137,11 @@ class Sensor:
         yield Sample(self.name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         missing: dict[str, Any] = {}
         if valid < self._columns_expected:
+            packets = self._packets_missing(frame, previous_id is None)
             missing["columns_missing"] = self._columns_expected - valid
-            missing["packets_missing"] = self._packets_missing(frame, previous_id is None)
+            missing["packets_missing"] = packets
+            if holes := self._columns_missing(frame, previous_id is None):
+                missing |= incomplete(self._cause_of(packets), holes)
         missing |= self._discarded()
         if missing:
             yield State(self.name, t_ns, missing | detail)
@@ -153,13 +158,22 @@ class Sensor:
         return found
 
     def _cause_of(self, packets: int) -> str:
-        """Return why whole sweeps of so many packets are missing."""
-        if self._live:
-            return "network"
+        """Return why so many packets are missing."""
+        if not packets:
+            return "device"  # its packets have arrived: the sensor measured nothing there
         discarded = self.partial + Counter(corrupt=self.corrupt)
-        if 2 * discarded.total() < packets:
-            return "device"
-        return max(discarded, key=discarded.__getitem__)
+        if 2 * discarded.total() >= packets:
+            return max(discarded, key=discarded.__getitem__)
+        return "network" if self._live else "device"
+
+    def _columns_missing(self, frame: Any, first: bool) -> int:
+        """Count the columns that a sweep lacks; a source may begin and end within a sweep."""
+        begin, end = (int(column) for column in self.info.format.column_window)
+        width = (end - begin) % len(frame.status) + 1
+        there = np.flatnonzero((np.roll(frame.status, -begin)[:width] & 1) != 0)
+        since = int(there[0]) if first and len(there) else 0
+        until = int(there[-1]) + 1 if self.ending and len(there) else width
+        return until - since - len(there)
 
     def _packets_missing(self, frame: Any, first: bool) -> int:
         """Count the packets that a sweep lacks; a first sweep may begin late."""

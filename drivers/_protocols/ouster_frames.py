@@ -297,6 +297,9 @@ class Assembly(Generic[T]):
         sweep: makes items of a frame, complete or not, and its stamp.
         restarted: makes items of the stamp and initialization id of a restart of the sensor, which
             restarts the count of its frames.
+
+    Attributes:
+        at_last: `finish` returns the last sweep of which a packet has come.
     """
 
     def __init__(
@@ -316,6 +319,7 @@ class Assembly(Generic[T]):
         self._id_span = int(core.PacketFormat(info).max_frame_id) + 1
         self._held: list[tuple[int, T]] = []
         self._lidar_ns = 0
+        self.at_last = False
         self._begin()
 
     def _begin(self) -> None:
@@ -385,6 +389,7 @@ class Assembly(Generic[T]):
     def finish(self) -> Iterator[T]:
         """Return everything, complete or not."""
         ahead = self._ahead
+        self.at_last = not ahead
         if self._batcher.batched_packets():
             yield from self._emit(self._frame)
         while ahead:
@@ -394,7 +399,9 @@ class Assembly(Generic[T]):
                 if packet.frame_id() == first:
                     self._batcher.batch(packet, self._frame)
             ahead = [packet for packet in ahead if packet.frame_id() != first]
+            self.at_last = not ahead
             yield from self._emit(self._frame)
+        self.at_last = False
         self._begin()
         yield from self._release()
 

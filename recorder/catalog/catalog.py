@@ -21,7 +21,7 @@ def is_wanted(row: Row, wanted: Filter) -> bool:
     text = (wanted.marked or "").casefold()
     return row.problem is not None or not (
         wanted.is_early(row.start_ns)
-        or (wanted.lost and not row.lost and not row.lost_intervals)
+        or (wanted.lost and not (row.lost or row.lost_intervals or row.incomplete))
         or (text and not any(text in mark.text.casefold() for mark in row.marks))
     )
 

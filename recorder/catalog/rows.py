@@ -23,8 +23,10 @@ from recorder.contract.session_names import recording_of
 from recorder.contract.wire_struct import ready
 from recorder.processing.earth import is_position, position_channel
 from recorder.session import layout
+from recorder.session.accounts import sum_incomplete
 from recorder.session.reader import Session, read_header
 from recorder.session.summary import folder_bytes, summarize
+from recorder.session.verdict import FAIL, Reason
 
 _WINDOW = 100_000  # positions that are read at once
 _STAMPED = (
@@ -50,6 +52,7 @@ class StreamRow(msgspec.Struct, frozen=True):
         bytes: of its files.
         lost: samples that are counted as lost.
         lost_intervals: number of losses without a count.
+        incomplete, incomplete_parts: samples that lack parts, and the parts.
     """
 
     name: str
@@ -59,6 +62,8 @@ class StreamRow(msgspec.Struct, frozen=True):
     bytes: int
     lost: int
     lost_intervals: int
+    incomplete: int = 0
+    incomplete_parts: int = 0
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -101,7 +106,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         metadata: the free-form metadata, as texts.
         bytes: of everything in its folder.
         streams, marks, events: what it holds.
-        lost, lost_intervals: of all streams.
+        lost, lost_intervals, incomplete: of all streams.
+        verdict, reasons: ``PASS`` or ``FAIL``, and what broke, one line each
+            (`recorder.session.verdict`); None if the session cannot be read.
         faults: number of faults.
         ended: why it ended; None if unknown.
         place: where it was recorded; None without positions.
@@ -129,6 +136,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     lost: int = 0
     lost_intervals: int = 0
+    incomplete: int = 0
+    verdict: str | None = None
+    reasons: tuple[str, ...] = ()
     faults: int = 0
     ended: str | None = None
     place: Place | None = None
@@ -150,6 +160,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             events=(),
             place=None,
             problem=None,
+            reasons=(),
         )
 
     def line(self) -> dict[str, Any]:
@@ -165,6 +176,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             "streams": [stream.name for stream in self.streams],
             "lost": self.lost,
             "lost_intervals": self.lost_intervals,
+            "incomplete": self.incomplete,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
             "problem": self.problem,
         }
 
@@ -196,7 +210,8 @@ def read_row(folder: Path) -> Row:
         with Session(folder) as session:
             summary, place = summarize(session), _place(session)
     except (SessionError, FormatError, OSError) as error:
-        return msgspec.structs.replace(empty, problem=str(error), bytes=folder_bytes(folder))
+        size = folder_bytes(folder)
+        return msgspec.structs.replace(empty, problem=str(error), bytes=size, verdict=FAIL)
     streams = tuple(_stream(name, entry) for name, entry in summary["streams"].items())
     ended = summary["ended"] or {}
     finished = summary["state"] in _FINISHED and not summary["live"]
@@ -217,6 +232,9 @@ def read_row(folder: Path) -> Row:
         events=msgspec.convert(summary["events"], ready(tuple[Event, ...])),
         lost=sum(stream.lost for stream in streams),
         lost_intervals=sum(stream.lost_intervals for stream in streams),
+        incomplete=sum(stream.incomplete for stream in streams),
+        verdict=summary["verdict"],
+        reasons=tuple(Reason(**reason).text for reason in summary["reasons"]),
         faults=len(summary["faults"]),
         ended=_text(ended.get("cause")),
         place=place,
@@ -240,6 +258,7 @@ def _holds_files(folder: Path) -> bool:
 
 def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
     first, last = entry["first_ns"], entry["last_ns"]
+    incomplete, parts = sum_incomplete(entry["incomplete"])
     return StreamRow(
         name=name,
         samples=entry["samples"],
@@ -248,6 +267,8 @@ def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
         bytes=entry["bytes"],
         lost=sum(entry["lost"].values()),
         lost_intervals=len(entry["lost_intervals"]),
+        incomplete=incomplete,
+        incomplete_parts=parts,
     )
 
 

@@ -23,7 +23,7 @@ from recorder.formats.disk import PosixDisk
 
 CATALOG: Final = "catalog.parquet"
 """Name of the file in its root."""
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 _VERSION_KEY: Final = b"recorder.catalog"
 _TIMES: Final = {"start_ns": "start", "end_ns": "end"}
@@ -87,7 +87,7 @@ def _schema(pa: Any) -> Any:
         [
             *(("name", text), ("samples", count), ("rate_hz", pa.float64())),
             *(("seconds", pa.float64()), ("bytes", count), ("lost", count)),
-            ("lost_intervals", count),
+            *(("lost_intervals", count), ("incomplete", count), ("incomplete_parts", count)),
         ]
     )
     event = [("id", text), ("time", time), ("text", text), ("trigger", text), ("state", text)]
@@ -99,6 +99,7 @@ def _schema(pa: Any) -> Any:
         *(("metadata", pa.map_(text, text)), ("bytes", count), ("streams", pa.list_(stream))),
         ("marks", pa.list_(pa.struct([("time", time), ("text", text)]))),
         *(("events", pa.list_(pa.struct(event))), ("lost", count), ("lost_intervals", count)),
+        *(("incomplete", count), ("verdict", text), ("reasons", pa.list_(text))),
         *(("faults", count), ("ended", text), ("place", pa.struct(place))),
         *(("archives", pa.list_(text)), ("problem", text), ("stamp", text)),
     ]

@@ -143,7 +143,7 @@ def _table(sensors: dict[str, Any]) -> str:
         ring = sensor["ring_size_bytes"]
         queue = f"{sensor['ring_held_bytes'] / ring:.0%}" if ring else None
         if not sensor["streams"]:
-            rows.append([name, sensor["state"], *[None] * 8, queue])
+            rows.append([name, sensor["state"], *[None] * 9, queue])
         for i, (stream, values) in enumerate(sensor["streams"].items()):
             rate, expected = values["rate_hz"], values["expected_hz"]
             rows.append(
@@ -158,22 +158,37 @@ def _table(sensors: dict[str, Any]) -> str:
                     values["samples"],
                     human_bytes(values["bytes"]),
                     None if values["lost"] is None else lost_text(values) or "0",
+                    None if values["lost"] is None else _holes(values),
                     queue if i == 0 else "",
                 ]
             )
     headers = ["sensor", "state", "stream", "rate", "expected", "MB/s", "age", "samples", "size"]
-    headers += ["lost", "queue"]
+    headers += ["lost", "incomplete", "queue"]
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
 def streams_table(streams: dict[str, Any], *more: str) -> str:
     """Samples, size and losses of each stream, and `more` of its values."""
     rows = [
-        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing"]
+        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing", _holes(s)]
         + [s[key] for key in more]
         for name, s in streams.items()
     ]
-    return format_table(["stream", "samples", "bytes", "lost", *more], rows, right=(1, 2))
+    headers = ["stream", "samples", "bytes", "lost", "incomplete", *more]
+    return format_table(headers, rows, right=(1, 2))
+
+
+def _holes(stream: dict[str, Any]) -> str:
+    from recorder.session.accounts import incomplete_text
+
+    return incomplete_text(stream.get("incomplete") or {}) or "0"
+
+
+def outage_text(outage: Mapping[str, Any], now_ns: int) -> str:
+    """An outage that goes on: ``device outage for 12 s, about 120 samples``."""
+    about = "" if outage["estimated"] is None else f", about {outage['estimated']} samples"
+    seconds = max(0, now_ns - outage["since_ns"]) / 1e9
+    return f"{outage['cause']} outage for {human_seconds(seconds)}{about}"
 
 
 def lost_text(stream: dict[str, Any]) -> str:
@@ -181,6 +196,8 @@ def lost_text(stream: dict[str, Any]) -> str:
     parts = [f"{cause} {count}" for cause, count in (stream["lost"] or {}).items() if count]
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
+    if (outage := stream.get("outage")) is not None:
+        parts.append(outage_text(outage, time.time_ns()))
     return ", ".join(parts)
 
 
@@ -330,7 +347,8 @@ def _stop_code(reply: Reply) -> int:
         return 0
     if not closed["whole"]:
         return 1
-    lost = any(s["lost"] or s["unknown_losses"] for s in closed["streams"].values())
+    missing = ("lost", "unknown_losses", "incomplete")
+    lost = any(stream.get(key) for stream in closed["streams"].values() for key in missing)
     return 3 if lost or closed["faults"] else 0  # as `recorder run` has it
 
 

@@ -311,7 +311,7 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
         },
         "left_out": plan.found.left_out,
         "streams": {
-            name: {key: s[key] for key in ("samples", "lost", "unknown_losses")}
+            name: {key: s[key] for key in ("samples", "lost", "unknown_losses", "incomplete")}
             for name, s in outcome.streams.items()
         },
         "calibrated": plan.calibration is not None,

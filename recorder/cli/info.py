@@ -51,13 +51,20 @@ def state_text(state: str | None, live: bool) -> str:
     return state or "unreadable"
 
 
-def incomplete_text(incomplete: dict[str, int]) -> str:
-    """Samples of which a part is missing: ``; 3 incomplete (120 columns missing)``."""
-    if not incomplete:
-        return ""
-    columns = incomplete.get("columns_missing")
-    more = f" ({columns} columns missing)" if columns is not None else ""
-    return f"; {incomplete['samples']} incomplete{more}"
+def verdict_lines(judged: Mapping[str, Any]) -> list[str]:
+    """The verdict and its reasons, one a line.
+
+    Args:
+        judged: with ``verdict`` and ``reasons``, as `summarize` gives them.
+    """
+    from recorder.session.verdict import Reason
+
+    reasons = [Reason(**reason).text for reason in judged["reasons"]]
+    lines = [f"verdict   {judged['verdict']}"]
+    lines += [f"reason    {text}" for text in reasons[:_MOST_LINES]]
+    if (more := len(reasons) - _MOST_LINES) > 0:
+        lines.append(f"reason    and {more} more (--format json has all)")
+    return lines
 
 
 def lost_text(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
@@ -158,10 +165,13 @@ def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
 
 
 def _text(summary: dict[str, Any]) -> str:
+    from recorder.session.accounts import incomplete_text
+
     lines = [
         f"session   {summary['name']}",
         f"folder    {summary['path']}",
         f"state     {state_text(summary['state'], summary['live'])}",
+        *verdict_lines(summary),
         f"start     {human_time(summary['start_ns'])}",
         f"end       {human_time(summary['end_ns'])}",
         f"duration  {human_seconds(summary['duration_s'])}",
@@ -194,13 +204,12 @@ def _text(summary: dict[str, Any]) -> str:
                 None if rate_hz is None else f"{rate_hz:.2f}",
                 *offsets,
                 human_bytes(stream["bytes"]),
-                lost_text(stream["lost"], stream["lost_intervals"])
-                + incomplete_text(stream["incomplete"])
-                if recorded
-                else None,
+                lost_text(stream["lost"], stream["lost_intervals"]) if recorded else None,
+                incomplete_text(stream["incomplete"]) or ("0" if recorded else None),
             ]
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
+    headers.append("incomplete")
     text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
     if any("gaps" in stream for stream in summary["streams"].values()):
         text += "\n\n" + "\n".join(_gap_lines(summary))

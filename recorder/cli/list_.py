@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "2026-11-01T12:00) or later, or within this time before now (30m, 12h, 7d, 2w)",
     )
     parser.add_argument(
-        "--lost", action="store_true", help="list sessions with losses, counted or not"
+        "--lost", action="store_true", help="list sessions with losses or incomplete samples"
     )
     parser.add_argument(
         "--marked", metavar="TEXT", help="list sessions with a mark that contains this text"
@@ -148,10 +148,21 @@ def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
                 human_bytes(session["bytes"]),
                 " ".join(session["streams"]) or None,
                 lost,
+                session["incomplete"],
+                _verdict(session),
             ]
         )
-    headers = ["session", "state", "start", "duration", "size", "streams", "lost"]
-    return format_table(headers, rows, right=(3, 4, 6))
+    headers = ["session", "state", "start", "duration", "size", "streams", "lost", "incomplete"]
+    return format_table([*headers, "verdict"], rows, right=(3, 4, 6, 7))
+
+
+def _verdict(session: dict[str, Any]) -> str | None:
+    """The verdict with its first reason."""
+    word, reasons = session["verdict"], session["reasons"]
+    if not reasons:
+        return None if word is None else str(word)
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"{word}: {reasons[0]}{more}"
 
 
 def _name(session: dict[str, Any], root: Path | None) -> str:

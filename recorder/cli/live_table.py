@@ -13,7 +13,7 @@ from recorder.daemon.processes.sensors import Status
 _LOG_S = 5.0
 _WINDOW = 16  # states that a rate is taken over: about four seconds
 
-HEADERS = ("stream", "rate", "expected", "samples", "MB/s", "lost", "queue")
+HEADERS = ("stream", "rate", "expected", "samples", "MB/s", "lost", "incomplete", "queue")
 
 
 class LiveView:
@@ -49,7 +49,7 @@ class LiveView:
             if not sensor.specs:
                 reported = status.streams.get(sensor.name)
                 lost = _lost(reported) if reported else "0+?"
-                rows.append([sensor.name, sensor.state, "-", "0", "-", lost, "-"])
+                rows.append([sensor.name, sensor.state, "-", "0", "-", lost, "0", "-"])
             for name, spec in sensor.specs.items():
                 now, old = status.streams.get(name), before.get(name)
                 rate, volume = sensor.state if sensor.missing else "-", "-"
@@ -64,7 +64,8 @@ class LiveView:
                         f"{spec.rate_hz:g} Hz" if spec.rate_hz else "-",
                         str(now["samples"] if now else 0),
                         volume,
-                        _lost(now),
+                        _lost(now, name in status.outages),
+                        _incomplete(now),
                         queue,
                     ]
                 )
@@ -78,8 +79,9 @@ class LiveView:
 
     def _log(self, status: Status) -> None:
         parts = [
-            f"{name} {samples} ({rate}, lost {lost})"
-            for name, rate, _, samples, _, lost, _ in self.rows(status)
+            f"{name} {samples} ({rate}, lost {lost}"
+            + (f", {incomplete} incomplete)" if incomplete != "0" else ")")
+            for name, rate, _, samples, _, lost, incomplete, _ in self.rows(status)
         ]
         note(f"{human_seconds(status.elapsed_s)}: " + ", ".join(parts))
 
@@ -88,8 +90,12 @@ def _ended(stream: dict[str, Any] | None) -> str | None:
     return f"ended: {stream['ended']}" if stream and stream["ended"] else None
 
 
-def _lost(stream: dict[str, Any] | None) -> str:
-    if not stream:
-        return "0"
-    count = sum(stream["lost"].values())
-    return f"{count}+?" if stream["unknown_losses"] else str(count)
+def _lost(stream: dict[str, Any] | None, outage: bool = False) -> str:
+    """Samples that are counted as lost, and ``+?`` if more is lost, or is being lost now."""
+    count = sum(stream["lost"].values()) if stream else 0
+    return f"{count}+?" if outage or (stream and stream["unknown_losses"]) else str(count)
+
+
+def _incomplete(stream: dict[str, Any] | None) -> str:
+    counts = (stream or {}).get("incomplete") or {}
+    return str(sum(each["samples"] for each in counts.values()))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.control import streams_table
-from recorder.cli.info import incident_lines
+from recorder.cli.info import incident_lines, verdict_lines
 from recorder.cli.output import add_format, clean, emit, note
 from recorder.cli.phases import Phases
 from recorder.cli.signals import defer_interrupt, handled
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from recorder.daemon.foreground import Outcome
     from recorder.daemon.processes.forked import ForkServer
     from recorder.session.layout import SessionPlan
+
+
+_OF_STREAM = ("samples", "lost", "unknown_losses", "incomplete", "ended")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -197,18 +200,23 @@ def _recover_all(root: Path) -> None:
 
 
 def _happened(session: Path) -> dict[str, Any]:
-    """Why the session ended, its marks, and how long it is, as it says itself."""
+    """Why the session ended, its marks, its length, and the verdict, by its own accounts."""
     from recorder.contract.errors import RecorderError
-    from recorder.session.incidents import incidents
+    from recorder.session.accounts import accounts_of
     from recorder.session.reader import Session
+    from recorder.session.verdict import unreadable_session, verdict
 
     happened: dict[str, Any] = {"ended": None, "marks": [], "start_ns": None, "duration_s": None}
+    happened |= {"state": None, **unreadable_session("").to_wire()}
     try:
         with Session(session) as opened:
-            happened |= {"start_ns": opened.start_ns, **incidents(opened)}
+            found = accounts_of(opened)
+            happened |= {"state": opened.state, "start_ns": opened.start_ns, **found.happened}
+            happened |= verdict(found).to_wire()
             if opened.end_ns is not None and opened.start_ns is not None:
                 happened["duration_s"] = (opened.end_ns - opened.start_ns) / 1e9
     except RecorderError as error:  # the disk that failed, most likely
+        happened |= unreadable_session(str(error)).to_wire()
         note(f"recorder run: {error}")
     return happened
 
@@ -221,9 +229,10 @@ def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
         "duration_s": happened["duration_s"],
         "marks": happened["marks"],
         "streams": {
-            name: {key: s[key] for key in ("samples", "lost", "unknown_losses", "ended")}
-            for name, s in outcome.streams.items()
+            name: {key: s[key] for key in _OF_STREAM} for name, s in outcome.streams.items()
         },
+        "state": happened["state"],
+        **{key: happened[key] for key in ("verdict", "reasons", "remarks")},
         "faults": outcome.faults,
         "sealed": outcome.sealed,
         "full": outcome.full,
@@ -235,6 +244,7 @@ def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
     lines = incident_lines(reported, happened["start_ns"])
     lines += [f"fault: {fault}" for fault in outcome.faults]
     lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
+    lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
     return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
 
 

@@ -11,6 +11,7 @@ from recorder.cli.output import add_format, clean, emit, progress
 if TYPE_CHECKING:
     from recorder.archives.validation import ArchiveReport
     from recorder.session.validation_report import Report
+    from recorder.session.verdict import Verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         report = _validate_session(args)
+        judged = _judge(args.session, report)
     except SessionError:
         from recorder.archives.validation import find_archives
 
@@ -43,8 +45,22 @@ def run(args: argparse.Namespace) -> int:
         if not archives:
             raise
         return _validate_archives(args, archives)
-    emit(report.to_wire(), args, lambda _: _text(report))
+    emit(report.to_wire() | judged.to_wire(), args, lambda _: _text(report, judged))
     return 0 if report.sound else 1
+
+
+def _judge(path: Path, report: Report) -> Verdict:
+    """The verdict on a session whose files were checked."""
+    from recorder.contract.errors import SessionError
+    from recorder.session.accounts import accounts_of
+    from recorder.session.reader import Session
+    from recorder.session.verdict import unreadable_session, verdict
+
+    try:
+        with Session(path) as session:
+            return verdict(accounts_of(session), checked=report)
+    except SessionError as error:
+        return unreadable_session(str(error))
 
 
 def _validate_session(args: argparse.Namespace) -> Report:
@@ -94,12 +110,12 @@ def _archive_text(report: ArchiveReport) -> str:
     return "\n".join(map(clean, [*lines, f"{report.path}: {report.archive}: {verdict}"]))
 
 
-def _text(report: Report) -> str:
+def _text(report: Report, judged: Verdict) -> str:
     lines = [f"checked  {item}" for item in report.checked]
     lines += [f"account  {account}" for account in report.accounts]
     lines += [f"{problem.severity:7}  {problem.message}" for problem in report.problems]
     errors = sum(problem.severity == "error" for problem in report.problems)
     warnings = len(report.problems) - errors
-    verdict = "sound" if report.sound else "not sound"
-    lines.append(f"{report.path}: {verdict}; {errors} errors, {warnings} warnings")
+    counts = f"{errors} errors, {warnings} warnings"
+    lines.append(f"{report.path}: {report.state or 'unreadable'}, {judged.text}; {counts}")
     return "\n".join(map(clean, lines))

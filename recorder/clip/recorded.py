@@ -11,6 +11,7 @@ from typing import Any
 from recorder.clip.epochs import EpochCut, cut_epochs
 from recorder.contract.errors import SessionError
 from recorder.session import layout
+from recorder.session.events import INCOMPLETE
 from recorder.session.incidents import END
 from recorder.session.part import SessionPart
 from recorder.session.playback import Chunk
@@ -131,6 +132,8 @@ def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
             if state.stream not in streams or (end_ns is not None and state.t_ns >= end_ns):
                 continue
             if begin_ns is not None and state.t_ns < begin_ns:
+                if INCOMPLETE in state.values:
+                    continue  # it counts samples before the clip
                 before[state.stream, *sorted(state.values)] = state
             else:
                 inside.append(state)
@@ -141,7 +144,10 @@ def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
 
 
 def incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[Incident]:
-    """Events of the interval besides losses and the end; first the latest state of the clocks."""
+    """Events of the interval that the writer does not make of samples, states and losses.
+
+    The first is the latest state of the clocks.
+    """
     begin_ns, _ = source.interval_ns
     clocks = None
     if begin_ns is not None:
@@ -154,7 +160,8 @@ def incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator
         yield Incident(start_ns, {**clocks, "t_ns": start_ns, "recorded_ns": clocks["t_ns"]})
     for event in source.events():
         kind, stream = event.get("type"), event.get("stream")
-        if kind in ("lost", END) or (stream and stream not in streams and kind != "mark"):
+        elsewhere = stream and stream not in streams and kind != "mark"
+        if kind in ("lost", INCOMPLETE, END) or elsewhere:
             continue
         if begin_ns is None or event["t_ns"] >= begin_ns:
             yield Incident(event["t_ns"], event)

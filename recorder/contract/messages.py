@@ -178,6 +178,23 @@ class Lost(Values, forbid_unknown_fields=False):
     estimate: int | UnsetType | None = UNSET
 
 
+class Incomplete(WireStruct, frozen=True):  # type: ignore[misc]  # msgspec allows it
+    """Stored samples that lack parts, and how many parts (columns, packets) they lack."""
+
+    samples: Count
+    parts: Count
+
+
+class SampleState(Struct, frozen=True):
+    """What the writer reads of a ``state`` message: ``{"incomplete": {CAUSE: {samples, parts}}}``.
+
+    The counts are of samples that the driver has sent before the message; each sample is counted
+    under one cause.
+    """
+
+    incomplete: dict[str, Incomplete] = {}
+
+
 class End(Values, forbid_unknown_fields=False):
     """A driver ends a stream."""
 
@@ -197,6 +214,7 @@ class SensorHeader(Struct):
     streams: list[str] | UnsetType = UNSET
     live: bool | UnsetType = UNSET
     min_rate: float | UnsetType | None = UNSET
+    max_incomplete: float | UnsetType = UNSET
 
 
 class SessionPlan(WireStruct):

@@ -68,10 +68,11 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0, 1 if the disk failed, 3 where data was lost or the disk is full."""
+        """0, 1 if the disk failed, 3 where data was lost or is incomplete, or the disk is full."""
         if self.sealed:
             return 1
-        lost = any(s["lost"] or s["unknown_losses"] for s in self.streams.values())
+        missing = ("lost", "unknown_losses", "incomplete")
+        lost = any(stream.get(key) for stream in self.streams.values() for key in missing)
         return 3 if lost or self.faults or self.full else 0
 
 
@@ -171,7 +172,7 @@ class Foreground(Supervisor):
             if (ended := self.take_ended()) is not None:
                 return self._outcome(session, ended)
             elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
-            watch(Status(elapsed, session, self.streams, self.sensors))
+            watch(Status(elapsed, session, self.streams, self.sensors, self.outages()))
             if duration_s is not None and elapsed > duration_s + _OVERTIME_S:
                 late = f"sources still play {_OVERTIME_S:g} s after the duration; stopping"
                 self._say(late, WARNING)

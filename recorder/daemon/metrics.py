@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,9 +43,13 @@ _METRICS = (
         "stream",
         "unknown_losses",
         "stream_uncounted_losses_total",
-        "Intervals of loss that nobody can count.",
+        "Intervals of loss without a count, with an outage that goes on.",
     ),
+    ("outage", "seconds", "stream_outage_seconds", "Age of the outage that goes on."),
+    ("outage", "estimated", "stream_outage_samples", "Estimated samples that it has cost so far."),
     ("loss", "count", "stream_lost_total", "Samples lost in the session, by cause."),
+    ("hole", "samples", "stream_incomplete_total", "Stored samples that lack parts, by cause."),
+    ("hole", "parts", "stream_missing_parts_total", "Parts that they lack, by cause."),
     ("writer", "restarts", "writer_restarts_total", "Writers started after the first."),
     ("writer", "oldest_uncommitted_s", "uncommitted_seconds", "Age of what is not durable."),
     ("writer", "commits", "commits_total", "Commits of the session."),
@@ -69,9 +74,9 @@ def render(status: Mapping[str, Any]) -> str:
         ({"sensor": n}, v | {"up": v["state"] == "armed"}) for n, v in status["sensors"].items()
     ]
     streams: Samples = [
-        ({**at, "stream": name}, stream)
+        ({**at, "stream": name}, _with_outage(stream))
         for at, sensor in sensors
-        for name, stream in sensor["streams"].items()
+        for name, stream in (sensor["streams"] or _stand_in(at["sensor"], sensor)).items()
     ]
     groups: dict[str, Samples] = {
         "version": [({"version": status["version"]}, {"version": 1})],
@@ -83,6 +88,16 @@ def render(status: Mapping[str, Any]) -> str:
             ({**at, "cause": cause}, {"count": count})
             for at, stream in streams
             for cause, count in sorted((stream.get("lost") or {}).items())
+        ],
+        "hole": [
+            ({**at, "cause": cause}, counts)
+            for at, stream in streams
+            for cause, counts in sorted((stream.get("incomplete") or {}).items())
+        ],
+        "outage": [
+            (at, {**outage, "seconds": max(0.0, (time.time_ns() - outage["since_ns"]) / 1e9)})
+            for at, stream in streams
+            if (outage := stream.get("outage")) is not None
         ],
         "writer": [({}, status["writer"])],
         "disk": [({}, status["disk"])],
@@ -98,6 +113,19 @@ def render(status: Mapping[str, Any]) -> str:
             lines += [f"# HELP recorder_{name} {text}", f"# TYPE recorder_{name} {kind}"]
             lines += [f"recorder_{name}{_labels(labels)} {float(v):.12g}" for labels, v in known]
     return "\n".join(lines) + "\n"
+
+
+def _stand_in(name: str, sensor: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The stream that a sensor without declared ones stands for, while it is missing."""
+    outage = sensor.get("outage")
+    return {} if outage is None else {name: {"outage": outage}}
+
+
+def _with_outage(stream: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stream's values; the outage that goes on counts as the loss that it will be."""
+    if stream.get("outage") is None:
+        return stream
+    return {**stream, "unknown_losses": (stream.get("unknown_losses") or 0) + 1}
 
 
 def _labels(labels: Labels) -> str:

@@ -66,7 +66,11 @@ def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> d
     """
     commits = supervisor.status.to_wire()
     known = supervisor.streams if recording else {}
-    sensors = {name: _sensor(supervisor, s, known) for name, s in supervisor.sensors.items()}
+    outages = supervisor.outages() if recording else {}
+    sensors = {
+        name: _sensor(supervisor, sensor, known, outages)
+        for name, sensor in supervisor.sensors.items()
+    }
     return {
         "warnings": list(supervisor.warnings),
         "sensors": sensors,
@@ -154,9 +158,13 @@ def describe_session(
     """The open session, or its part; see docs/daemon.md."""
     streams = supervisor.streams
     lost: dict[str, int] = {}
+    incomplete: dict[str, dict[str, int]] = {}
     for stream in streams.values():
         for cause, count in (stream.get("lost") or {}).items():
             lost[cause] = lost.get(cause, 0) + count
+        for cause, counts in (stream.get("incomplete") or {}).items():
+            known = incomplete.setdefault(cause, dict.fromkeys(counts, 0))
+            incomplete[cause] = {key: known[key] + count for key, count in counts.items()}
     return {
         "name": Path(path).name,
         "path": path,
@@ -166,6 +174,8 @@ def describe_session(
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
         "lost": lost,
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
+        "incomplete": incomplete,
+        "outages": sorted(supervisor.outages()),
         "part": part,
         "splitting": splitting,
         "kept": is_kept(Path(path)),
@@ -174,7 +184,10 @@ def describe_session(
 
 
 def _sensor(
-    supervisor: Supervisor, sensor: Sensor, known: Mapping[str, dict[str, Any]]
+    supervisor: Supervisor,
+    sensor: Sensor,
+    known: Mapping[str, dict[str, Any]],
+    outages: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
     progress, now_ns = supervisor.progress, supervisor.clock.monotonic_ns()
     counted = supervisor.session is not None or sensor.reports(now_ns)
@@ -192,6 +205,7 @@ def _sensor(
             "last_ns": sensor.last_ns.get(name),
             "age_s": sensor.age_s(name, now_ns),
             **account(known.get(name, {})),
+            "outage": outages.get(name),
         }
     return {
         "state": sensor.state,
@@ -202,6 +216,7 @@ def _sensor(
         "starts": sensor.starts,
         "ring_held_bytes": sensor.ring_held,
         "ring_size_bytes": sensor.ring_size,
+        "outage": None if sensor.specs else outages.get(sensor.name),
         "streams": streams,
     }
 

@@ -26,6 +26,10 @@ from recorder.live.hub import Hub
 from recorder.live.recordings import Recordings
 from recorder.live.summary import Observed, Summary
 from recorder.live.tap_source import TapSource
+from recorder.session.accounts import accounts_of
+from recorder.session.events import INCOMPLETE
+from recorder.session.reader import Session
+from recorder.session.verdict import verdict
 
 WATCHED_S = 0.5
 """Interval of the daemon's status while somebody is connected."""
@@ -35,6 +39,7 @@ _STATUS_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 120.0
 _SESSIONS_S = 60.0
 _TIMELINE_S = 5.0
+_IDLE_SHARE = 20  # reading the events of a session of hours takes a second
 _REQUESTS = 4  # at a time
 _MOST_EVENTS = 200
 _STEP_NS = 5_000_000  # of the host's clock, beyond which stamps of unrecorded samples move
@@ -46,6 +51,7 @@ class _Polled:
     problem: str = ""
     session: Happenings | None = None
     events: list[Event] = field(default_factory=list)
+    judged: dict[str, Any] | None = None
 
 
 class LiveBackend:
@@ -90,6 +96,7 @@ class LiveBackend:
         self.config: Path | None = None
         self._wake = asyncio.Event()
         self._timeline_s = self._sessions_s = 0.0
+        self._outages: dict[str, Mapping[str, Any]] = {}
         self._statuses = ThreadPoolExecutor(1, "status")
         self._requests = ThreadPoolExecutor(_REQUESTS, "request")
         self._lists = ThreadPoolExecutor(1, "sessions")
@@ -170,11 +177,14 @@ class LiveBackend:
             for name in self._hub.specs
         }
         note = self._summary.note(status, observed, now_s, now_ns, polled.problem)
+        note["session_verdict"] = polled.judged
         self._tell(without_paths(note))  # in no greeting: a new viewer has the daemon asked
-        if polled.events or now_s - self._timeline_s >= _TIMELINE_S:
-            self._timeline_s = now_s
+        outages = _outages(status)
+        begun_or_over = outages.keys() != self._outages.keys()
+        if polled.events or begun_or_over or now_s - self._timeline_s >= _TIMELINE_S:
+            self._timeline_s, self._outages = now_s, outages
             if self._session is not None:
-                self._publish(self._timeline.note(now_ns))
+                self._publish(self._timeline.note(now_ns, outages))
         if self._viewers and now_s - self._sessions_s >= _SESSIONS_S:
             self._sessions_s = now_s
             if self._listing is None or self._listing.done():
@@ -191,7 +201,7 @@ class LiveBackend:
         ]
         if status["events"]:
             self._told = status["events"][-1]["number"] + 1
-        events += [event_note(event) for event in written if event["type"] == "lost"]
+        events += [event_note(event) for event in written if event["type"] in ("lost", INCOMPLETE)]
         for note in events:
             self._events.append(without_paths(note))
             self._tell(self._events[-1])
@@ -223,6 +233,8 @@ class _Poller:
         self._socket = socket
         self._client: Client | None = None
         self._session: Happenings | None = None
+        self._judged: dict[str, Any] | None = None
+        self._judge_s = 0.0  # when the session is judged again
 
     def poll(self) -> _Polled:
         try:
@@ -241,10 +253,22 @@ class _Poller:
                 events = self._session.read()
             self._session = None
         elif self._session is None or self._session.path != Path(path):
-            self._session = Happenings(Path(path))
+            self._session, self._judge_s = Happenings(Path(path)), 0.0
         if self._session is not None:
             events = self._session.read()
-        return _Polled(status, session=self._session, events=events)
+            self._judge(self._session.path)
+        judged = None if self._session is None else self._judged
+        return _Polled(status, session=self._session, events=events, judged=judged)
+
+    def _judge(self, path: Path) -> None:
+        """Judge the open session as `recorder info` does, from time to time."""
+        if (began_s := time.monotonic()) < self._judge_s:
+            return
+        with contextlib.suppress(RecorderError), Session(path) as session:
+            judged = verdict(accounts_of(session, quick=True))
+            self._judged = {"state": session.state, **judged.to_wire()}
+        took_s = time.monotonic() - began_s
+        self._judge_s = began_s + max(_TIMELINE_S, _IDLE_SHARE * took_s)
 
 
 _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
@@ -252,6 +276,15 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "stop": (),
     "mark": ("text", "keep"),
 }
+
+
+def _outages(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """By stream, the outages that go on."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, sensor in (status or {}).get("sensors", {}).items():
+        rows = {name: sensor, **sensor["streams"]}
+        found |= {key: row["outage"] for key, row in rows.items() if row.get("outage")}
+    return found
 
 
 def _name(session: Happenings | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,24 @@ class Timeline:
                     self._streams[event["stream"]] = _merged(intervals)
         del self._marks[:-_MOST_EVENTS]
 
-    def note(self, end_ns: int) -> Note:
-        """The note ``timeline``."""
+    def note(self, end_ns: int, outages: Mapping[str, Mapping[str, Any]] | None = None) -> Note:
+        """The note ``timeline``.
+
+        Args:
+            end_ns: epoch ns of now.
+            outages: by stream, its outage that goes on: it is lost until now.
+        """
+        streams = {name: list(intervals) for name, intervals in self._streams.items()}
+        for name, outage in (outages or {}).items():
+            begin_ns = min(int(outage["since_ns"]), end_ns)
+            streams.setdefault(name, []).append((begin_ns, end_ns, "unknown"))
         return {
             "type": "timeline",
             "start_ns": None if self.start_ns is None else str(self.start_ns),
             "end_ns": str(end_ns),
             "streams": {
                 name: [[str(begin), str(end), kind] for begin, end, kind in intervals]
-                for name, intervals in self._streams.items()
+                for name, intervals in streams.items()
             },
             "marks": [{"t_ns": str(t_ns), "text": text} for t_ns, text in self._marks],
         }

@@ -21,10 +21,12 @@ from recorder.live.hub import Hub
 from recorder.live.player import Player, Position
 from recorder.live.serving import serve
 from recorder.live.shown import Shown
-from recorder.session.layout import CLEAN, RECORDING
+from recorder.session.accounts import accounts_of
+from recorder.session.layout import RECORDING
 from recorder.session.reader import Session
 from recorder.session.summary import folder_bytes
 from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
+from recorder.session.verdict import Reason, Verdict, verdict
 
 REPORT_S = 0.1
 """Interval of the position while it moves and somebody is connected."""
@@ -34,6 +36,7 @@ MAXIMUM = "max"
 """The maximum speed in JSON."""
 _IDLE_SHARE = 20  # reading the timeline of a session of hours takes a second
 _MOST_STEPS = 1000
+_MOST_REASONS = 3
 _NICE = 19  # beside a recording
 
 
@@ -191,12 +194,17 @@ def status_note(
 ) -> Note:
     """The note ``status``: one row a stream for the whole session, and a verdict."""
     seconds = (timeline.end_ns - timeline.start_ns) / 1e9
+    accounts = accounts_of(session)
+    unreadable = [Reason("unreadable", name, text) for name, text in problems.items()]
+    unknown = {name: made.lost.get("unknown", 0) for name, made in timeline.streams.items()}
+    judged = verdict(accounts, unexplained=unknown, unreadable=unreadable)
     rows = {}
     for name, stream in timeline.streams.items():
         spec = session.declared.get(name)
         size = folder_bytes(session.path / name)
         fault = stream.problem or problems.get(name, "")
-        level, word = _judge(stream, fault)
+        incomplete = accounts.streams.get(name, {}).get("incomplete", {})
+        level, word = _judge(stream, fault, incomplete)
         rows[name] = {
             "state": "ended",
             "fault": fault or None,
@@ -208,6 +216,8 @@ def status_note(
             "ring": None,
             "lost": stream.lost,
             "unknown_losses": stream.uncounted,
+            "incomplete": incomplete,
+            "outage": None,
             "samples": stream.samples,
             "bytes": size,
             "spark": [round(rate, 2) for rate in stream.rates_hz],
@@ -218,7 +228,8 @@ def status_note(
         "type": "status",
         "status": {"state": session.state, "session": None, "sensors": {}, "disk": {}},
         "streams": rows,
-        "verdict": _verdict(session, rows, timeline.problem, recording),
+        "verdict": _verdict(judged, RECORDING if recording else session.state),
+        "session_verdict": {"state": session.state, **judged.to_wire()},
         "disk_hours": None,
         "session": session.name,
         "elapsed_s": seconds,
@@ -226,36 +237,21 @@ def status_note(
     }
 
 
-def _judge(stream: StreamTimeline, fault: str) -> tuple[str, str]:
+def _judge(stream: StreamTimeline, fault: str, incomplete: Mapping[str, Any]) -> tuple[str, str]:
     if fault:
         return "bad", "damaged"
     if not stream.samples:
         return "bad", "no data"
     if stream.lost or stream.uncounted:
         return "warn", "loss"
-    return "good", "ok"
+    return ("warn", "incomplete") if incomplete else ("good", "ok")
 
 
-def _verdict(
-    session: Session, rows: Mapping[str, Mapping[str, Any]], problem: str, recording: bool
-) -> dict[str, str]:
-    words: dict[str, list[str]] = {}
-    for name, row in rows.items():
-        words.setdefault(row["word"], []).append(name)
-    if problem or "damaged" in words:
-        why = problem or "cannot be read: " + ", ".join(words["damaged"])
-        return {"word": "DAMAGED", "level": "bad", "why": why}
-    if recording:
-        return {"word": "RECORDING", "level": "good", "why": "this session is being recorded"}
-    if session.state == RECORDING:
-        why = "the session was not closed; `recorder recover` repairs it"
-        return {"word": "NOT CLOSED", "level": "warn", "why": why}
-    bad = [f"{word}: {', '.join(words[word])}" for word in ("no data", "loss") if word in words]
-    if bad:
-        return {"word": "LOSS", "level": "warn", "why": "; ".join(bad)}
-    if session.state != CLEAN:
-        return {"word": session.state.upper(), "level": "warn", "why": "nothing was lost"}
-    return {"word": "COMPLETE", "level": "good", "why": "nothing was lost"}
+def _verdict(judged: Verdict, state: str) -> dict[str, str]:
+    """The verdict on the session as the page shows it; ``why`` has the state and the reasons."""
+    reasons = "; ".join(reason.text for reason in judged.reasons[:_MOST_REASONS])
+    level = "good" if judged.passed else "bad"
+    return {"word": judged.word, "level": level, "why": f"{state}: {reasons}" if reasons else state}
 
 
 async def serve_session(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from recorder.live.access import without_paths
 from recorder.live.backend import Note
 from recorder.session.layout import RECORDING
 from recorder.session.reader import find_sessions
@@ -57,6 +58,9 @@ def _line(path: Path) -> dict[str, Any]:
         "streams": found["streams"],
         "lost": found["lost"],
         "unknown_losses": found["lost_intervals"],
+        "incomplete": found["incomplete"],
+        "verdict": found["verdict"],
+        "reasons": [without_paths(reason) for reason in found["reasons"]],
         "damaged": found["problem"] is not None,
     }
 

@@ -99,6 +99,7 @@ class Summary:
         left_s = status["disk"].get("seconds_left")
         hours = None if left_s is None else left_s / 3600
         fresh = [s for s, track in self._tracks.items() if now_s - track.lost[1] < _RECENT_S]
+        fresh += [name for name, row in streams.items() if row["outage"] and name not in fresh]
         return {
             "type": "status",
             "status": {key: status[key] for key in status if key not in _LEFT_OUT},
@@ -128,6 +129,8 @@ def judge(row: Mapping[str, Any]) -> tuple[str, str]:
         return WARN, state
     if row["lost"] or row["unknown_losses"]:
         return WARN, "loss"
+    if row["incomplete"]:
+        return WARN, "incomplete"
     if (row["ring"] or 0.0) > _RING_FULL:
         return WARN, "queue"
     return GOOD, "ok"
@@ -238,6 +241,8 @@ def _row(
         "ring": round(held / ring, 4) if recording and ring else None,
         "lost": lost,
         "unknown_losses": unknown,
+        "incomplete": values.get("incomplete") or {} if recording else {},
+        "outage": values.get("outage", state.get("outage")) if recording else None,
         "samples": samples,
         "bytes": values.get("bytes") if recording else None,
         "spark": [round(value, 2) for value in track.spark],

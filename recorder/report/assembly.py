@@ -28,6 +28,7 @@ from recorder.report.setup import disk_section, setup_section
 from recorder.report.timelines import timeline_section
 from recorder.report.tracks import tracks_section
 from recorder.report.verdict import Reason, Verdict, verdict
+from recorder.session.accounts import sum_incomplete
 from recorder.session.layout import REPORT
 from recorder.session.reader import Session
 
@@ -91,7 +92,7 @@ def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
     """What the index of the reports shows of a session."""
     values: Mapping[str, Any] = found.summary or {"streams": {}, "marks": (), "faults": ()}
     streams = values["streams"]
-    reasons = [_line(reason)[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
+    reasons = [reason.text[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
     if (more := len(judged.reasons) - _MOST_REASONS) > 0:
         reasons.append(f"and {more} more")
     return SessionSummary(
@@ -109,13 +110,12 @@ def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
         lost_intervals=(
             sum(len(s["lost_intervals"]) for s in streams.values()) if found.recorded else None
         ),
+        incomplete=(
+            sum(sum_incomplete(s["incomplete"])[0] for s in streams.values())
+            if found.recorded
+            else None
+        ),
     )
-
-
-def _line(reason: Reason) -> str:
-    place = f" ({reason.where})" if reason.where else ""
-    amount = f": {reason.how_much}" if reason.how_much else ""
-    return clean(reason.what + place + amount)
 
 
 def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:

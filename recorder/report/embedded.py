@@ -41,6 +41,7 @@ class SessionSummary:
         streams: names of the streams.
         lost: samples counted as lost; None for a plain roverd trace.
         lost_intervals: number of uncounted losses; None for a plain roverd trace.
+        incomplete: samples that lack parts; None for a plain roverd trace.
     """
 
     state: str | None
@@ -55,6 +56,7 @@ class SessionSummary:
     streams: tuple[str, ...] = ()
     lost: int | None = None
     lost_intervals: int | None = None
+    incomplete: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from recorder.contract.errors import RecorderError
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
+from recorder.session.accounts import Accounts, accounts_of, postprocessing_steps
 from recorder.session.journal import read_journal
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
@@ -24,7 +24,6 @@ ODD = (
     *(AttributeError, RecursionError, AssertionError),
 )
 """What reading of damaged or strange files may raise."""
-_FINALIZE = "finalize.json"  # of the daemon's postprocessing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,7 @@ class Findings:
         recorded: this recorder wrote it; else it is a plain roverd trace.
         header: its ``session.json``; empty without one.
         summary: see `summarize`; None if it cannot be opened.
+        accounts: see `accounts_of`; None if it cannot be opened.
         timeline: see `make_timeline`; None without a start.
         validation: the result of the check without digests; None if it was not checked.
         validation_fault: why it was not checked, where that was tried.
@@ -54,6 +54,7 @@ class Findings:
     recorded: bool = False
     header: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] | None = None
+    accounts: Accounts | None = None
     timeline: Timeline | None = None
     validation: Report | None = None
     validation_fault: str = ""
@@ -85,13 +86,7 @@ class Findings:
     @property
     def postprocessing(self) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
         """The steps of the daemon's postprocessing, and whether they were not wanted."""
-        try:
-            values = json.loads(layout.private(self.path, _FINALIZE).read_bytes())
-            steps = values.get("steps") or {}
-            entries = {str(k): v for k, v in steps.items() if isinstance(v, Mapping)}
-            return entries, bool(values.get("skip"))
-        except (OSError, ValueError, RecursionError, AttributeError):
-            return {}, False
+        return postprocessing_steps(self.path)
 
 
 def look(path: Path, *, check: bool = True) -> Findings:
@@ -112,7 +107,8 @@ def look(path: Path, *, check: bool = True) -> Findings:
         return Findings(path, path.resolve().name, fault=odd_text(error))
     with session:
         try:
-            summary = summarize(session)
+            accounts = accounts_of(session)
+            summary = summarize(session, accounts=accounts)
             timeline = _timeline(path, summary)
         except ODD as error:
             fault = f"{path}: {odd_text(error)}"
@@ -131,6 +127,7 @@ def look(path: Path, *, check: bool = True) -> Findings:
             recorded=session.recorded,
             header=session.header or {},
             summary=summary,
+            accounts=accounts,
             timeline=timeline,
             validation=report,
             validation_fault=fault,

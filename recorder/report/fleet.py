@@ -27,13 +27,13 @@ from recorder.contract.session_names import recording_of
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
 from recorder.report.findings import ODD, odd_text
-from recorder.report.verdict import FAIL, OPEN, PASS
+from recorder.report.verdict import FAIL, PASS
 from recorder.session.layout import CLEAN, INDEX, RECOVERED, REPORT
 from recorder.session.reader import find_sessions, read_header
 from recorder.session.summary import brief, folder_bytes
 
-NONE = "no report"
-"""The verdict of a session without a report."""
+NONE = "not known"
+"""The verdict of a session that could not be judged."""
 Progress = Callable[[str, float], None]
 """Called with the session that is read and the share of the work that is done."""
 
@@ -43,8 +43,8 @@ class Row:
     """A session in the index.
 
     Attributes:
-        name, state, live, start_ns, duration_s, bytes, streams, lost, lost_intervals, problem: as
-            `brief` gives them.
+        name, state, live, start_ns, duration_s, bytes, streams, lost, lost_intervals, incomplete,
+            verdict, reasons, problem: as `brief` gives them.
         metadata: the session's free-form metadata, as texts.
         archives: names of the packed archives.
         report: URL of the report, relative to the index; None without a report.
@@ -60,6 +60,9 @@ class Row:
     streams: Sequence[str]
     lost: int | None
     lost_intervals: int | None
+    incomplete: int | None
+    verdict: str | None
+    reasons: Sequence[str]
     problem: str | None
     metadata: dict[str, str]
     archives: Sequence[str]
@@ -73,9 +76,18 @@ class Row:
 
     @property
     def word(self) -> str:
-        """The verdict; `NONE` without a report of this version."""
-        word = NONE if self.summary is None else self.summary.verdict
-        return word if word in (PASS, FAIL, OPEN) else NONE
+        """The verdict, of the report if it is not outdated; `NONE` if there is none."""
+        words = [self.verdict] if self._judged is None else [self._judged.verdict, self.verdict]
+        return next((word for word in words if word in (PASS, FAIL)), NONE)
+
+    @property
+    def why(self) -> Sequence[str]:
+        """The reasons of the verdict, the worst first."""
+        return self.reasons if self._judged is None else self._judged.reasons
+
+    @property
+    def _judged(self) -> SessionSummary | None:
+        return None if self.outdated else self.summary
 
     @property
     def recording(self) -> tuple[str, int]:
@@ -177,7 +189,10 @@ def _row(path: Path, place: Path, known: KnownRows) -> Row:
     )
 
 
-_SUMMARIZED = ("state", "start_ns", "duration_s", "streams", "lost", "lost_intervals")
+_SUMMARIZED = (
+    *("state", "start_ns", "duration_s", "streams", "lost", "lost_intervals", "incomplete"),
+    *("verdict", "reasons"),
+)
 
 
 def _is_of(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
@@ -192,7 +207,7 @@ def _look(path: Path, known: KnownRows) -> dict[str, Any]:
         row = known.get(path)
         line = brief(path) if row is None else row.line()
     except ODD as error:  # one strange session must not cost the index of the others
-        line = dict.fromkeys(("state", "start_ns", "duration_s", "lost", "lost_intervals"))
+        line = dict.fromkeys(_SUMMARIZED) | {"reasons": []}
         line |= {"name": path.name, "live": False, "bytes": folder_bytes(path), "streams": []}
         line["problem"] = f"{path}: {odd_text(error)}"
     line.pop("path", None)

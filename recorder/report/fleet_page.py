@@ -11,7 +11,7 @@ from recorder.contract.texts import human_bytes, human_seconds, human_time
 from recorder.report.fleet import NONE, Recording, Row
 from recorder.report.markup import Content, Html, element
 from recorder.report.page import page
-from recorder.report.verdict import FAIL, OPEN, PASS
+from recorder.report.verdict import FAIL, PASS
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
 
 _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
@@ -29,7 +29,7 @@ _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
 """Title, kind of its values, and the order at the first click."""
 _MOST_REASONS: Final = 5
 """Reasons of a verdict in a row: the report has all."""
-_GRAVITY: Final = {PASS: 1, NONE: 2, OPEN: 3, FAIL: 4}
+_GRAVITY: Final = {PASS: 1, NONE: 2, FAIL: 3}
 """Verdicts in the order by which they are sorted."""
 
 
@@ -119,7 +119,7 @@ def _session_row(row: Row, *, part: bool) -> Html:
         _cell(_duration(row.duration_s), row.duration_s, number=True),
         _cell(row.metadata.get("vehicle", ""), row.metadata.get("vehicle")),
         _cell(samples, samples, number=True),
-        _lost(row.lost, row.lost_intervals),
+        _lost(row.lost, row.lost_intervals, row.incomplete),
         _events([row]),
         _cell(human_bytes(row.bytes), row.bytes, number=True),
         _cell(", ".join(row.archives), " ".join(row.archives)),
@@ -143,7 +143,11 @@ def _recording_row(recording: Recording) -> Html:
         _cell(_duration(duration_s), duration_s, number=True),
         _cell(vehicle, vehicle),
         _cell(samples, samples, number=True),
-        _lost(_sum(row.lost for row in parts), _sum(row.lost_intervals for row in parts)),
+        _lost(
+            _sum(row.lost for row in parts),
+            _sum(row.lost_intervals for row in parts),
+            _sum(row.incomplete for row in parts),
+        ),
         _events(parts),
         _cell(human_bytes(size), size, number=True),
         _cell("", None),
@@ -179,9 +183,11 @@ def _verdict(row: Row) -> Content:
     content: list[Content] = [_badge(row.word)]
     if row.problem is not None:
         content.append(element("small", row.problem))
+    if row.report is None:
+        content.append(element("small", "no report"))
     if row.outdated:
         content.append(element("small", "made before the session was closed; make it again"))
-    reasons = () if row.summary is None else row.summary.reasons
+    reasons = row.why
     if len(reasons) > 1:
         lines = [element("small", reason) for reason in reasons[1:_MOST_REASONS]]
         if len(reasons) > _MOST_REASONS:
@@ -218,11 +224,12 @@ def _duration(seconds: float | None) -> Content:
     return None if seconds is None else human_seconds(seconds)
 
 
-def _lost(lost: float | None, intervals: float | None) -> _Cell:
-    """Counted losses, and the number of intervals in which nobody could count."""
+def _lost(lost: float | None, intervals: float | None, incomplete: float | None) -> _Cell:
+    """Counted losses, uncounted intervals, and samples that lack parts."""
     if lost is None:
         return _cell(None, None, number=True)
     text = f"{lost}" if not intervals else f"{lost} + {intervals} uncounted"
+    text += f", {incomplete} incomplete" if incomplete else ""
     return _cell(text, lost + (0.5 if intervals else 0.0), number=True)
 
 
@@ -248,6 +255,6 @@ def _words(row: Row) -> str:
     """What the filter looks in, in small letters."""
     parts: list[str] = [row.name, row.word, row.state or "", _state_note(row)]
     parts += [human_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
-    parts += row.summary.reasons[:_MOST_REASONS] if row.summary is not None else ()
-    parts.append(row.problem or "")
+    parts += row.why[:_MOST_REASONS]
+    parts += [row.problem or "", "" if row.report else "no report"]
     return " ".join(filter(None, parts)).lower()

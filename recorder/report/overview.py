@@ -11,7 +11,7 @@ from typing import Any
 from recorder.contract.texts import human_bytes, human_seconds, human_time
 from recorder.report.findings import Findings
 from recorder.report.markup import Content, Html, details, element, escape, joined, pairs, table
-from recorder.report.verdict import FAIL, OPEN, PASS, Reason, Verdict
+from recorder.report.verdict import FAIL, PASS, Reason, Verdict
 from recorder.session import layout
 from recorder.session.endings import ENDS
 from recorder.session.reader import is_session
@@ -23,8 +23,8 @@ _MOST = 300
 _WORDS = {
     PASS: ("pass", "✓ PASS", "Nothing is lost, nothing was at fault, everything can be read."),
     FAIL: ("fail", "✗ FAIL", ""),
-    OPEN: ("open", "● OPEN", "The session is being recorded. Nothing broke so far."),
 }
+_OPEN = ("open", "● PASS so far", "The session is being recorded. Nothing broke so far.")
 
 
 def head(found: Findings, judged: Verdict, linked: bool) -> Html:
@@ -35,7 +35,7 @@ def head(found: Findings, judged: Verdict, linked: bool) -> Html:
         judged: the verdict.
         linked: the report lies in the session's folder, so that links to its neighbours hold.
     """
-    class_, word, text = _WORDS[judged.word]
+    class_, word, text = _OPEN if judged.open and judged.passed else _WORDS[judged.word]
     if judged.reasons:
         count = len(judged.reasons)
         text = f"{count} thing{'s' if count > 1 else ''} broke the contract"

@@ -15,12 +15,12 @@ from recorder.report.markup import Content, Html, details, element, escape_lines
 from recorder.report.material import Material
 from recorder.report.page import section
 from recorder.session import layout
+from recorder.session.events import INCOMPLETE
 from recorder.session.journal import read_journal
 
 _MOST_TEXT: Final = 30_000
 _MOST_LOG: Final = 1 << 18
 _MOST_VALUES: Final = 200  # settings of a stream
-_BROKEN_STATE: Final = "columns_missing"  # told as incomplete samples
 
 
 def disk_section(material: Material) -> Html | None:
@@ -140,7 +140,7 @@ def _states(material: Material) -> list[tuple[Content, Content]]:
             stream, state = str(entry["stream"]), entry["state"]
         except (ValueError, LookupError, TypeError, RecursionError):
             continue  # the check of the session reports it
-        if isinstance(state, Mapping) and _BROKEN_STATE not in state:
+        if isinstance(state, Mapping) and INCOMPLETE not in state:
             for key, value in state.items():
                 known.setdefault(f"{stream}: {key}", value)
     rows = [row for key, value in known.items() for row in _flat(value, key)]

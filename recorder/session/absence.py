@@ -7,13 +7,15 @@ configured sensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recorder.session.events import make_event
 from recorder.session.layout import RECORDING
 from recorder.session.loss_accounts import lost_events
 from recorder.session.reader import Session
+from recorder.session.stream import Stream
 
 ABSENT = "absent"
 """Cause of the loss, and reason of the end, of a stream whose sensor was absent."""
@@ -41,19 +43,31 @@ def absent_streams(
     }
 
 
-def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
+def reported_losses(
+    session: Session, events: Iterable[Mapping[str, Any]] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """The ``lost`` events by stream, with an interval for every absent sensor.
+
+    In a session that was not closed, a device that is lost, and has not come back, is an interval
+    from its last sample to now (to the latest sample of any stream, if its writer died).
+
+    Args:
+        session: the session.
+        events: its events, if they have been read; None: they are read.
 
     Raises:
         FormatError: the event log cannot be read.
     """
-    lost = lost_events(session.events())
+    read = list(session.events() if events is None else events)
+    lost = lost_events(read)
     header = session.header or {}
     if not session.recorded:
         return lost
     known = {*session.streams, *session.declared, *session.broken, *lost}
     known.update(header.get("epochs") or ())
     missing = absent_streams(session.sensors(), known)
+    if session.state == RECORDING:
+        _add_outages(session, read, lost, missing)
     end_ns = session.end_ns
     for sensor, streams in missing.items():
         if session.state == RECORDING and session.sensors()[sensor]:
@@ -64,6 +78,52 @@ def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
             event = make_event("lost", t_ns, stream, ABSENT, duration_ns=duration_ns)
             lost.setdefault(stream, []).append(event)
     return lost
+
+
+def _add_outages(
+    session: Session,
+    events: Iterable[Mapping[str, Any]],
+    lost: dict[str, list[dict[str, Any]]],
+    absent: Collection[str],
+) -> None:
+    """Add the outages that have not ended; the writer counts one when it is over."""
+    gone: dict[str, int] = {}
+    for event in events:
+        if event.get("type") == "device" and isinstance(event.get("t_ns"), int):
+            sensor = str(event.get("stream"))
+            if event.get("cause") in (ABSENT, "lost"):
+                gone.setdefault(sensor, event["t_ns"])
+            else:
+                gone.pop(sensor, None)
+    now_ns = _now_ns(session)
+    for sensor, t_ns in gone.items():
+        names = session.sensors().get(sensor) or [sensor]
+        for name in names if sensor not in absent else names[:0]:
+            stream = session.streams.get(name)
+            since_ns = (session.start_ns or t_ns) if stream is None else _last_ns(stream, t_ns)
+            spec = session.declared.get(name)
+            rate_hz = None if spec is None else spec.rate_hz
+            gap_ns = max(0, now_ns - since_ns)
+            estimate = round(gap_ns * rate_hz / 1e9) if rate_hz else None
+            event = make_event("lost", now_ns, name, "device", duration_ns=gap_ns)
+            lost.setdefault(name, []).append(event | {"estimate": estimate})
+
+
+def _now_ns(session: Session) -> int:
+    """Now on the clock of a live session; of a dead one its latest sample. Epoch ns."""
+    header = session.header or {}
+    if session.live and isinstance(header.get("start_mono_ns"), int):
+        return int(header["start_ns"]) - int(header["start_mono_ns"]) + time.monotonic_ns()
+    latest = (_last_ns(stream, 0) for stream in session.streams.values())
+    return max(latest, default=int(header.get("start_ns") or 0))
+
+
+def _last_ns(stream: Stream, default: int) -> int:
+    """Stamp of a stream's last sample, epoch ns, by ``ts``."""
+    stamps = stream.channels["ts"] if stream.has_times else ()
+    if not len(stamps):
+        return default
+    return round(float(stamps[len(stamps) - 1]) * 1e9)
 
 
 def _owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:

@@ -2,7 +2,8 @@
 
 One JSON object a line: ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns}``,
 and the event's own keys.  ``count`` is null for an uncounted loss, which may have an ``estimate``.
-Events of one stream and cause within a second are merged.
+Events of one stream and cause within a second are merged.  The ``count`` of an `INCOMPLETE` event
+is a number of stored samples, and its ``parts`` what they lack together.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 from recorder.contract.clock import Clock
 from recorder.formats.disk import AppendFile
 
+INCOMPLETE = "incomplete"
+"""Type of events about stored samples that lack parts: columns of a sweep, packets of a frame."""
 MERGE_NS = 1_000_000_000
 _CLOCK_STEP_NS = 10_000_000  # a larger change between two readings is a step
 _KNOWN = ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns")
@@ -36,6 +39,9 @@ def event_text(event: Mapping[str, Any]) -> str:
         count, estimate = event.get("count"), event.get("estimate")
         about = "" if estimate is None else f", about {estimate}"
         text = f"lost {count} samples" if count is not None else f"lost samples{about}"
+        text += f" ({cause})" if cause else ""
+    if text is None and kind == INCOMPLETE:
+        text = f"{event.get('count')} samples lack {event.get('parts')} parts"
         text += f" ({cause})" if cause else ""
     if text is None:
         text = " ".join(str(part) for part in (kind, cause) if part)
@@ -100,8 +106,9 @@ def _mergeable(earlier: dict[str, Any], event: dict[str, Any]) -> bool:
 def _merge(earlier: dict[str, Any], event: dict[str, Any]) -> None:
     if event["count"] is not None:
         earlier["count"] += event["count"]
-    if event.get("estimate") is not None:
-        earlier["estimate"] = (earlier.get("estimate") or 0) + event["estimate"]
+    for key in ("estimate", "parts"):
+        if event.get(key) is not None:
+            earlier[key] = (earlier.get(key) or 0) + event[key]
     if event["last_seq"] is not None:
         earlier["last_seq"] = event["last_seq"]
     earlier["duration_ns"] = (

@@ -29,7 +29,13 @@ _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"
 _PRIVATE = frozenset(("known", "uncommitted"))
 _OF_EPOCH, _OF_END = ("sample",), ("sent", "reason")
 _ONCE = ("patchable", "patched", "tags_at")
-EPOCH_DEFAULTS: Mapping[str, Any] = {"ended": None, "past": [], "lost": {}, "unknown_losses": 0}
+EPOCH_DEFAULTS: Mapping[str, Any] = {
+    "ended": None,
+    "past": [],
+    "lost": {},
+    "unknown_losses": 0,
+    "incomplete": {},
+}
 _POSITION = ("epoch", "number", "seq", *EPOCH_DEFAULTS, "samples", "last_ns")
 
 NO_LEAF = Leaf(0, 0, digest(b""))
@@ -325,6 +331,7 @@ class JournalState:
                 raise LookupError(f"{known[name]} is declared in a record that is lost")
             values = dict(EPOCH_DEFAULTS) | (changed[0] if changed else {})
             values |= {"past": [known[e] for e in values["past"]], "lost": dict(values["lost"])}
+            values["incomplete"] = dict(values["incomplete"])
             positions[known[name]] = {
                 "epoch": known[epoch],
                 "number": number + seq + samples,

@@ -41,6 +41,8 @@ VRS = "session.vrs"
 ARCHIVES = "_archives"
 REPORT = "report.html"
 """The report of a session in its folder; it is made anew at any time and belongs to no data."""
+POSTPROCESSING = "finalize.json"
+"""In ``_recorder``: the steps of the daemon after the recording."""
 INDEX = "index.html"
 """The index of the reports, in the root of the sessions."""
 TAILS = ("tail.0", "tail.1")

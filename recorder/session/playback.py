@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
+from recorder.session.events import INCOMPLETE
 from recorder.session.loss_accounts import Gap, Run, gaps, losses_beyond_gaps, lost_events, scan
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
@@ -73,6 +74,39 @@ class Hole:
     cause: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Samples of the recorded session that lack parts.
+
+    Attributes:
+        stream: name of the recorded stream.
+        t_ns: epoch ns of the event.
+        samples, parts: how many samples, and how many parts they lack together.
+        cause: recorded cause.
+    """
+
+    stream: str
+    t_ns: int
+    samples: int
+    parts: int
+    cause: str
+
+
+def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
+    """What the samples of some streams lack, in order of time.
+
+    Raises:
+        FormatError: the event log cannot be read.
+    """
+    found = [
+        Flaw(event["stream"], event["t_ns"], event["count"], event["parts"], str(event["cause"]))
+        for event in session.events()
+        if event.get("type") == INCOMPLETE and event.get("stream") in streams
+        if all(isinstance(event.get(key), int) for key in ("t_ns", "count", "parts"))
+    ]
+    return sorted(found, key=played_at_ns)
+
+
 def play(
     session: Session, streams: Sequence[str] | None = None, *, start_ns: int | None = None
 ) -> Iterator[Chunk | Hole]:
@@ -109,8 +143,8 @@ def origin_ns(session: Session) -> int | None:
     return session.first_ns
 
 
-def played_at_ns(item: Chunk | Hole) -> int:
-    """When an item is played: the time of its last sample, or of the hole; epoch ns."""
+def played_at_ns(item: Chunk | Hole | Flaw) -> int:
+    """When an item is played: the time of its last sample, hole or event; epoch ns."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
 
 

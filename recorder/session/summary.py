@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.absence import reported_losses
+from recorder.session.accounts import Accounts, accounts_of, sum_incomplete
 from recorder.session.folders import walk
-from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
 from recorder.session.kept_events import KeptEvent
-from recorder.session.layout import ARCHIVES, JOURNAL, LOG, private
-from recorder.session.loss_accounts import losses
+from recorder.session.layout import ARCHIVES, JOURNAL, private
 from recorder.session.loss_intervals import loss_intervals
 from recorder.session.packing_records import PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.search import EVERY, Filter
-from recorder.session.stream import BATCH_SAMPLES, Stream
+from recorder.session.stream import Stream
+from recorder.session.verdict import Reason, unreadable_session, verdict
 from recorder.session.vrs.files import describe_vrs
 
+MISSING = ("lost", "lost_intervals", "incomplete")
+"""Keys of what a session lacks, in its line of ``recorder list``."""
 MOST_GAPS = 10_000
 """Largest number of losses of a stream that are listed one by one."""
 
 
-def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
+def summarize(
+    session: Session, *, gaps: bool = False, accounts: Accounts | None = None
+) -> dict[str, Any]:
     """The content of a session.
 
     A declared stream without samples is included, with 0 samples.
@@ -38,6 +39,7 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
     Args:
         session: the session.
         gaps: whether the losses are listed one by one.
+        accounts: of the session, if they have been read; None: they are read.
 
     Returns:
         ``{state, name, start_ns, end_ns, streams: {NAME: {samples, first_ns, last_ns, rate_hz,
@@ -49,10 +51,9 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
         - per stream ``bytes``, ``channels`` and ``lost_intervals``: the uncounted losses, each
           ``{cause, t_ns, duration_ns, estimate}``.  N in ``lost`` is the sum of the counted losses;
           an interval adds nothing to it;
-        - per stream ``incomplete``: samples that lack a part of their measurement,
-          ``{samples, columns_missing}``: a lidar's sweeps that lack columns (from ``log.jsonl``),
-          a radar's frames whose ``valid`` is 0 (without ``columns_missing``).  They are not
-          counted in ``lost``; empty if nothing is missing;
+        - per stream ``incomplete``: stored samples that lack parts (columns of a sweep, packets of
+          a radar frame), by cause: ``{CAUSE: {samples, parts}}``.  They are not counted in
+          ``lost``; empty if nothing is missing;
         - per stream, if asked for, ``gaps``: the losses in order of time, each ``{start_ns, end_ns,
           duration_ns, cause, count, estimate, first_seq, last_seq}``
           (`recorder.session.loss_intervals`), the first `MOST_GAPS`, and ``gaps_left_out``, the
@@ -63,61 +64,38 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
           the commits, and 99%, took less than the first two; null if unknown;
         - ``events``: the `KeptEvent` that touch the session, by time;
         - ``ended``, ``marks``, ``faults``: see `recorder.session.incidents.incidents`;
+        - ``verdict`` (``PASS`` or ``FAIL``; of an open session, so far), ``reasons``, ``remarks``:
+          each ``[{what, where, how_much}]``, see `recorder.session.verdict`;
         - ``problems``: a message for everything that could not be read.  The numbers of a damaged
           stream are null.
     """
-    problems: list[str] = []
-    lost = {}
-    happened: dict[str, Any] = {"ended": None, "marks": [], "faults": []}
-    try:
-        lost = reported_losses(session)
-        happened = incidents(session)
-    except FormatError as error:
-        problems.append(str(error))
+    found = accounts_of(session) if accounts is None else accounts
+    problems = list(found.problems)
     events: list[KeptEvent] = []
     try:
         events = session.kept_events()
     except FormatError as error:
         problems.append(str(error))
-    columns = _missing_columns(session, problems)
-    problems += map(str, session.broken.values())
     streams: dict[str, dict[str, Any]] = {}
-    reported = {name for names in session.sensors().values() for name in names}
-    for name in sorted({*session.streams, *session.declared, *session.broken, *reported, *lost}):
-        entry: dict[str, Any] = dict.fromkeys(("samples", "first_ns", "last_ns", "rate_hz"))
+    for name, account in found.streams.items():
         stream = session.streams.get(name)
-        incomplete: dict[str, int] = {}
-        if name in session.broken:
-            entry |= {"bytes": folder_bytes(session.path / name), "channels": []}
-        elif stream is None:
-            entry |= {"samples": 0, "bytes": 0, "channels": []}
-        else:
-            entry |= {"bytes": folder_bytes(stream.path), "channels": list(stream.meta)}
-            try:
-                entry |= _extent(stream)
-                incomplete = columns.get(name) or _invalid(stream)
-            except FormatError as error:
-                problems.append(str(error))
-        entry["lost"], entry["lost_intervals"] = losses(lost.get(name, ()))
-        entry["incomplete"] = incomplete
+        entry = streams[name] = dict(account)
+        entry |= {"bytes": 0, "channels": [] if stream is None else list(stream.meta)}
+        if stream is not None or name in session.broken:
+            entry["bytes"] = folder_bytes(session.path / name)
         if gaps:
-            entry |= _gaps(stream, lost.get(name, ()), problems)
-        streams[name] = entry
-    try:
-        start_ns, end_ns = session.start_ns, session.end_ns
-    except FormatError:  # reported above, for its stream
-        start_ns = end_ns = None
+            entry |= _gaps(stream, found.lost.get(name, ()), problems)
+    start_ns, end_ns = found.start_ns, found.end_ns
     record_format = None
     try:
         record_format = describe_vrs(session)
     except FormatError as error:
         problems.append(str(error))
-    last = (s["last_ns"] for s in streams.values())
-    last_ns = max((t for t in last if t is not None), default=None)
-    until_ns = last_ns if end_ns is None else end_ns
+    until_ns = found.last_ns if end_ns is None else end_ns
     duration_s = None
     if start_ns is not None and until_ns is not None:
         duration_s = (until_ns - start_ns) / 1e9
+    further = [Reason("unreadable", "", text) for text in problems if text not in found.problems]
     return {
         "state": session.state,
         "name": session.name,
@@ -133,7 +111,8 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
         "metadata": dict(session.metadata),
         "record_format": record_format,
         "commits": _commits(session),
-        **happened,
+        **found.happened,
+        **verdict(found, unreadable=further).to_wire(),
         "events": msgspec.to_builtins(events),
         "problems": problems,
     }
@@ -181,10 +160,11 @@ def brief(path: Path) -> dict[str, Any]:
 
     Returns:
         ``{name, path, state, live, start_ns, duration_s, bytes, streams: [NAME], lost,
-        lost_intervals, problem}``; ``lost`` is the number of samples counted as lost, over all
-        streams, ``lost_intervals`` the number of uncounted losses (both null for a plain roverd
-        trace).  If a session cannot be opened, ``problem`` is the error, and unknown values are
-        null.
+        lost_intervals, incomplete, verdict, reasons, problem}``; ``lost`` is the number of samples
+        counted as lost, over all streams, ``lost_intervals`` the number of uncounted losses,
+        ``incomplete`` the number of samples that lack parts (all null for a plain roverd trace);
+        ``verdict`` as `summarize` gives it, ``reasons`` as texts.  If a session cannot be opened,
+        ``problem`` is the error, and unknown values are null.
     """
     line = brief_if(path, EVERY)
     assert line is not None
@@ -195,7 +175,8 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
     """`brief` of a session that is wanted; None of another, as early as that is known."""
     line: dict[str, Any] = dict.fromkeys(("state", "start_ns", "duration_s"))
     line |= {"name": path.name, "path": str(path), "live": False, "bytes": None}
-    line |= {"streams": [], "lost": None, "lost_intervals": None, "problem": None}
+    line |= {"streams": [], "lost": None, "lost_intervals": None, "incomplete": None}
+    line |= {"verdict": None, "reasons": [], "problem": None}
     try:
         if wanted.is_early((read_header(path) or {}).get("start_ns")):
             return None  # before the streams are read
@@ -205,23 +186,27 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
             line["start_ns"] = session.start_ns
             if wanted.is_early(session.start_ns):
                 return None
-            end_ns = session.end_ns
-            if end_ns is None:
-                last = (_last_stamp(stream) for stream in session.streams.values())
-                end_ns = max((t for t in last if t is not None), default=None)
+            found = accounts_of(session, quick=True)
+            end_ns = found.last_ns if found.end_ns is None else found.end_ns
             if end_ns is not None and line["start_ns"] is not None:
                 line["duration_s"] = (end_ns - line["start_ns"]) / 1e9
-            lost = reported_losses(session)
-            line["streams"] = sorted({*session.streams, *lost})
-            counted, intervals = losses(event for events in lost.values() for event in events)
+            streams = found.streams.values()
+            line["streams"] = sorted({*session.streams, *found.lost})
             if session.recorded:
-                line |= {"lost": sum(counted.values()), "lost_intervals": len(intervals)}
-            if wanted.lost and not line["lost"] and not line["lost_intervals"]:
+                line["lost"] = sum(sum(stream["lost"].values()) for stream in streams)
+                line["lost_intervals"] = sum(len(stream["lost_intervals"]) for stream in streams)
+                line["incomplete"] = sum(sum_incomplete(s["incomplete"])[0] for s in streams)
+            if wanted.lost and not found.problems and not any(line[key] for key in MISSING):
                 return None
+            judged = verdict(found)
+            line |= {"verdict": judged.word, "reasons": [r.text for r in judged.reasons]}
+            line["problem"] = "; ".join(found.problems) or None
             if not wanted.has_mark(session):
                 return None
     except (SessionError, FormatError) as error:
         line["problem"] = str(error)
+        judged = unreadable_session(str(error))
+        line |= {"verdict": judged.word, "reasons": [r.text for r in judged.reasons]}
     line["bytes"] = folder_bytes(path)
     return line
 
@@ -234,60 +219,3 @@ def folder_bytes(path: str | Path) -> int:
             with contextlib.suppress(OSError):
                 total += entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def _extent(stream: Stream) -> dict[str, Any]:
-    length = len(stream)
-    extent: dict[str, Any] = {"samples": length}
-    if length and stream.has_times:
-        first = int(stream.times(0, 1)[0])
-        last = int(stream.times(length - 1, length)[0])
-        extent |= {"first_ns": first, "last_ns": last}
-        if last > first:
-            extent["rate_hz"] = (length - 1) * 1e9 / (last - first)
-    return extent
-
-
-def _missing_columns(session: Session, problems: list[str]) -> dict[str, dict[str, int]]:
-    """By stream, the number of sweeps that lack columns, and of missing columns."""
-    missing: dict[str, dict[str, int]] = {}
-    path = private(session.path, LOG)
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    break  # being written, or was when the power went
-                if b"columns_missing" not in line:
-                    continue
-                try:
-                    entry = json.loads(line)
-                    name, count = str(entry["stream"]), int(entry["state"]["columns_missing"])
-                except (ValueError, KeyError, TypeError):
-                    problems.append(f"{path}:{number}: is no state of a sensor")
-                    continue
-                reported = missing.setdefault(name, {"samples": 0, "columns_missing": 0})
-                reported["samples"] += 1
-                reported["columns_missing"] += count
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        problems.append(f"{path}: cannot be read: {error.strerror}")
-    return missing
-
-
-def _invalid(stream: Stream) -> dict[str, int]:
-    """A radar's frames that lack packets."""
-    if "valid" not in stream.meta or not len(stream):
-        return {}
-    count = 0
-    for batch in stream.iterate(BATCH_SAMPLES, ["valid"]):
-        count += int(np.count_nonzero(batch.data["valid"] == 0))
-    return {"samples": count} if count else {}
-
-
-def _last_stamp(stream: Stream) -> int | None:
-    """The last stamp in ``ts``: about the end of an open session."""
-    length = len(stream.channels["ts"]) if stream.has_times else 0
-    if not length:
-        return None
-    return round(float(stream.channels["ts"].read(length - 1, length)[0]) * 1e9)

@@ -2,7 +2,7 @@
 
 The samples' times are judged, so a stalled disk or a busy machine makes no stream slow::
 
-    watch = SlowWatch(floor_hz=50.0, start_ns=start_ns)
+    watch = ShortfallWatch(floor_hz=50.0, start_ns=start_ns)
     for slow in watch.gave(first_ns, last_ns, count):
         slow.cause, slow.since_ns, slow.until_ns, slow.given
     watch.lost(t_ns, count)                     # a reported loss; count None: an interval
@@ -11,18 +11,11 @@ The samples' times are judged, so a stalled disk or a busy machine makes no stre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from recorder.contract.streams import StreamSpec
+from recorder.session.minimum_rate import SILENT, SLOW, window_ns
 
-SILENT, SLOW = "silent", "rate"
-"""Causes of losses: a stream gave no sample, or fewer than its minimum rate."""
-
-WINDOW_NS = 3_000_000_000
-_PERIODS = 3  # of the minimum rate: slow streams have longer windows
-_SHARE = 0.5  # of the expected rate, if no `min_rate` is set
 _LEAST_NS = 1_000_000_000  # length of a session in which a sample is expected
 
 
@@ -34,22 +27,6 @@ class RateShortfall:
     since_ns: int
     until_ns: int
     given: int = 0
-
-
-def floor_hz(sensor: str, header: Mapping[str, Any], spec: StreamSpec) -> float | None:
-    """The minimum rate of a stream: its sensor's ``min_rate``, or half of the expected rate.
-
-    ``min_rate`` applies to the stream that has the sensor's name.
-
-    Args:
-        sensor: the sensor's name.
-        header: the sensor's entry of ``session.json``.
-        spec: the stream.
-    """
-    agreed = header.get("min_rate")
-    if spec.name == sensor and agreed is not None:
-        return float(agreed) or None
-    return spec.rate_hz * _SHARE if spec.rate_hz else None
 
 
 def least_ns(spec: StreamSpec) -> int:
@@ -67,7 +44,7 @@ class ShortfallWatch:
 
     def __init__(self, floor_hz: float, start_ns: int) -> None:
         self._floor_hz = floor_hz
-        self._window_ns = max(WINDOW_NS, round(_PERIODS * 1e9 / floor_hz))
+        self._window_ns = window_ns(floor_hz)
         self._last_ns = start_ns
         self._begin_ns = start_ns  # of the window that is being filled
         self._count = 0

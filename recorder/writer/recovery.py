@@ -31,7 +31,7 @@ from recorder.formats import page_cache
 from recorder.formats.disk import Disk
 from recorder.formats.roverd import Extent, PlainExtent, measure
 from recorder.session import layout
-from recorder.session.events import make_event
+from recorder.session.events import INCOMPLETE, make_event
 from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range
 from recorder.session.journal_state import closing
 from recorder.session.lock import boot_id, lock_is_held, lock_session
@@ -157,6 +157,7 @@ class _Recovery:
         self._dropped: list[Path] = []
         self._events_missing = 0
         self._unreported: dict[str, list[dict[str, Any]]] = {}  # losses without an event
+        self._incomplete: list[dict[str, Any]] = []  # events about samples after the last commit
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
             self._proof = Proof(path, self._written, read)
@@ -334,7 +335,27 @@ class _Recovery:
         log = layout.private(self._path, layout.LOG)
         log_key = f"{layout.PRIVATE}/{layout.LOG}"
         size = min(self._proven.get(log_key, 0), log.stat().st_size if log.exists() else 0)
-        self._journal.files[log_key] = min(self._journal.files.get(log_key, 0), size)
+        length = self._journal.files[log_key] = min(self._journal.files.get(log_key, 0), size)
+        if size > length:
+            self._recount_incomplete(log, length, size)
+
+    def _recount_incomplete(self, log: Path, start: int, stop: int) -> None:
+        """Make events of the states about kept samples: the writer had them in its memory alone."""
+        with log.open("rb") as file:
+            file.seek(start)
+            text = file.read(stop - start)
+        written = {e.get("stream") for e in self._events if e.get("type") == INCOMPLETE}
+        offset_ns = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
+        for state in _lines(text[: text.rfind(b"\n") + 1]):
+            name, values = str(state.get("stream")), state.get("state")
+            last_ns = self._journal.positions.get(name, {}).get("last_ns", -1) + offset_ns
+            if not isinstance(values, dict) or name in written or state.get("t_ns", 0) > last_ns:
+                continue
+            for cause, found in values.get(INCOMPLETE, {}).items():
+                counts = {"count": found["samples"], "parts": found["parts"]}
+                self._incomplete.append(
+                    make_event(INCOMPLETE, state["t_ns"], name, cause, **counts)
+                )
 
     def _is_committed(self, event: dict[str, Any]) -> bool:
         """Whether the journal's last commit has the epoch of an event."""
@@ -409,15 +430,22 @@ class _Recovery:
 
     def _losses(self, end_ns: int, report: RecoveryReport) -> Iterator[dict[str, Any]]:
         interval_s = float(self._values["sync_interval_ms"]) / 1e3
+        offset_ns = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
         reported = {e.get("stream") for e in self._all_events() if _is_seal_loss(e)}
+        yield from self._incomplete
         for name, stream in report.streams.items():
             spec = self._journal.specs.get(name)
             position = self._journal.positions.get(name, {})
             for loss in self._unreported.get(name, ()):
                 yield make_event("lost", end_ns, name, **loss)
             if stream.interval_lost and name not in reported:
-                estimate = round((spec.rate_hz or 0) * interval_s) if spec is not None else None
+                # A stream may have been silent for long before the others ended, too.
+                last_ns = int(position.get("last_ns", -1))
+                silent_ns = max(0, end_ns - offset_ns - last_ns) if last_ns >= 0 else 0
+                lost_s = interval_s + silent_ns / 1e9
+                estimate = round((spec.rate_hz or 0) * lost_s) if spec is not None else None
                 where = {"epoch": position.get("epoch"), "first_seq": position.get("seq")}
+                where["duration_ns"] = silent_ns or None
                 yield make_event("lost", end_ns, name, report.cause, **where, estimate=estimate)
         cut = {f"{n}/{f}": b for n, s in report.streams.items() for f, b in s.cut_bytes.items()}
         event = make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from recorder.contract.errors import ProtocolError
-from recorder.contract.messages import End, Lost
+from recorder.contract.messages import End, Lost, SampleState
 from recorder.contract.wire import Kind, Message
 from recorder.contract.wire_struct import check_json, convert
 
@@ -37,8 +37,8 @@ def check_report(message: Message) -> None:
         raise ProtocolError(f"{where}: {error}") from None
     if message.kind is Kind.LOST and (taken := _OF_EVENTS & values.keys()):
         raise ProtocolError(f"{where}: a detail may not be named {min(taken)!r}")
-    if message.kind is not Kind.STATE:
-        convert(values, Lost if message.kind is Kind.LOST else End, where)
+    kinds: dict[Kind, type] = {Kind.LOST: Lost, Kind.END: End, Kind.STATE: SampleState}
+    convert(values, kinds[message.kind], where)
 
 
 class Verdict(Enum):

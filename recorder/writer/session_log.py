@@ -8,20 +8,23 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from recorder.contract.clock import Clock
-from recorder.contract.messages import CHANGED
+from recorder.contract.messages import CHANGED, SampleState
 from recorder.contract.wire import Message
+from recorder.contract.wire_struct import convert
 from recorder.formats.digests import DigestingDisk, digest
 from recorder.formats.disk import AppendFile
 from recorder.session import layout
 from recorder.session.absence import ABSENT
-from recorder.session.events import EventLog, make_event
+from recorder.session.events import INCOMPLETE, EventLog, make_event
 from recorder.session.journal import JournalWriter
 from recorder.session.journal_state import JournalState
-from recorder.writer.rate_shortfall import SILENT, RateShortfall, ShortfallWatch, floor_hz, least_ns
+from recorder.session.minimum_rate import SILENT, floor_hz
+from recorder.writer.rate_shortfall import RateShortfall, ShortfallWatch, least_ns
 from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.stream_progress import (
     StreamProgress,
@@ -31,6 +34,8 @@ from recorder.writer.stream_progress import (
 )
 from recorder.writer.stream_store import StreamStore
 
+LATE = "late"
+"""Cause of the loss of a played source that was stopped before it had played the duration."""
 HUNG = "hung"
 """Cause of the fault, and of the loss, of a driver that was killed because it hung."""
 NORMAL_ENDS = ("eof", "stopped", "duration", "split")
@@ -293,13 +298,17 @@ class SessionLog:
         if header is None:
             return
         store, end_ns = progress.store, self._clock.monotonic_ns()
-        if reason == "duration" and self.until_ns is not None:
+        overdue = self.until_ns is not None and end_ns >= self.until_ns
+        late = overdue and reason == "stopped" and not header["live"]
+        if (reason == "duration" or late) and self.until_ns is not None:
             end_ns = self.until_ns
         elif not header["live"] or reason not in NORMAL_ENDS or reason == "eof":
             end_ns = store.last_ns  # the source had no more samples, or was not asked for them
         watch = self._watch(progress)
         self._slow[store.spec.name] = None
         found = [] if watch is None else watch.finish(end_ns)
+        if late:  # a played source is never silent: it had not come to the end yet
+            found = [replace(slow, cause=LATE) for slow in found]
         never = store.samples == 0 and not progress.unknown_losses and not progress.lost
         never = never and not store.spec.sporadic
         if never and not found and reason in NORMAL_ENDS and reason != "eof":
@@ -357,9 +366,18 @@ class SessionLog:
             self.vrs.end_epoch(progress.store.spec, epoch, sent, reason, self.now_ns())
 
     def state(self, progress: StreamProgress, message: Message) -> None:
-        """Log a state that a driver reports."""
+        """Log a state that a driver reports; incomplete samples in it are counted."""
         t_ns = last_time(message) + self._offset_ns
+        if INCOMPLETE in message.values:
+            self._count_incomplete(progress, message, t_ns)
         line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
         self.log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         if self.vrs is not None:
             self.vrs.state(progress.store.spec, message, t_ns)
+
+    def _count_incomplete(self, progress: StreamProgress, message: Message, t_ns: int) -> None:
+        state = convert(message.values, SampleState, f"{message.stream}: state")
+        for cause, found in state.incomplete.items():
+            progress.count_incomplete(cause, found.samples, found.parts)
+            counts = {"count": found.samples, "parts": found.parts, "epoch": message.epoch}
+            self.event(make_event(INCOMPLETE, t_ns, message.stream, cause, **counts))

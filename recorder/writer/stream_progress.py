@@ -30,6 +30,7 @@ class StreamProgress:
         self.past: list[int] = []
         self.lost: dict[str, int] = {}
         self.unknown_losses = 0
+        self.incomplete: dict[str, dict[str, int]] = {}  # by cause, samples and parts
         self.epochs: list[tuple[int, int]] = []
         self.ends: dict[int, tuple[int | None, str]] = {}
         self.first_seqs: dict[int, int] = {}  # of epochs that do not begin with number 0
@@ -53,6 +54,12 @@ class StreamProgress:
         for epoch, end in journal.ends.get(name, {}).items():
             if epoch in self.past or (epoch == self.epoch and self.ended is not None):
                 self.ends[epoch] = end
+
+    def count_incomplete(self, cause: str, samples: int, parts: int) -> None:
+        """Add samples that lack parts; the mapping is replaced, since other threads read it."""
+        known = self.incomplete.get(cause, {"samples": 0, "parts": 0})
+        counts = {"samples": known["samples"] + samples, "parts": known["parts"] + parts}
+        self.incomplete = {**self.incomplete, cause: counts}
 
     def describe_epochs(self) -> list[dict[str, Any]]:
         """The stream's epochs for ``session.json``; sent is None without a report."""

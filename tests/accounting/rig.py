@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from drivers._kit.driver import incomplete
 from drivers._kit.outbox import Outbox
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
@@ -123,6 +124,14 @@ class Rig:
         message = Message(Kind.LOST, NAME, count=count, t_mono_ns=t_ns, values=values)
         self.outbox.offer(message)
         self.counted[self._epoch] += count or 0
+
+    def incomplete(self, cause: str, samples: int, parts: int) -> None:
+        """The driver reports that of the samples that it has sent, some lack parts."""
+        if self.outbox.ended:
+            return
+        values = incomplete(cause, parts, samples)
+        t_ns = self.clock.monotonic_ns()
+        self.outbox.offer(Message(Kind.STATE, NAME, t_mono_ns=t_ns, values=values))
 
     def end(self, reason: str = "stopped") -> None:
         """The driver ends its stream."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -268,15 +267,3 @@ def test_whatever_happens_the_accounts_balance(
         assert account.counted == rig.counted[epoch]
         assert on_disk.get(epoch, []) == rig.taken[epoch]
     shutil.rmtree(root)
-
-
-def test_info_adds_up_what_sweeps_and_frames_lack(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    rig.data(4)
-    rig.end()
-    path = rig.close()
-    lines = [{"t_ns": 1, "stream": NAME, "state": {"columns_missing": n}} for n in (16, 3)]
-    lines.append({"t_ns": 1, "stream": NAME, "state": {"temperature": 30}})
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (path / "_recorder" / "log.jsonl").write_text(text + '{"torn": "columns_missing')
-    assert summary(path)["incomplete"] == {"samples": 2, "columns_missing": 19}

@@ -42,7 +42,7 @@ def test_rates_are_taken_between_states(monkeypatch: pytest.MonkeyPatch) -> None
     view(status(1.0, {"imu": account(100, 1_000_000)}))
     now = status(3.0, {"imu": account(296, 5_000_000, lost={"refused": 4})})
     view(now)
-    assert view.rows(now) == [["imu", "98.0 Hz", "100 Hz", "296", "2.00", "4", "25%"]]
+    assert view.rows(now) == [["imu", "98.0 Hz", "100 Hz", "296", "2.00", "4", "0", "25%"]]
 
 
 def test_an_uncounted_loss_and_an_end_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_an_uncounted_loss_and_an_end_show(monkeypatch: pytest.MonkeyPatch) -> N
     view = LiveView()
     now = status(1.0, {"imu": account(7, 0, lost={"device": 2}, unknown_losses=1, ended="eof")})
     view(now)
-    assert view.rows(now) == [["imu", "ended: eof", "100 Hz", "7", "-", "2+?", "25%"]]
+    assert view.rows(now) == [["imu", "ended: eof", "100 Hz", "7", "-", "2+?", "0", "25%"]]
 
 
 def test_a_sensor_that_is_absent_or_lost_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def test_a_sensor_that_is_absent_or_lost_has_its_row(monkeypatch: pytest.MonkeyP
         now.sensors["cam"] = Sensor(SensorEntry("cam", "camera", "v4l2", "", {}), device="absent")
         view(now)
     assert view.rows(now) == [
-        ["imu", "lost", "100 Hz", "7", "0.00", "0", "25%"],
-        ["cam", "absent", "-", "0", "-", "0+?", "-"],
+        ["imu", "lost", "100 Hz", "7", "0.00", "0", "0", "25%"],
+        ["cam", "absent", "-", "0", "-", "0+?", "0", "-"],
     ]
 
 
@@ -109,3 +109,16 @@ def test_elsewhere_it_is_a_log_line(
     now[0] += 5
     view(status(6.0, {"imu": account(600, 0)}))
     assert capsys.readouterr().err == "6.0 s: imu 600 (100.0 Hz, lost 0)\n"
+    now[0] += 5
+    holes = {"network": {"samples": 2, "parts": 32}, "corrupt": {"samples": 1, "parts": 3}}
+    view(status(11.0, {"imu": account(1100, 0, incomplete=holes)}))
+    assert capsys.readouterr().err == "11.0 s: imu 1100 (100.0 Hz, lost 0, 3 incomplete)\n"
+
+
+def test_an_outage_that_goes_on_is_lost_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal())
+    now = status(1.0, {"imu": account(7, 0)})
+    now.outages = {"imu": {"cause": "device", "since_ns": 1, "estimated": 100}}
+    view = LiveView()
+    view(now)
+    assert view.rows(now)[0][5] == "0+?"

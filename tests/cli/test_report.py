@@ -103,12 +103,12 @@ def test_a_session_that_is_being_recorded_is_reported_and_says_so(
     fcntl.flock(lock, fcntl.LOCK_EX)
     code, out, err = run(capsys, builder.path)
     os.close(lock)
-    assert code == 0 and out.startswith("verdict  OPEN\n")
+    assert code == 0 and out.startswith("verdict  PASS\n")
     assert err == (
         f"{builder.path}: is being recorded or repaired: the report has what is there so far\n"
     )
     summary = read_summary(builder.path / "report.html")
-    assert summary is not None and (summary.state, summary.verdict) == ("recording", "OPEN")
+    assert summary is not None and (summary.state, summary.verdict) == ("recording", "PASS")
 
 
 def test_a_session_is_locked_while_it_is_read(
@@ -147,7 +147,7 @@ def test_the_root_has_its_index_and_the_reports_that_were_missing(
     fresh = (root / "fresh/report.html").read_bytes()
     code, out, err = run(capsys, root)
     assert code == 0 and str(damaged) in err
-    assert out == f"{root}/index.html: 5 sessions: 2 PASS, 3 no report\n"
+    assert out == f"{root}/index.html: 5 sessions: 2 FAIL, 3 PASS\n"
     found = result(capsys, root, "--missing")
     names = ("damaged", "drive", "outdated")
     assert found["reports"] == [str(root / name / "report.html") for name in names]

@@ -300,7 +300,7 @@ def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_validate(built: Builder, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run_text(capsys, "validate", built.path)
-    assert out.splitlines()[-1] == f"{built.path}: sound; 0 errors, 0 warnings" and err == ""
+    assert out.splitlines()[-1] == f"{built.path}: clean, PASS; 0 errors, 0 warnings" and err == ""
     report = run_json(capsys, "validate", built.path, "--deep")
     assert report["sound"] and report["deep"] and report["problems"] == []
 
@@ -313,7 +313,7 @@ def test_validate_says_what_and_where(tmp_path: Path, capsys: pytest.CaptureFixt
     problem = report["problems"][0]
     assert (problem["stream"], problem["channel"], problem["sample"]) == ("radar", "t_mono", 1)
     out, _ = run_text(capsys, "validate", builder.path, code=1)
-    assert "error    " in out and "not sound; 1 errors" in out
+    assert "error    " in out and "clean, FAIL: damaged (radar); 1 errors" in out
 
 
 @pytest.mark.parametrize(

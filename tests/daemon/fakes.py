@@ -180,6 +180,8 @@ class FakeWriter:
                 "bytes": int(seconds * 1e6),
                 "lost": {},
                 "unknown_losses": 0,
+                "incomplete": {},
+                "last_ns": self.clock.monotonic_ns() - 20_000_000,
                 "ended": None,
             }
             for name, rate in self.rates.items()

@@ -159,6 +159,6 @@ def test_what_requests_are_answered(tmp_path: Path) -> None:
         '{"ok":true,"state":"recording","session":"/root/tour","kept":true}\n',
         '{"ok":true,"state":"recording","session":"/root/old","kept":false}\n',
         '{"ok":true,"state":"recording"}\n',
-        '{"ok":true,"state":"idle","session":"/root/tour","closed":{"session":"/root/tour","why":null,"whole":true,"streams":{"cam":{"samples":33,"bytes":1100000,"lost":{},"unknown_losses":0,"ended":null},"lidar":{"samples":11,"bytes":1100000,"lost":{},"unknown_losses":0,"ended":null}},"faults":[]}}\n',
+        '{"ok":true,"state":"idle","session":"/root/tour","closed":{"session":"/root/tour","why":null,"whole":true,"streams":{"cam":{"samples":33,"bytes":1100000,"lost":{},"unknown_losses":0,"incomplete":{},"ended":null},"lidar":{"samples":11,"bytes":1100000,"lost":{},"unknown_losses":0,"incomplete":{},"ended":null}},"faults":[]}}\n',
         '{"ok":false,"error":"nothing is being recorded","exit_code":1,"state":"idle"}\n',
     ]

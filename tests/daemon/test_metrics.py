@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,6 +101,27 @@ def test_what_is_told() -> None:
         samples_by_name["recorder_disk_floor_bytes"] == 5e9
         and "recorder_disk_free_bytes" not in samples_by_name
     )
+
+
+def test_incomplete_samples_and_outages_that_go_on_count_now() -> None:
+    told = status()
+    lidar, imu = told["sensors"]["lidar"], told["sensors"]["imu"]
+    lidar["streams"]["lidar"]["incomplete"] = {"network": {"samples": 22, "parts": 353}}
+    since_ns = time.time_ns() - 12 * 10**9
+    outage = {"cause": "device", "since_ns": since_ns, "estimated": 120}
+    lidar["streams"]["lidar"]["outage"] = outage
+    imu["outage"] = {"cause": "absent", "since_ns": since_ns, "estimated": None}
+    found = values(render(told))
+    at = '{sensor="lidar",stream="lidar"}'
+    cause = '{sensor="lidar",stream="lidar",cause="network"}'
+    assert found[f"recorder_stream_incomplete_total{cause}"] == 22
+    assert found[f"recorder_stream_missing_parts_total{cause}"] == 353
+    assert found[f"recorder_stream_uncounted_losses_total{at}"] == 2, "one more than is counted"
+    assert found[f"recorder_stream_outage_samples{at}"] == 120
+    assert found[f"recorder_stream_outage_seconds{at}"] >= 12
+    absent = '{sensor="imu",stream="imu"}'
+    assert found[f"recorder_stream_uncounted_losses_total{absent}"] == 1
+    assert f"recorder_stream_outage_samples{absent}" not in found
 
 
 def test_an_idle_daemon_has_metrics_too() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ouster.sdk import core, osf
 
-from drivers._kit.driver import Lost, Sample, State
+from drivers._kit.driver import Item, Lost, Sample, State
 from drivers.sim.lidar import LidarScene, default_info
 from drivers.sim.world import World
 from recorder.contract.errors import SourceError
@@ -177,10 +177,46 @@ def test_missing_packets_are_zeros_and_counted(tmp_path: Path) -> None:
     assert not lost["t_col"][0, 32:64].any() and lost["t_col"][0, 64:].all()
     assert not lost["rng"][0, :, 32:64].any()
     ends = [T0_NS + 2 * SWEEP_NS, T0_NS + 3 * SWEEP_NS - SWEEP_NS // PACKETS]
+    holes = {"incomplete": {"device": {"samples": 1, "parts": 32}}}
+    cut = {"columns_missing": 16, "packets_missing": 1, "frame_id": 9}  # the capture's own end
     assert [i for i in items if isinstance(i, State)] == [
-        State("lidar", ends[0], {"columns_missing": 32, "packets_missing": 2, "frame_id": 8}),
-        State("lidar", ends[1], {"columns_missing": 16, "packets_missing": 1, "frame_id": 9}),
+        State(
+            "lidar", ends[0], {"columns_missing": 32, "packets_missing": 2, **holes, "frame_id": 8}
+        ),
+        State("lidar", ends[1], cut),
     ]
+
+
+def holes_of(items: list[Item]) -> list[int]:
+    """Columns that the sweeps lack within the capture, of each sweep that lacks any."""
+    states = [i.values for i in items if isinstance(i, State) and "incomplete" in i.values]
+    return [cause["parts"] for values in states for cause in values["incomplete"].values()]
+
+
+def test_a_captures_own_begin_and_end_make_no_sweep_incomplete(tmp_path: Path) -> None:
+    info = make_info()
+    sweeps = capture(info, [7, 8, 9])
+    del sweeps[0][:3], sweeps[2][PACKETS - 4 :]  # begins and ends within a sweep
+    _, items = play(driver_for("pcap", write(tmp_path, info, flat(sweeps))))
+    assert len(samples(items)) == 3 and holes_of(items) == []
+    missing = [i.values["columns_missing"] for i in items if isinstance(i, State)]
+    assert missing == [3 * 16, 4 * 16]
+
+
+def test_holes_in_a_first_and_a_last_sweep_are_counted(tmp_path: Path) -> None:
+    info = make_info()
+    sweeps = capture(info, [7, 8, 9])
+    del sweeps[0][1], sweeps[2][2:4]
+    _, items = play(driver_for("pcap", write(tmp_path, info, flat(sweeps))))
+    assert holes_of(items) == [16, 32]
+
+
+def test_the_end_of_the_sweep_before_the_last_packets_is_a_hole(tmp_path: Path) -> None:
+    info = make_info()
+    sweeps = capture(info, [7, 8])
+    del sweeps[0][PACKETS - 2 :], sweeps[1][1:]  # a packet of the next sweep came
+    _, items = play(driver_for("pcap", write(tmp_path, info, flat(sweeps))))
+    assert holes_of(items) == [32]
 
 
 def test_a_narrow_window_misses_nothing(tmp_path: Path) -> None:

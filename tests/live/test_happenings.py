@@ -72,6 +72,8 @@ def test_the_list_of_sessions_has_no_paths_and_reads_closed_ones_once(
     assert lines["broken"]["damaged"] and not lines["first"]["damaged"]
     first = lines["first"]
     assert first["state"] == "clean" and first["lost"] == 0 and first["bytes"] > 0
+    assert (first["verdict"], first["incomplete"], first["reasons"]) == ("PASS", 0, [])
+    assert lines["broken"]["verdict"] == "FAIL" and "not JSON" in lines["broken"]["reasons"][0]
     assert int(first["end_ns"]) > int(first["start_ns"]) > 0
     assert str(tmp_path) not in json.dumps(note)
     listed.note()

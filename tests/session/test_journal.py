@@ -113,6 +113,7 @@ FULL: dict[str, Any] = {
     "past": [],
     "lost": {},
     "unknown_losses": 0,
+    "incomplete": {},
     "samples": 1000,
     "last_ns": 123,
 }
@@ -126,6 +127,7 @@ FILES = {"imu/ts": 8000, "imu/seq": 8000, "imu/t_mono": 8000, "imu/acc": 12000, 
         {"ended": "eof", "past": [3, 1 << 58], "lost": {"radar": 7}, "unknown_losses": 2},
         {"last_ns": -1, "samples": 0, "seq": 0, "number": 0},
         {"last_ns": 10**15, "number": 5},
+        {"incomplete": {"network": {"samples": 22, "parts": 353}}},
     ],
 )
 def test_a_commit_reads_as_it_was_written(tmp_path: Path, changed: dict[str, Any]) -> None:

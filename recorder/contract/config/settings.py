@@ -23,6 +23,8 @@ ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs", "mcap")
 ALL_CAMERAS = "*"
 """The entry of ``redact`` for cameras without one of their own."""
 PACES = ("realtime", "max")
+MAX_INCOMPLETE = 0.01
+"""Default of `SensorEntry.max_incomplete`."""
 UPLOAD_HOURS = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
@@ -277,6 +279,9 @@ class SensorEntry:
     min_rate: Annotated[float | None, key("rate below which it is unhealthy [Hz]", minimum=0)] = (
         None
     )
+    max_incomplete: Annotated[
+        float, key("share of a stream's samples that may lack parts", minimum=0, maximum=1)
+    ] = MAX_INCOMPLETE
     process: ProcessSettings = ProcessSettings()
 
     @property

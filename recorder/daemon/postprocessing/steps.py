@@ -25,6 +25,7 @@ from recorder.report.embedded import read_summary
 from recorder.session.layout import (
     CLEAN,
     LOCK,
+    POSTPROCESSING,
     RECOVERED,
     REPORT,
     private,
@@ -32,7 +33,7 @@ from recorder.session.layout import (
 )
 from recorder.session.lock import lock_is_held
 
-FILE = "finalize.json"
+FILE = POSTPROCESSING
 RECOVER, TRUTH, CHECKSUMS, REPORTED = "recover", "truth", "checksums", "report"
 REPACKED = "rows"
 MOST_TRIES = 3

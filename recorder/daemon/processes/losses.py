@@ -15,14 +15,16 @@ from typing import Any
 PAUSE_NS = 10_000_000_000
 """Interval between two reports of a stream that keeps losing samples."""
 
-_UNCOUNTED = ""
+_Key = tuple[str, str]
+_LOST, _UNCOUNTED, _INCOMPLETE = "sample", "interval of unknown count", "incomplete sample"
+"""What is counted, by cause: the first part of a key."""
 
 
 class LossWatch:
     """Compares the writer's accounts of losses with the losses already reported."""
 
     def __init__(self) -> None:
-        self._reported: dict[str, tuple[dict[str, int], int]] = {}  # losses, and when
+        self._reported: dict[str, tuple[dict[_Key, int], int]] = {}  # losses, and when
 
     def reset(self) -> None:
         """Forget all accounts: a session begins or ends."""
@@ -35,15 +37,17 @@ class LossWatch:
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            streams: by stream ``lost``, samples by cause, and ``unknown_losses``, intervals of
-                unknown count.
+            streams: by stream ``lost``, samples by cause, ``unknown_losses``, intervals of unknown
+                count, and ``incomplete``, samples that lack parts by cause.
         """
         reported = []
         for name, stream in streams.items():
             before, before_ns = self._reported.get(name, ({}, now_ns - PAUSE_NS))
-            lost = dict(stream.get("lost") or {})
+            lost = {(_LOST, cause): n for cause, n in (stream.get("lost") or {}).items()}
             if intervals := stream.get("unknown_losses"):
-                lost[_UNCOUNTED] = intervals
+                lost[_UNCOUNTED, ""] = intervals
+            for cause, counts in (stream.get("incomplete") or {}).items():
+                lost[_INCOMPLETE, cause] = counts["samples"]
             news = {cause: n - before.get(cause, 0) for cause, n in lost.items()}
             if any(n < 0 for n in news.values()) or before.keys() - lost.keys():
                 news = lost  # a new part: its account starts at zero
@@ -54,11 +58,11 @@ class LossWatch:
         return reported
 
 
-def _sentence(news: Mapping[str, int]) -> str:
-    parts = []
-    for cause, count in news.items():
-        what = "sample" if cause else "interval of unknown count"
-        if count > 1:
-            what = "samples" if cause else "intervals of unknown count"
-        parts.append(f"{count} {what}" + (f" ({cause})" if cause else ""))
-    return "lost " + ", ".join(parts)
+def _sentence(news: Mapping[_Key, int]) -> str:
+    lost: list[str] = []
+    incomplete: list[str] = []
+    for (what, cause), count in news.items():
+        plural = what.replace("sample", "samples").replace("interval", "intervals")
+        text = f"{count} {what if count == 1 else plural}" + (f" ({cause})" if cause else "")
+        (incomplete if what == _INCOMPLETE else lost).append(text)
+    return ", ".join([*(["lost " + ", ".join(lost)] if lost else []), *incomplete])

@@ -61,12 +61,13 @@ class Progress:
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            sensors: all of them; the rates of missing sensors are not judged.
+            sensors: all of them; the rates of missing sensors, and of sources that play at full
+                pace, are not judged.
             streams: the writer's account by stream.
             uncommitted_s: age of the oldest sample that is received and not durable.
         """
         floors = {
-            name: floor_of(sensor.entry, spec)
+            name: floor_of(sensor.entry, spec) if sensor.entry.pace == "realtime" else None
             for sensor in sensors
             if not sensor.missing
             for name, spec in sensor.specs.items()

@@ -93,7 +93,8 @@ class Sensor:
         """The sensor's entry in ``session.json``."""
         entry, streams = self.entry, sorted(self.specs)
         header = {"driver": entry.driver, "source": entry.scheme, "streams": streams}
-        return header | {"live": entry.live, "min_rate": entry.min_rate}
+        limits = {"min_rate": entry.min_rate, "max_incomplete": entry.max_incomplete}
+        return header | {"live": entry.live} | limits
 
     @property
     def missing(self) -> bool:
@@ -214,9 +215,11 @@ class Status:
         session: its folder.
         streams: by stream, the writer's account (samples, bytes, lost, ended, ...).
         sensors: by sensor, its state here.
+        outages: by stream, its outage that goes on (`recorder.daemon.processes.outages`).
     """
 
     elapsed_s: float
     session: Path
     streams: dict[str, dict[str, Any]]
     sensors: dict[str, Sensor]
+    outages: dict[str, dict[str, Any]] = field(default_factory=dict)

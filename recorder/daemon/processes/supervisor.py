@@ -44,8 +44,10 @@ from recorder.contract.messages import (
     Status,
     Stop,
 )
+from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
 from recorder.daemon.processes.forked import ForkServer
+from recorder.daemon.processes.outages import outage_of
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.recent_events import RecentEvents
 from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
@@ -221,6 +223,24 @@ class Supervisor:
         """Epoch ns minus CLOCK_MONOTONIC in the open session, as its `ts` has it."""
         start_ns, mono_ns = self.start_ns, self._told.start_mono_ns
         return None if start_ns is None or mono_ns is UNSET else start_ns - mono_ns
+
+    def outages(self) -> dict[str, dict[str, Any]]:
+        """By stream of the open session, its outage that goes on (`Outage.to_wire`).
+
+        A sensor that has declared no stream yet stands for one of its name.
+        """
+        offset_ns, start_ns = self.offset_ns, self._told.start_mono_ns
+        if offset_ns is None or start_ns is UNSET:
+            return {}
+        now_ns, found = self.clock.monotonic_ns(), {}
+        for sensor in self.sensors.values():
+            specs: dict[str, StreamSpec | None] = {**sensor.specs} or {sensor.name: None}
+            for name, spec in specs.items():
+                account = self.streams.get(name, {})
+                outage = outage_of(sensor, spec, account, start_ns, now_ns)
+                if outage is not None:
+                    found[name] = outage.to_wire(offset_ns)
+        return found
 
     def look(self) -> None:
         """Ask the writer for its status, unless the last answer is still due."""

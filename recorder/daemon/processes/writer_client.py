@@ -26,7 +26,7 @@ from recorder.contract.messages import (
 )
 from recorder.contract.wire import Kind, Message
 
-_OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
+_OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "incomplete", "ended")
 
 
 class Line(Protocol):
