@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.live.backend import Note
-from recorder.session.events import event_text
+from recorder.session.event_texts import event_text
 from recorder.session.layout import EVENTS, private
 
 MOST_INTERVALS = 500

@@ -128,13 +128,13 @@ def test_events_are_shown_also_without_a_session(rig: Vehicle) -> None:
     rig.ask("stop")
     events = rig.running.status()["events"]
     assert [(e["kind"], e["stream"], e["cause"], e["text"]) for e in events] == [
-        ("device", "cam", "lost", "cam: unplugged"),
-        ("device", "cam", "present", ""),
-        ("session", None, "began", "tour"),
+        ("device", "cam", "lost", "unplugged"),
+        ("device", "cam", "present", "the device is present"),
+        ("session", None, "began", "tour began"),
         ("lost", "cam", "", "lost 7 samples (refused)"),
         ("mark", None, "pothole", "pothole"),
-        ("end", None, "stop", ""),
-        ("session", None, "closed", "tour"),
+        ("end", None, "stop", "the session ended by `recorder stop`"),
+        ("session", None, "closed", "tour was closed"),
     ]
     assert [e["number"] for e in events] == list(range(7))
     assert all(type(e["t_ns"]) is int and e["t_ns"] > 10**18 for e in events)
@@ -149,7 +149,7 @@ def test_the_events_of_the_status_are_bounded() -> None:
     shown = events.list()
     assert len(shown) == MOST and shown[0]["number"] == 10_002 - MOST
     assert len(shown[0]["text"]) == MOST_TEXT and len(json.dumps(shown)) < 60_000
-    assert shown[-2]["text"] == "rate_hz 3.5, floor_hz 5.0"
+    assert shown[-2]["text"] == "3.5 Hz is below the minimum (5 Hz)"
     assert "secret" not in shown[-1]["text"]
 
 

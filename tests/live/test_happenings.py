@@ -104,13 +104,8 @@ def test_a_timeline_stays_small_and_covers_all_losses(count: int) -> None:
     assert covered == sorted(covered)
 
 
-def test_events_have_a_text_for_people() -> None:
-    assert event_note(lost(1, None, 3))["text"] == "lost 3 samples (refused)"
-    estimate = {**lost(1, None, None), "estimate": 40}
-    assert event_note(estimate)["text"] == "lost samples, about 40 (refused)"
-    assert event_note(event("mark", 1, cause="a", text="a b"))["text"] == "a b"
-    assert event_note(event("disk", 1, detail="nothing was committed"))["text"].startswith(
-        "nothing"
-    )
-    assert event_note(event("rate", 1, cause="low"))["text"] == "rate low"
-    assert event_note(event("clock", 7))["t_ns"] == "7"
+def test_an_event_has_the_sentence_of_the_log() -> None:
+    slow = event("rate", 7, stream="cam", cause="low", rate_hz=4.5, floor_hz=5)
+    note = event_note(slow)
+    assert (note["t_ns"], note["kind"], note["stream"]) == ("7", "rate", "cam")
+    assert note["text"] == "4.5 Hz is below the minimum (5 Hz)"

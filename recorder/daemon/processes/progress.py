@@ -8,14 +8,14 @@ from typing import Any, Protocol
 from recorder.daemon.processes.losses import LossWatch
 from recorder.daemon.processes.rates import Change, RateWatch, floor_of
 from recorder.daemon.processes.sensors import Sensor
-from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
 
 STALLED_S = 5.0
 """Age of the oldest sample that is not durable at which a disk counts as stalled."""
 
 
-class Tell(Protocol):
-    """Puts an event into the session."""
+class Show(Protocol):
+    """Shows an event in the status."""
 
     def __call__(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """An event of now."""
@@ -26,7 +26,7 @@ class Progress:
 
     Args:
         say: takes one line for people.
-        tell: puts an event into the session.
+        report: logs an event, and puts it into the session.
         show: shows an event that the writer puts into the session itself.
 
     Attributes:
@@ -35,12 +35,12 @@ class Progress:
         stalled: received samples do not become durable.
     """
 
-    def __init__(self, say: Say, tell: Tell, show: Tell) -> None:
+    def __init__(self, say: Say, report: ReportEvent, show: Show) -> None:
         self.rates, self.volumes = RateWatch(), RateWatch()
         self.stalled = False
         self._losses = LossWatch()
         self._say = say
-        self._tell = tell
+        self._report = report
         self._show = show
 
     def reset(self) -> None:
@@ -89,18 +89,16 @@ class Progress:
             self.volumes.count(sensor.given_ns, name, nbytes)
 
     def _on_rate(self, change: Change) -> None:
-        word = "below" if change.broken else "again above"
-        agreed = "min_rate" if change.floor.agreed else "half of what is expected"
-        text = f"{change.rate_hz:.3g} Hz is {word} {agreed} ({change.floor.floor_hz:g} Hz)"
-        level = WARNING if change.broken else INFO
-        self._say(f"{change.stream}: {text}", level, stream=change.stream)
-        self._tell(
+        floor = change.floor
+        self._report(
+            WARNING if change.broken else INFO,
             "rate",
             change.stream,
             "low" if change.broken else "restored",
             rate_hz=round(change.rate_hz, 3),
-            floor_hz=change.floor.floor_hz,
-            expected_hz=change.floor.expected_hz,
+            floor_hz=floor.floor_hz,
+            expected_hz=floor.expected_hz,
+            agreed=floor.agreed,
         )
 
     def _on_commits(self, uncommitted_s: float) -> None:
@@ -110,8 +108,6 @@ class Progress:
         self.stalled = stalled
         if stalled:
             text = f"nothing was committed for {uncommitted_s:.0f} s, though samples wait"
-            self._say(f"disk: {text}", ERROR)
-            self._tell("disk", cause="stalled", detail=text)
+            self._report(ERROR, "disk", cause="stalled", detail=text)
         else:
-            self._say("disk: commits again")
-            self._tell("disk", cause="restored")
+            self._report(INFO, "disk", cause="restored")
