@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from recorder.daemon.processes.losses import LossWatch
 from recorder.daemon.processes.rates import Change, RateWatch, floor_of
 from recorder.daemon.processes.sensors import Sensor
+from recorder.daemon.processes.volume_forecast import VolumeForecast
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
 
 STALLED_S = 5.0
@@ -31,12 +32,14 @@ class Progress:
 
     Attributes:
         rates: samples per second of the streams, and the streams below their floor.
-        volumes: bytes per second of the streams.
+        volumes: bytes per second of the streams, of the last seconds.
+        forecast: bytes per second that are to be expected.
         stalled: received samples do not become durable.
     """
 
     def __init__(self, say: Say, report: ReportEvent, show: Show) -> None:
         self.rates, self.volumes = RateWatch(), RateWatch()
+        self.forecast = VolumeForecast()
         self.stalled = False
         self._losses = LossWatch()
         self._say = say
@@ -47,6 +50,7 @@ class Progress:
         """A session begins or ends."""
         self.rates.reset()
         self.volumes.reset()
+        self.forecast.pause()
         self._losses.reset()
         self.stalled = False
 
@@ -65,18 +69,22 @@ class Progress:
             streams: the writer's account by stream.
             uncommitted_s: age of the oldest sample that is received and not durable.
         """
-        floors = {
-            name: floor_of(sensor.entry, spec)
+        judged = {
+            name: (sensor.entry, spec)
             for sensor in sensors
             if not sensor.missing
             for name, spec in sensor.specs.items()
             if not streams.get(name, {}).get("ended")
         }
+        floors = {name: floor_of(entry, spec) for name, (entry, spec) in judged.items()}
         samples = {name: stream["samples"] for name, stream in streams.items()}
         for change in self.rates.update(now_ns, samples, floors):
             self._on_rate(change)
         for name, account in streams.items():
             self.volumes.count(now_ns, name, account["bytes"])
+        for name in streams.keys() & judged.keys():
+            declared = judged[name][1].bytes_per_second
+            self.forecast.count(now_ns, name, streams[name]["bytes"], declared)
         for stream, sentence in self._losses.update(now_ns, streams):
             self._say(f"{stream}: {sentence}", WARNING, stream=stream)
             self._show("lost", stream, text=sentence)
@@ -87,6 +95,9 @@ class Progress:
         for name, (samples, nbytes) in sensor.given.items():
             self.rates.count(sensor.given_ns, name, samples)
             self.volumes.count(sensor.given_ns, name, nbytes)
+            if self.volumes.rate(name):  # what gives nothing now gives as before in a session
+                declared = sensor.specs[name].bytes_per_second
+                self.forecast.count(sensor.given_ns, name, nbytes, declared)
 
     def _on_rate(self, change: Change) -> None:
         floor = change.floor
