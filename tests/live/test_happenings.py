@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,23 @@ def test_the_list_of_sessions_has_no_paths_and_reads_closed_ones_once(
     full_session(tmp_path / "third")
     assert {line["name"] for line in listed.note()["sessions"]} == {*lines, "third"}
     assert read[3:] == ["third"]
+
+
+def test_the_session_that_is_recorded_is_no_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_session(tmp_path / "first")
+    full_session(tmp_path / "now")
+    written = {"now"}
+    monkeypatch.setattr(
+        recordings, "brief", lambda path: brief(path) | {"live": path.name in written}
+    )
+    listed = recordings.Recordings(tmp_path)
+    assert [line["name"] for line in listed.note()["sessions"]] == ["first"]
+    written.clear()
+    os.utime(tmp_path / "now")  # its header is written when it is closed
+    names = [line["name"] for line in listed.note()["sessions"]]
+    assert sorted(names) == ["first", "now"]
 
 
 def test_a_timeline_has_losses_by_kind_and_marks() -> None:

@@ -1,5 +1,6 @@
 // The bar on top: what the recorder does, whether all is well, and the buttons.
 
+import { ageText } from "./ages.js";
 import { $, bytes, clockTime, duration, icon, setText, toast } from "./dom.js";
 
 export class Bar {
@@ -62,6 +63,13 @@ export class Bar {
     } finally {
       button.disabled = false;
     }
+  }
+
+  /** Nothing is known of now: the last status is so old. */
+  lose(ms) {
+    const why = ms ? `the last status is ${ageText(ms)} old` : "there is no connection";
+    this.#fact("#verdict", "unknown", "NOT KNOWN", why);
+    setText($("#why"), why);
   }
 
   #update({ status, verdict, disk_hours, clock, session: shown }) {
