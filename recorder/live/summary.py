@@ -121,6 +121,7 @@ class Summary:
         hours = None if left_s is None else left_s / 3600
         now_s = now_ns / 1e9
         fresh = [s for s, track in self._tracks.items() if now_s - track.lost[1] < _RECENT_S]
+        fresh += [name for name, row in streams.items() if row["outage"] and name not in fresh]
         return {
             "type": "status",
             "status": {key: status[key] for key in status if key not in _LEFT_OUT},
@@ -267,7 +268,7 @@ def _row(
         "fresh": not missing and behind_s is not None and behind_s <= late_s,
         "frozen": seen.frozen,
         "ended": values.get("ended"),
-        "outage": values.get("outage") if recording else None,
+        "outage": values.get("outage", state.get("outage")) if recording else None,
         "mb_s": None if bytes_s is None else bytes_s / 1e6,
         "age_s": None if age_s is None else round(age_s, 2),
         "ring": round(held / ring, 4) if recording and ring else None,

@@ -9,9 +9,9 @@ export const STATUS_MS = 900;
 /** What is old for so long is covered with the time since when. */
 export const COVER_MS = 2000;
 const LEAST_MS = 600;
-const WINDOW_MS = 60000;
+const WINDOW_MS = 30000;
 
-/** The least of the values of the last one or two minutes. */
+/** The least of the values of the last half minute, or of a whole one. */
 class Least {
   constructor() {
     this.since = -Infinity;

@@ -72,7 +72,7 @@ export class Bar {
     setText($("#why"), why);
   }
 
-  #update({ status, verdict, disk_hours, clock, session: shown }) {
+  #update({ status, verdict, disk_hours, clock, session: shown, session_verdict: judged }) {
     this.#fact("#verdict", verdict.level, verdict.word, verdict.why ?? "");
     setText($("#why"), verdict.why ?? "");
     if (!status) return; // the daemon does not answer
@@ -82,7 +82,9 @@ export class Bar {
     const played = this.connection.mode === "playback";
     setText($("#rec-word"), played ? "PLAYBACK" : this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
     setText($("#elapsed"), this.recording ? duration(session.elapsed_s) : "");
-    setText($("#session"), session?.name ?? shown ?? "not recording");
+    const name = session?.name ?? shown;
+    setText($("#session"), name ? [name, judged?.verdict].filter(Boolean).join(" · ") : "not recording");
+    $("#session").title = (judged?.reasons ?? []).map(({ what, where }) => `${what}${where ? ` (${where})` : ""}`).join("; ");
     const button = $("#start-stop");
     setText($("span", button), this.recording ? "STOP" : "START");
     $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");

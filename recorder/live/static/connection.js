@@ -110,7 +110,10 @@ export class Connection extends EventTarget {
     this.socket = socket;
     this.clock = new ServerClock();
     this.heardMs = performance.now();
-    socket.onopen = () => this.#emit("open");
+    socket.onopen = () => {
+      this.heardMs = performance.now();
+      this.#emit("open");
+    };
     socket.onmessage = ({ data }) => {
       this.heardMs = performance.now();
       this.failures = 0;

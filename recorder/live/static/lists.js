@@ -24,14 +24,14 @@ export class Lists {
   }
 
   #list(sessions) {
-    this.sessions.replaceChildren(...sessions.map(({ name, start_ns, end_ns, state, bytes: size, lost, unknown_losses }) =>
+    this.sessions.replaceChildren(...sessions.map(({ name, start_ns, end_ns, state, bytes: size, lost, unknown_losses, verdict, reasons }) =>
       el("tr", { dataset: { name } },
         el("td", { title: name }, name),
         el("td", {}, start_ns ? calendarTime(start_ns) : "–"),
         el("td", {}, start_ns && end_ns ? duration((milliseconds(end_ns) - milliseconds(start_ns)) / 1000) : "–"),
         el("td", {}, bytes(size)),
         el("td", {}, `${lost ?? "–"}${unknown_losses ? " + ?" : ""}`),
-        el("td", {}, state ?? ""))));
+        el("td", { title: (reasons ?? []).join("; ") }, [state, verdict].filter(Boolean).join(" · ")))));
     $("#sessions .empty").hidden = sessions.length > 0;
   }
 }
