@@ -24,7 +24,8 @@ from recorder.contract.wire import OVERHEAD, Kind, Message
 
 _POLL_S = 0.25
 _PING_NS = 500_000_000  # above the time from ack to ack on a slow disk
-_IDLE_PING_NS = _STATS_NS = 1_000_000_000
+_IDLE_PING_NS = 1_000_000_000
+_STATS_NS = 250_000_000  # so that a page shows within a second that nothing comes any more
 _GATHER_NS = 50_000_000  # longest time that a small message waits for others
 _SEAM_PATIENCE_NS = 1_000_000_000  # after a seam, for a driver that publishes nothing
 
@@ -37,7 +38,7 @@ class Link:
     Any thread may call its methods; the link's own thread sends and receives.
 
     Attributes:
-        counters: samples since the driver's start; reported every second.
+        counters: samples since the driver's start; reported four times a second.
     """
 
     def __init__(

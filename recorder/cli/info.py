@@ -18,6 +18,7 @@ from recorder.cli.output import (
     note,
 )
 from recorder.session.endings import ENDS
+from recorder.session.event_texts import event_line
 
 _MOST_LINES = 20  # of marks, and of faults
 
@@ -89,7 +90,7 @@ def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
         detail = f": {ended['detail']}" if ended["detail"] else ""
         lines.append(f"ended     {ENDS.get(ended['cause'], ended['cause'])}{detail}")
     marks = [("mark", mark["t_ns"], mark["text"]) for mark in happened["marks"]]
-    faults = [("fault", fault["t_ns"], _fault_text(fault)) for fault in happened["faults"]]
+    faults = [("fault", fault["t_ns"], event_line(fault)) for fault in happened["faults"]]
     for reported in (marks, faults):
         for kind, t_ns, text in reported[:_MOST_LINES]:
             at = "" if start_ns is None or t_ns is None else f"{(t_ns - start_ns) / 1e9:.1f} s  "
@@ -132,12 +133,6 @@ def shortfall_text(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> st
     stream = "all streams" if shortfall["stream"] is None else shortfall["stream"]
     cause = CAUSES.get(shortfall["cause"], shortfall["cause"])
     return f"missing: {stream}, {since:+.1f} s to {until:+.1f} s: {cause}"
-
-
-def _fault_text(fault: dict[str, Any]) -> str:
-    about = fault["stream"] or fault["type"]
-    text = fault["detail"] or f"{fault['type']} {fault['cause']}"
-    return text if text.startswith(f"{about}: ") else f"{about}: {text}"
 
 
 def _gap_lines(summary: dict[str, Any]) -> list[str]:

@@ -59,7 +59,7 @@ class BackgroundServices(Closing):
             process.turn(now_ns)
         session = daemon.sessions.machine.session
         self._log.follow(None if session is None else Path(session))
-        self._clocks.tick(session, now_ns, daemon.supervisor.tell)
+        self._clocks.tick(session, now_ns, daemon.supervisor.put, daemon.supervisor.report)
         daemon.supervisor.clock_state = self._clocks.last
         if self.metrics is not None and now_ns >= self._due_ns:
             self._due_ns = now_ns + _METRICS_NS

@@ -167,7 +167,7 @@ class Foreground(Supervisor):
         while not self.stopping and not self._all_ended(duration_s, started_ns):
             self.look()
             self._turn_for(_STATUS_S, lambda: self._all_ended(duration_s, started_ns))
-            clocks.tick(self.session, self.clock.monotonic_ns(), self.tell)
+            clocks.tick(self.session, self.clock.monotonic_ns(), self.put, self.report)
             self.clock_state = clocks.last
             if (ended := self.take_ended()) is not None:
                 return self._outcome(session, ended)

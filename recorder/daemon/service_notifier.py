@@ -13,3 +13,12 @@ class Say(Protocol):
 
     def __call__(self, text: str, /, level: str = INFO, **fields: Any) -> None:
         """Show it, with its level and what else a program may want to know."""
+
+
+class ReportEvent(Protocol):
+    """Logs an event of now, shows it, and puts it into the open session."""
+
+    def __call__(
+        self, level: str, kind: str, stream: str = "", cause: str = "", **more: Any
+    ) -> None:
+        """Report an event; `more` as in `recorder.session.events.make_event`."""

@@ -21,6 +21,8 @@ from recorder.session.layout import free_bytes
 if TYPE_CHECKING:
     from recorder.daemon.daemon import Daemon
 
+SIMULATED = "sim"
+"""Scheme of sources that the drivers simulate."""
 _OF_COMMITS = ("commits", "commit_s", "commit_last_s", "commit_max_s")
 
 
@@ -82,7 +84,7 @@ def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> d
             "failed": supervisor.writer.failed,
             **{key: commits.get(key) for key in _OF_COMMITS},
         },
-        "disk": _disk(supervisor, root, sensors),
+        "disk": _disk(supervisor, root),
         "clock": brief(supervisor.clock_state),
         "events": supervisor.events.list(),
         "taps": supervisor.taps,
@@ -204,12 +206,15 @@ def _sensor(
             "bytes_per_s": None if volume is None else round(volume),
             "last_ns": sensor.last_ns.get(name),
             "age_s": sensor.age_s(name, now_ns),
-            **account(known.get(name, {})),
+            **account(received := known.get(name, {})),
+            "samples_ns": received.get("last_ns") if received.get("samples") else None,
             "outage": outages.get(name),
         }
     return {
         "state": sensor.state,
         "driver": sensor.entry.driver,
+        "played": not sensor.entry.live,
+        "simulated": sensor.entry.scheme == SIMULATED,
         "required": sensor.entry.required,
         "fault": None if sensor.fault is None else mask_passwords(sensor.fault),
         "pid": _pid(sensor.child if sensor.alive else None),
@@ -225,13 +230,13 @@ def _pid(child: Child | None) -> int | None:
     return None if child is None else child.process.pid
 
 
-def _disk(supervisor: Supervisor, root: Path, sensors: Mapping[str, Any]) -> dict[str, Any]:
-    idle, per_s = supervisor.session is None, 0.0
-    for name, sensor in supervisor.sensors.items():
-        for stream, spec in sensor.specs.items():
-            volume = sensors[name]["streams"][stream]["bytes_per_s"]
-            # A file is not read, and a device may come back, before a session begins.
-            per_s += spec.bytes_per_second if volume is None or (idle and not volume) else volume
+def _disk(supervisor: Supervisor, root: Path) -> dict[str, Any]:
+    per_s = sum(
+        supervisor.progress.forecast.rate(name, spec.bytes_per_second)
+        for sensor in supervisor.sensors.values()
+        for name, spec in sensor.specs.items()
+        if supervisor.session is None or not supervisor.streams.get(name, {}).get("ended")
+    )
     try:
         free: int | None = free_bytes(root)
     except OSError:

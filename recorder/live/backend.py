@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,11 @@ Tell = Callable[[Note], None]
 
 LATEST = frozenset({"status", "streams", "timeline", "sessions", "playback"})
 """Types of notes of which only the newest matters: a slow browser gets no other."""
+
+
+def sent_ms() -> float:
+    """CLOCK_MONOTONIC in ms: when a note or a sample was made, for browsers that count its age."""
+    return round(time.monotonic_ns() / 1e6, 1)
 
 
 class Backend(Protocol):

@@ -23,7 +23,7 @@ import numpy as np
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.live.backend import LATEST, Backend, Note
+from recorder.live.backend import LATEST, Backend, Note, sent_ms
 from recorder.live.hub import Hub, Watch
 from recorder.live.pace import Pace
 from recorder.live.packing import pack, to_json
@@ -77,6 +77,7 @@ class Browser:
     def __init__(self, socket: Socket, hub: Hub, backend: Backend, executor: Executor) -> None:
         self.hub = hub
         self.executor = executor
+        self.live = backend.mode == "live"
         self._socket = socket
         self._backend = backend
         self._shown: dict[int, _Shown] = {}
@@ -322,10 +323,17 @@ class _Shown:
         self._number = next(self._browser.numbers)
         newest = messages[-1]
         times = newest.t_mono_ns
-        t_ns = int(times[-1] if isinstance(times, np.ndarray) else times)
-        t_ns += self._browser.hub.offset_ns
-        age_ms = round((time.time_ns() - t_ns) / 1e6, 1)
-        values = self._values(seq=newest.next_seq - 1, t_ns=str(t_ns), age_ms=age_ms, static=False)
+        mono_ns = int(times[-1] if isinstance(times, np.ndarray) else times)
+        age_ms = None  # of a played sample: the position says
+        if self._browser.live:
+            age_ms = round(max(0, time.monotonic_ns() - mono_ns) / 1e6, 1)
+        values = self._values(
+            seq=newest.next_seq - 1,
+            t_ns=str(mono_ns + self._browser.hub.offset_ns),
+            age_ms=age_ms,
+            sent_ms=sent_ms(),
+            static=False,
+        )
         if await self._send(drawing, values):
             await self._drawn.wait()
 

@@ -19,7 +19,7 @@ from recorder.contract.control.client import Client, DaemonError
 from recorder.contract.control.requests import MOST_AGE_S
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.live.access import without_paths
-from recorder.live.backend import Note, Tell
+from recorder.live.backend import Note, Tell, sent_ms
 from recorder.live.glances import Glances
 from recorder.live.happenings import Event, Happenings, Timeline, event_note
 from recorder.live.hub import Hub
@@ -31,7 +31,7 @@ from recorder.session.events import INCOMPLETE
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 
-WATCHED_S = 0.5
+WATCHED_S = 0.25
 """Interval of the daemon's status while somebody is connected."""
 IDLE_S = 5.0
 """Interval while nobody is."""
@@ -92,6 +92,7 @@ class LiveBackend:
         self._told = 0  # number of the daemon's next event
         self._daemon: int | None = None
         self._session: Happenings | None = None
+        self._packing: Mapping[str, Any] | None = None
         self._viewers = 0
         self.config: Path | None = None
         self._wake = asyncio.Event()
@@ -157,7 +158,8 @@ class LiveBackend:
                 self._wake.clear()
 
     def _take(self, polled: _Polled) -> None:
-        now_ns, now_s = time.time_ns(), time.monotonic()
+        now_ns = time.monotonic_ns()
+        now_s = now_ns / 1e9
         status = polled.status
         if status is not None:
             streams = {name: list(s["streams"]) for name, s in status["sensors"].items()}
@@ -169,42 +171,45 @@ class LiveBackend:
             self._session = polled.session
             self._timeline = Timeline()
             self._timeline_s = self._sessions_s = 0.0
+        packing = ((status or {}).get("finalizing") or {}).get("current")
+        if packing != self._packing:
+            self._packing, self._sessions_s = packing, 0.0  # the size of a session changed
         if polled.session is not None and status is not None and status.get("session"):
             self._timeline.start_ns = status["session"]["start_ns"] or self._timeline.start_ns
         self._timeline.add(polled.events)
         observed = {
-            name: Observed(self._hub.last_ns(name), self._glances.frozen(name))
+            name: Observed(self._hub.newest_ns(name), self._glances.frozen(name))
             for name in self._hub.specs
         }
-        note = self._summary.note(status, observed, now_s, now_ns, polled.problem)
-        note["session_verdict"] = polled.judged
+        note = self._summary.note(status, observed, now_ns, polled.problem)
+        note |= {"session_verdict": polled.judged, "sent_ms": sent_ms()}
         self._tell(without_paths(note))  # in no greeting: a new viewer has the daemon asked
         outages = _outages(status)
         begun_or_over = outages.keys() != self._outages.keys()
         if polled.events or begun_or_over or now_s - self._timeline_s >= _TIMELINE_S:
             self._timeline_s, self._outages = now_s, outages
             if self._session is not None:
-                self._publish(self._timeline.note(now_ns, outages))
+                self._publish(self._timeline.note(time.time_ns(), outages))
         if self._viewers and now_s - self._sessions_s >= _SESSIONS_S:
             self._sessions_s = now_s
             if self._listing is None or self._listing.done():
                 self._listing = asyncio.create_task(self._list())
 
     def _take_events(self, status: Mapping[str, Any], written: list[Event]) -> None:
-        """Tell of new events: the daemon's, and losses, which only the session has."""
+        """Send the daemon's new events, as its log has them; losses are among them."""
         if status["pid"] != self._daemon:
             self._daemon, self._told = status["pid"], 0
-        events = [
-            event_note({**e, "type": e["kind"]})
-            for e in status["events"]
-            if e["number"] >= self._told
-        ]
+        for event in status["events"]:
+            if event["number"] >= self._told:
+                note = event_note({**event, "type": event["kind"]}, event["text"])
+                self._events.append(without_paths(note))
+                self._tell(self._events[-1])
         if status["events"]:
             self._told = status["events"][-1]["number"] + 1
-        events += [event_note(event) for event in written if event["type"] in ("lost", INCOMPLETE)]
-        for note in events:
-            self._events.append(without_paths(note))
-            self._tell(self._events[-1])
+        for event in written:
+            if event["type"] == INCOMPLETE:
+                self._events.append(without_paths(event_note(event)))
+                self._tell(self._events[-1])
 
     def _move_clock(self, session: Mapping[str, Any] | None) -> None:
         """Stamp as the open session does; by the host's clock while nothing is recorded."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.live.backend import Note
-from recorder.session.events import event_text
+from recorder.session.event_texts import event_text
 from recorder.session.layout import EVENTS, private
 
 MOST_INTERVALS = 500
@@ -101,15 +101,15 @@ class Timeline:
         }
 
 
-def event_note(event: Event) -> Note:
-    """The note ``event``; its text is for people."""
+def event_note(event: Event, text: str | None = None) -> Note:
+    """The note ``event``; its sentence is `text`, or made here."""
     return {
         "type": "event",
         "t_ns": str(event["t_ns"]),
         "kind": event["type"],
         "stream": event.get("stream"),
         "cause": event.get("cause"),
-        "text": event_text(event),
+        "text": event_text(event) if text is None else text,
     }
 
 

@@ -127,7 +127,7 @@ class Hub:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._newest: dict[str, Message] = {}  # of watched streams, for viewers who join
         self._due: dict[Watch, None] = {}
-        self._last_ns: dict[str, int] = {}
+        self._newest_ns: dict[str, int] = {}
         self._changed = False
         self._called = False  # the loop will call `_deliver`
 
@@ -175,7 +175,7 @@ class Hub:
                 self._newest[message.stream] = message
                 times = message.t_mono_ns
                 last = times.max() if isinstance(times, np.ndarray) else times
-                self._last_ns[message.stream] = int(last) + self.offset_ns
+                self._newest_ns[message.stream] = int(last)
             woken = [watch for watch in watches if watch._offer(message)]
             if woken:
                 self._due.update(dict.fromkeys(woken))
@@ -220,9 +220,9 @@ class Hub:
         """Whether anybody watches the stream."""
         return stream in self._watches
 
-    def last_ns(self, stream: str) -> int | None:
-        """Epoch ns of the newest sample that came; None before the first."""
-        return self._last_ns.get(stream)
+    def newest_ns(self, stream: str) -> int | None:
+        """``t_mono`` of the newest sample that came, ns; None before the first."""
+        return self._newest_ns.get(stream)
 
     def _unwatch(self, watch: Watch) -> None:
         with self._lock:

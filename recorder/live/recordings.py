@@ -16,7 +16,9 @@ MOST = 200
 
 
 class Recordings:
-    """Lists the sessions below a root; a session that is closed is read once.
+    """Lists the sessions below a root but those that are recorded now.
+
+    A session that is closed is read once.
 
     Args:
         root: the folder of sessions.
@@ -36,7 +38,7 @@ class Recordings:
             if changed_ns != ages[path] or line["state"] == RECORDING:
                 line = _line(path)
             self._known[path] = ages[path], line
-        lines = [line for _, line in self._known.values()]
+        lines = [line for _, line in self._known.values() if not line["live"]]
         lines.sort(key=lambda line: int(line["start_ns"] or 0), reverse=True)
         return {"type": "sessions", "sessions": lines}
 

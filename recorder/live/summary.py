@@ -12,13 +12,15 @@ from typing import Any
 
 SPARK = 60
 """Values of a sparkline, one a second."""
-GOOD, WARN, BAD = "good", "warn", "bad"
-_ORDER = {BAD: 0, WARN: 1, GOOD: 2}
+GOOD, WARN, BAD, IDLE = "good", "warn", "bad", "idle"
+_ORDER = {BAD: 0, WARN: 1, IDLE: 2, GOOD: 3}
 
 _MISSING = ("failed", "lost", "absent", "changed", "restarting")
-_RECENT_S = 10.0
+_RECENT_S = 1.5  # the writer counts losses twice a second
 _RESTARTED_S = 3.0  # a driver may be back before the next status
 _SILENT_S = 2.0
+_LATE_S, _LATE_PERIODS, _REPORTS_S = 0.6, 1.5, 0.35  # reports and statuses come 4 times a second
+_USUAL_S = 60.0
 _RING_FULL = 0.5
 _DISK_BAD_H, _DISK_WARN_H = 10 / 60, 1.0
 _LEFT_OUT = ("events", "taps", "config", "live")  # of the status: paths, and what notes tell
@@ -32,22 +34,43 @@ class Observed:
     """What the taps gave of a stream.
 
     Attributes:
-        last_ns: epoch ns of the newest sample; None before the first.
+        newest_ns: CLOCK_MONOTONIC of the newest sample; None before the first.
         frozen: fresh stamps carried the same payload.
     """
 
-    last_ns: int | None = None
+    newest_ns: int | None = None
     frozen: bool = False
 
 
 @dataclass(slots=True)
+class _Usual:
+    """The least age at which samples came in the last one or two minutes: the sensor's delay."""
+
+    since_s: float = 0.0
+    least: float = float("inf")
+    before: float = float("inf")
+
+    def take(self, now_s: float, age_s: float) -> None:
+        if now_s - self.since_s >= _USUAL_S:
+            self.since_s, self.before, self.least = now_s, self.least, float("inf")
+        self.least = min(self.least, age_s)
+
+    @property
+    def age_s(self) -> float:
+        least = min(self.least, self.before)
+        return least if least < float("inf") else 0.0
+
+
+@dataclass(slots=True)
 class _Track:
-    """One stream over time; times are seconds of a monotonic clock."""
+    """One stream over time; times are seconds of CLOCK_MONOTONIC."""
 
     spark: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK))
     spark_s: float = 0.0
-    samples: int | None = None  # of the session, where the spark's second began
-    grown: tuple[int, float] | None = None  # samples of the session, and since when
+    counted: tuple[int, int] | None = None  # samples, and the stamp of the last: of the spark
+    newest_ns: int | None = None
+    came_s: float = 0.0  # when the newest sample was new
+    usual: _Usual = field(default_factory=_Usual)
     lost: tuple[int, float] = (0, -1e9)  # samples and intervals, and when they became more
     starts: tuple[int, float] = (0, -1e9)  # of its driver, and when they became more than one
 
@@ -64,7 +87,6 @@ class Summary:
         self,
         status: Status | None,
         observed: Mapping[str, Observed],
-        now_s: float,
         now_ns: int,
         problem: str = "",
     ) -> dict[str, Any]:
@@ -73,8 +95,7 @@ class Summary:
         Args:
             status: the daemon's; None while it cannot be asked.
             observed: by stream.
-            now_s: of a monotonic clock.
-            now_ns: epoch ns.
+            now_ns: CLOCK_MONOTONIC.
             problem: why there is no status.
         """
         if status is None:
@@ -86,18 +107,19 @@ class Summary:
         if (name := session and session["name"]) != self._session:
             self._session, self._since_ns = name, now_ns
             for track in self._tracks.values():
-                track.samples, track.grown, track.lost = None, None, (0, -1e9)
+                track.counted, track.lost = None, (0, -1e9)
         streams = {}
         for sensor, stream, values in _streams(status):
             track = self._tracks.setdefault(stream, _Track())
             seen = observed.get(stream, Observed())
-            row = _row(track, sensor, values, seen, session, now_s, now_ns, self._since_ns)
+            row = _row(track, sensor, values, seen, session, now_ns, self._since_ns)
             level, word = judge(row)
             streams[stream] = {"sensor": sensor[0], **row, "level": level, "word": word}
         for gone in self._tracks.keys() - streams.keys():
             del self._tracks[gone]
         left_s = status["disk"].get("seconds_left")
         hours = None if left_s is None else left_s / 3600
+        now_s = now_ns / 1e9
         fresh = [s for s, track in self._tracks.items() if now_s - track.lost[1] < _RECENT_S]
         fresh += [name for name, row in streams.items() if row["outage"] and name not in fresh]
         return {
@@ -113,27 +135,30 @@ class Summary:
 
 
 def judge(row: Mapping[str, Any]) -> tuple[str, str]:
-    """A stream's level and its word, worst first."""
+    """A stream's level and its word, worst first; it is good only while fresh samples come."""
     state = row["state"]
     if state in _MISSING or (state == "starting" and row["samples"]):
         return BAD, state  # its driver had given samples to this session
-    if row["restarted"]:
-        return BAD, "restarted"
-    if row["silent"]:
-        return BAD, "silent"
-    if row["frozen"]:
-        return BAD, "frozen"
-    if row["slow"]:
-        return BAD, "slow"
+    for word in ("outage", "restarted", "silent", "frozen", "slow"):
+        if row[word]:
+            return BAD, word
     if state in ("starting", "ended"):
         return WARN, state
+    if row["ended"] and not row["fresh"]:
+        return WARN, "ended"
+    if not row["declared"]:
+        return WARN, "undeclared"
+    if row["late"]:
+        return WARN, "late"
     if row["lost"] or row["unknown_losses"]:
         return WARN, "loss"
     if row["incomplete"]:
         return WARN, "incomplete"
     if (row["ring"] or 0.0) > _RING_FULL:
         return WARN, "queue"
-    return GOOD, "ok"
+    if not row["fresh"]:
+        return IDLE, "idle"
+    return GOOD, "simulated" if row["simulated"] else "ok"
 
 
 def verdict_of(
@@ -148,7 +173,7 @@ def verdict_of(
         status: of the daemon.
         streams: by stream its row, with ``level`` and ``word``.
         disk_hours: until the disk is full; None if unknown.
-        losing: streams that lost samples in the last seconds.
+        losing: streams that lost samples in the last second.
     """
 
     def verdict(level: str, word: str, why: str) -> dict[str, str]:
@@ -156,7 +181,7 @@ def verdict_of(
 
     faults = status["faults"]
     if faults:
-        return verdict(BAD, "FAULT", "; ".join(f"{f['about']}: {f['message']}" for f in faults[:3]))
+        return verdict(BAD, "FAULT", "; ".join(_fault_text(f) for f in faults[:3]))
     if disk_hours is not None and disk_hours < _DISK_BAD_H:
         return verdict(BAD, "DISK", f"full in {disk_hours * 60:.0f} minutes at this rate")
     if losing:
@@ -169,13 +194,20 @@ def verdict_of(
             return verdict(level, words[0].upper() if len(words) == 1 else "CHECK", why)
     if disk_hours is not None and disk_hours < _DISK_WARN_H:
         return verdict(WARN, "DISK", f"full in {disk_hours * 60:.0f} minutes at this rate")
+    idle = sorted(name for name, row in streams.items() if row["level"] == IDLE)
     if status["state"] == "recording":
-        return verdict(GOOD, "RECORDING", "all sensors are there, nothing is lost")
+        why = f"nothing is lost; no data yet: {', '.join(idle)}" if idle else ""
+        return verdict(GOOD, "RECORDING", why or "all sensors are there, nothing is lost")
     if status["state"] == "idle" and status["ready"]:
         return verdict(GOOD, "READY", "all sensors are there")
     return verdict(
         WARN, status["state"].upper() if status["ready"] else "STARTING", "not ready yet"
     )
+
+
+def _fault_text(fault: Mapping[str, str]) -> str:
+    about, message = fault["about"], fault["message"]
+    return message if message.startswith(f"{about}: ") else f"{about}: {message}"
 
 
 def _streams(status: Status) -> Iterator[tuple[tuple[str, Status], str, Mapping[str, Any]]]:
@@ -192,32 +224,27 @@ def _row(
     values: Mapping[str, Any],
     seen: Observed,
     session: Mapping[str, Any] | None,
-    now_s: float,
     now_ns: int,
     since_ns: int,
 ) -> dict[str, Any]:
-    state = sensor[1]
+    state, now_s = sensor[1], now_ns / 1e9
     missing = state["state"] in _MISSING
     recording = session is not None
     samples = values.get("samples") if recording else None
     rate_hz, bytes_s = values.get("rate_hz"), values.get("bytes_per_s")
+    expected_hz = values.get("expected_hz")
     if missing:
         rate_hz, bytes_s = 0.0, 0
-    _spark(track, samples, rate_hz, now_s)
-    ages = []
-    if samples and (track.grown is None or samples != track.grown[0]):
-        track.grown = samples, now_s
-    if values.get("age_s") is not None:
-        ages.append(values["age_s"])
-    if seen.last_ns is not None:
-        ages.append((now_ns - seen.last_ns) / 1e9)
-    if not ages and samples and track.grown is not None:
-        ages.append(now_s - track.grown[1])
-    age_s = max(0.0, min(ages)) if ages else None
+    stamps = (values.get("last_ns"), values.get("samples_ns"), seen.newest_ns)
+    age_s = _age_s(track, [stamp for stamp in stamps if stamp is not None], now_s)
+    behind_s = None if age_s is None else age_s - track.usual.age_s
+    _add_to_spark(track, samples, values.get("samples_ns"), expected_hz, rate_hz, now_s)
+    gave = track.newest_ns is not None and track.newest_ns > since_ns
     # A played source gives nothing before its session: then silence is no fault.
-    gave = age_s is not None and now_ns - round(age_s * 1e9) > since_ns
-    due = gave if session is None else session["elapsed_s"] > _SILENT_S
-    silent = due and not rate_hz and (age_s is None or age_s > _SILENT_S)
+    due = session["elapsed_s"] > _SILENT_S if session else gave and not state.get("played")
+    due = due and not missing and bool(expected_hz) and not values.get("ended")
+    periods_s = _LATE_PERIODS / expected_hz if expected_hz else 0.0
+    late_s = max(_LATE_S, periods_s + _REPORTS_S) if expected_hz else _SILENT_S
     lost = values.get("lost") or {} if recording else {}
     unknown = values.get("unknown_losses") or 0 if recording else 0
     count = sum(lost.values()) + unknown
@@ -230,12 +257,18 @@ def _row(
         "state": state["state"],
         "fault": state["fault"],
         "required": state["required"],
+        "simulated": bool(state.get("simulated")),
+        "declared": bool(state["streams"]),
         "rate_hz": rate_hz,
-        "expected_hz": values.get("expected_hz"),
+        "expected_hz": expected_hz,
         "slow": bool(values.get("slow")),
         "restarted": now_s - track.starts[1] < _RESTARTED_S,
-        "silent": silent and not missing and rate_hz is not None and not values.get("ended"),
+        "silent": due and (behind_s is None or behind_s > _SILENT_S + periods_s),
+        "late": due and gave and behind_s is not None and behind_s > late_s,
+        "fresh": not missing and behind_s is not None and behind_s <= late_s,
         "frozen": seen.frozen,
+        "ended": values.get("ended"),
+        "outage": values.get("outage", state.get("outage")) if recording else None,
         "mb_s": None if bytes_s is None else bytes_s / 1e6,
         "age_s": None if age_s is None else round(age_s, 2),
         "ring": round(held / ring, 4) if recording and ring else None,
@@ -249,18 +282,57 @@ def _row(
     }
 
 
-def _spark(track: _Track, samples: int | None, rate_hz: float | None, now_s: float) -> None:
-    """Add the rate of the second that has passed."""
+def _age_s(track: _Track, stamps: Collection[int], now_s: float) -> float | None:
+    """Age of the newest sample; None before the first.
+
+    A stamp ahead of time (a source that plays fast) is as old as the sample's arrival.
+    """
+    if not stamps:
+        return None
+    newest_ns = max(stamps)
+    by_stamp_s = now_s - newest_ns / 1e9
+    if newest_ns != track.newest_ns:
+        if track.newest_ns is not None:  # the first may have come long before
+            track.usual.take(now_s, max(0.0, by_stamp_s))
+        track.newest_ns, track.came_s = newest_ns, now_s
+    return max(by_stamp_s, now_s - track.came_s, 0.0)
+
+
+def _add_to_spark(
+    track: _Track,
+    samples: int | None,
+    samples_ns: int | None,
+    expected_hz: float | None,
+    rate_hz: float | None,
+    now_s: float,
+) -> None:
+    """Add the rate of the second that has passed.
+
+    It is that of the samples over the time of their stamps: how many samples came between two
+    statuses depends on when they were counted.
+    """
     passed_s = now_s - track.spark_s
     if passed_s < 0.95:
         return
-    before = track.samples
-    counted = samples is not None and before is not None and samples >= before and passed_s < 10
-    if counted and samples is not None and before is not None:
-        track.spark.append((samples - before) / passed_s)
-    elif rate_hz is not None:
-        track.spark.append(rate_hz)
-    track.samples, track.spark_s = samples, now_s
+    before, track.spark_s = track.counted, now_s
+    track.counted = None if samples is None or samples_ns is None else (samples, samples_ns)
+    if samples is None:
+        if rate_hz is not None:
+            track.spark.append(rate_hz)
+        return
+    if before is None or track.counted is None or samples < before[0] or passed_s > 10:
+        return
+    stamped_s = (track.counted[1] - before[1]) / 1e9
+    if samples > before[0]:
+        # After an outage, and of a source that plays at another pace, the time is that of here.
+        own = 0.0 < stamped_s < 3 * passed_s
+        track.spark.append((samples - before[0]) / (stamped_s if own else passed_s))
+    elif expected_hz and now_s - track.came_s < 2 / expected_hz:
+        track.counted = before  # the next sample is not due
+        if track.spark:
+            track.spark.append(track.spark[-1])
+    else:
+        track.spark.append(0.0)
 
 
 def _clock(status: Status) -> dict[str, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from recorder.report.markup import Html, details, element, table
 from recorder.report.material import Material
 from recorder.report.page import section
+from recorder.session.event_texts import event_text
 from recorder.session.kept_events import CAUSES
 
 _MOST = 400
@@ -17,10 +17,7 @@ _MOST = 400
 _MOST_SHORTFALLS = 20
 _OPEN = 60
 """Up to so many are shown unfolded."""
-_KNOWN = frozenset(
-    ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns", "detail",
-     "text", "epoch", "estimate", "step_ns", "merged")
-)  # fmt: skip
+_LONGEST = 500
 
 
 def kept_section(material: Material) -> Html | None:
@@ -66,7 +63,7 @@ def events_section(material: Material) -> Html | None:
     start_ns = (material.found.summary or {}).get("start_ns")
     shown = [*first, *last]
     rows = [_row(event, start_ns) for event in shown]
-    listed = table(("Time", "Event", "Stream", "How much", "Detail"), rows)
+    listed = table(("Time", "Event", "Stream", "What happened"), rows)
     counts = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(20))
     left = total - len(shown)
     missing = f"{left} events between the first and the last {_MOST // 2} are not listed. "
@@ -80,25 +77,9 @@ def _kind(event: Mapping[str, Any]) -> str:
 
 
 def _row(event: Mapping[str, Any], start_ns: int | None) -> list[str | None]:
-    t_ns, duration_ns = event.get("t_ns"), event.get("duration_ns")
+    t_ns, stream = event.get("t_ns"), event.get("stream")
     at = None
     if isinstance(t_ns, int) and start_ns is not None:
         at = f"{(t_ns - start_ns) / 1e9:.3f} s"
-    words = []
-    if event.get("type") == "lost":
-        count, estimate = event.get("count"), event.get("estimate")
-        words.append("not counted" if count is None else f"{count} samples")
-        if isinstance(estimate, int):
-            words.append(f"about {estimate} samples")
-    if isinstance(duration_ns, int):
-        words.append(f"{duration_ns / 1e9:.3f} s")
-    if isinstance(step_ns := event.get("step_ns"), int):
-        words.append(f"{step_ns / 1e9:+.3f} s")
-    text = event.get("detail") or event.get("text")
-    more = {key: value for key, value in event.items() if key not in _KNOWN}
-    if more:
-        rest = json.dumps(more, default=str)
-        text = f"{text} {rest}" if text else rest
-    stream = event.get("stream")
-    return [at, _kind(event), None if stream is None else str(stream), ", ".join(words) or None,
-            None if text is None else str(text)[:500]]  # fmt: skip
+    where = None if stream is None else str(stream)
+    return [at, _kind(event), where, event_text(event)[:_LONGEST]]

@@ -9,7 +9,7 @@ is a number of stored samples, and its ``parts`` what they lack together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from recorder.contract.clock import Clock
@@ -29,23 +29,6 @@ def make_event(
     event: dict[str, Any] = dict.fromkeys(_KNOWN)
     event |= {"t_ns": t_ns, "type": kind, "stream": stream or None, "cause": cause or None}
     return event | more
-
-
-def event_text(event: Mapping[str, Any]) -> str:
-    """An event for people, such as ``lost 3 samples (network)``; its stream is not in the text."""
-    kind, cause = event.get("type"), event.get("cause")
-    text = event.get("text") or event.get("detail") or event.get("message")
-    if text is None and kind == "lost":
-        count, estimate = event.get("count"), event.get("estimate")
-        about = "" if estimate is None else f", about {estimate}"
-        text = f"lost {count} samples" if count is not None else f"lost samples{about}"
-        text += f" ({cause})" if cause else ""
-    if text is None and kind == INCOMPLETE:
-        text = f"{event.get('count')} samples lack {event.get('parts')} parts"
-        text += f" ({cause})" if cause else ""
-    if text is None:
-        text = " ".join(str(part) for part in (kind, cause) if part)
-    return str(text)
 
 
 class EventLog:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from recorder.session.event_texts import event_text
 from recorder.session.layout import RECOVERED
 from recorder.session.reader import Session
 
@@ -71,9 +72,7 @@ def _is_fault(kind: Any, cause: Any) -> bool:
 
 
 def _detail(event: Mapping[str, Any]) -> str:
-    """The detail of an event, for people."""
-    if event.get("detail"):
-        return str(event["detail"])
-    if isinstance(event.get("step_ns"), int):
-        return f"stepped by {event['step_ns'] / 1e9:+.3f} s"
-    return ""
+    """The detail of an event, for people; of a step its size."""
+    if not event.get("detail") and event.get("step_ns") is None:
+        return ""
+    return event_text({**event, "stream": None})

@@ -6,6 +6,7 @@ other do not overlap.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import cv2
@@ -34,14 +35,15 @@ _CUT = """() => [...document.querySelectorAll('#bar b, #bar span, .row span, h2,
 # Pairs of neighbours that lie on each other.
 _OVERLAPS = """() => {
     const found = [];
-    const groups = ['#bar > *', '.row', '.panel', '#below > section', 'main > section'];
+    const groups = ['#bar > *', '#bar b, #bar span, #bar small, #bar button', '.row', '.panel',
+        '#below > section', 'main > section'];
     for (const group of groups) {
         const boxes = [...document.querySelectorAll(group)].filter(e => e.checkVisibility());
         boxes.forEach((a, n) => boxes.slice(n + 1).forEach((b) => {
             const [p, q] = [a.getBoundingClientRect(), b.getBoundingClientRect()];
             const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
             const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-            if (across > 1 && down > 1) found.push([a, b].map(e => e.outerHTML.slice(0, 80)));
+            if (across > 1 && down > 1 && !a.contains(b)) found.push([a, b].map(e => e.outerHTML.slice(0, 80)));
         }));
     }
     return found;
@@ -84,6 +86,40 @@ def test_the_dashboard_fits_its_screen(
         dashboard.drawn("camera", "picture", after=dashboard.drawn("camera", "picture") + 10)
         take(page, folder / f"dashboard-{screen}-{theme}.webp")
     dashboard.close()
+
+
+SIZES = [(390, 844), (600, 960), (768, 1024), (844, 390), (900, 700), (1024, 768), (1440, 900)]
+_LONGEST = """() => {
+    document.querySelector('#rec-word').textContent = 'RECORDING';
+    document.querySelector('#elapsed').textContent = '123:45:57';
+    document.querySelector('#session').textContent = 'a_drive_with_a_long_name_p0012 · FAIL';
+    document.querySelector('#verdict b').textContent = 'UNDECLARED';
+    document.querySelector('#why').textContent =
+        'camera_front_left: the device is lost; lidar_top: 4.53 Hz is too slow; radar: absent; '
+            .repeat(2);
+    document.querySelector('#disk b').textContent = '> 999 h';
+}"""
+
+
+@pytest.mark.parametrize("mode", ["live", "playback"])
+def test_nothing_overlaps_at_any_width(
+    browser: Browser, rig: Rig, recorded: Path, mode: str
+) -> None:
+    with viewing(recorded) if mode == "playback" else nullcontext(rig.url) as url:
+        dashboard = Dashboard(browser, url)
+        page = dashboard.open()
+        page.wait_for_selector("#streams .row")
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            page.evaluate(_LONGEST)
+            where = f"at {width} px"
+            assert page.evaluate(_CUT) == [], where
+            assert page.evaluate(_OVERLAPS) == [], where
+            wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wider == 0, where
+            assert page.locator("#why").is_visible(), where
+            assert page.locator("#play").is_visible() == (mode == "playback"), where
+        dashboard.close()
 
 
 def test_playback_fits_its_screen(browser: Browser, recorded: Path, folder: Path) -> None:

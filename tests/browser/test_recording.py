@@ -101,6 +101,6 @@ def test_pages_without_a_recorder_say_so_and_return_to_it(dashboard: Dashboard, 
     page.wait_for_selector("#toast:has-text('Not marked')")
     page.wait_for_selector("#banner", state="hidden")  # the daemon has started it again
     dashboard.drawn("camera", "picture", after=seq)
-    assert page.locator("main").evaluate("e => getComputedStyle(e).filter") == "none"
+    page.wait_for_selector("body[data-live=yes] main")
     # Chromium logs each attempt to connect that fails.
     dashboard.complaints = [c for c in dashboard.complaints if "WebSocket connection" not in c]

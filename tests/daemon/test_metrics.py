@@ -171,7 +171,7 @@ def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> No
         on_tick=[],
         sessions=session,
         status=status,
-        supervisor=SimpleNamespace(tell=lambda *_, **__: None),
+        supervisor=SimpleNamespace(put=None, report=None),
     )
     log: Any = SimpleNamespace(follow=lambda session: None)
     surroundings = BackgroundServices(daemon, log)

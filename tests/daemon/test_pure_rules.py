@@ -28,6 +28,8 @@ from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
 from recorder.daemon.recording.plans import Planner
 from recorder.daemon.recording.state_machine import DesiredState
+from recorder.session.event_texts import event_line
+from recorder.session.events import make_event
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG
 
@@ -186,13 +188,10 @@ def test_what_a_child_prints_besides_reports_is_no_report() -> None:
 def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
     reported: list[Any] = []
 
-    def say(text: str, /, level: str = "info", **fields: Any) -> None:
-        reported.append(text)
+    def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        reported.extend([event_line(make_event(kind, 0, stream, cause, **more)), cause])
 
-    def tell(kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        reported.append(cause)
-
-    progress = Progress(say, tell, tell)
+    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
     progress._on_commits(STALLED_S)
     assert reported == []
     for uncommitted_s in (0.0, STALLED_S + 0.001, 60.0, STALLED_S, 0.0, 5.5, 0.0):
@@ -222,15 +221,12 @@ def test_the_status_line_names_faults_only_where_there_are_some(
 def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:
     reported: list[tuple[str, str]] = []
 
-    def say(text: str, /, level: str = "info", **fields: Any) -> None:
-        pass
-
-    def tell(kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+    def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         reported.append((stream, cause))
 
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
     sensor.specs = {"imu": spec()}
-    progress = Progress(say, tell, tell)
+    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
     account = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
     for step in range(40):  # 10 s of 10 Hz
         count = step * 10 // 4

@@ -197,10 +197,10 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     assert epoch != outbox.epoch
 
 
-def test_figures_come_once_a_second(stage: TwoStreams) -> None:
+def test_figures_come_four_times_a_second(stage: TwoStreams) -> None:
     stage.enter()
     for turn in range(1, 4):
-        stage.clock.advance(0.999)
+        stage.clock.advance(0.249)
         stage.silent()
         stage.silent()  # a turn of the link's thread lies between the two answers
         assert len(stage.stats) == turn - 1

@@ -13,9 +13,11 @@ import pytest
 from recorder.contract.config.settings import LiveSettings
 from recorder.live import daemon_link, serving
 from recorder.live.daemon_link import LiveBackend
+from recorder.live.happenings import Happenings
 from recorder.live.hub import Hub
 from recorder.live.shown import Shown
 from recorder.live.tap_source import TapSource
+from recorder.session.events import make_event
 from tests.live.staging import until
 from tests.live.test_summary import status, stream
 
@@ -65,6 +67,45 @@ def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
     asyncio.run(scene())
     assert seen[:2] == [("recording", OFFSET_NS)] * 2
     assert seen[2][0] == "idle" and seen[2][1] != OFFSET_NS
+
+
+def test_an_event_is_sent_once_with_the_sentence_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A loss is in the daemon's events and in the session's; the timeline has the latter."""
+    sentence = "lost 7 samples (refused)"
+    logged = {"t_ns": 5, "stream": "camera", "cause": "", "text": sentence}
+    ended = {"t_ns": 6, "stream": None, "cause": "stop", "text": "the session ended"}
+    status = of_daemon(True, start_ns=OFFSET_NS, offset_ns=OFFSET_NS) | {
+        "events": [
+            {"number": 0, "kind": "lost", **logged},
+            {"number": 1, "kind": "end", **ended},
+        ]
+    }
+    loss = make_event("lost", 5, "camera", "refused", count=7, duration_ns=2)
+    polled = [daemon_link._Polled(status, "", Happenings(tmp_path), [loss])]
+    polled += [daemon_link._Polled(status, "", Happenings(tmp_path))] * 2
+    answers = iter(polled)
+    monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)
+    monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: next(answers))
+    told: list[dict[str, Any]] = []
+
+    async def scene() -> None:
+        hub = Hub()
+        source = TapSource(hub)
+        with ThreadPoolExecutor(1) as executor:
+            backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append, executor)
+            try:
+                await until(lambda: len(states(told)) == len(polled))
+            finally:
+                await backend.close()
+                source.close()
+
+    asyncio.run(scene())
+    events = [(note["kind"], note["text"]) for note in told if note["type"] == "event"]
+    assert events == [("lost", sentence), ("end", "the session ended")]
+    timeline = next(note for note in told if note["type"] == "timeline")
+    assert timeline["streams"] == {"camera": [["3", "5", "lost"]]}
 
 
 def test_a_page_that_is_opened_is_told_the_state_of_now(

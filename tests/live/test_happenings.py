@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,23 @@ def test_the_list_of_sessions_has_no_paths_and_reads_closed_ones_once(
     assert read[3:] == ["third"]
 
 
+def test_the_session_that_is_recorded_is_no_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_session(tmp_path / "first")
+    full_session(tmp_path / "now")
+    written = {"now"}
+    monkeypatch.setattr(
+        recordings, "brief", lambda path: brief(path) | {"live": path.name in written}
+    )
+    listed = recordings.Recordings(tmp_path)
+    assert [line["name"] for line in listed.note()["sessions"]] == ["first"]
+    written.clear()
+    os.utime(tmp_path / "now")  # its header is written when it is closed
+    names = [line["name"] for line in listed.note()["sessions"]]
+    assert sorted(names) == ["first", "now"]
+
+
 def test_a_timeline_has_losses_by_kind_and_marks() -> None:
     timeline = Timeline(100)
     timeline.add([lost(250, 50), lost(300, None), {**lost(400, 10, None), "merged": 2}])
@@ -106,13 +124,8 @@ def test_a_timeline_stays_small_and_covers_all_losses(count: int) -> None:
     assert covered == sorted(covered)
 
 
-def test_events_have_a_text_for_people() -> None:
-    assert event_note(lost(1, None, 3))["text"] == "lost 3 samples (refused)"
-    estimate = {**lost(1, None, None), "estimate": 40}
-    assert event_note(estimate)["text"] == "lost samples, about 40 (refused)"
-    assert event_note(event("mark", 1, cause="a", text="a b"))["text"] == "a b"
-    assert event_note(event("disk", 1, detail="nothing was committed"))["text"].startswith(
-        "nothing"
-    )
-    assert event_note(event("rate", 1, cause="low"))["text"] == "rate low"
-    assert event_note(event("clock", 7))["t_ns"] == "7"
+def test_an_event_has_the_sentence_of_the_log() -> None:
+    slow = event("rate", 7, stream="cam", cause="low", rate_hz=4.5, floor_hz=5)
+    note = event_note(slow)
+    assert (note["t_ns"], note["kind"], note["stream"]) == ("7", "rate", "cam")
+    assert note["text"] == "4.5 Hz is below the minimum (5 Hz)"

@@ -111,7 +111,7 @@ def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
         assert {message.stream for message in taken} == {"lidar"}
         assert bytes(taken[0].frames[0]) == b"xxxx"
         assert not rig.tap.wanted("lidar_imu")
-        assert hub.last_ns("lidar_imu") is None and hub.last_ns("lidar") is not None
+        assert hub.newest_ns("lidar_imu") is None and hub.newest_ns("lidar") is not None
         watch.close()
         await until("unsubscribed", lambda: not rig.tap.wanted("lidar"))
 

@@ -45,7 +45,7 @@ from recorder.processing.foxglove.series import json_channels, position_channel,
 from recorder.processing.frames import image_channel, kind_of
 from recorder.processing.labels import Lines
 from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
-from recorder.session.events import event_text
+from recorder.session.event_texts import event_text
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream
 

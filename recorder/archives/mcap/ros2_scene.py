@@ -26,7 +26,7 @@ from recorder.processing.labels import (
     texts,
 )
 from recorder.processing.poses import EarthPoses
-from recorder.session.events import event_text
+from recorder.session.event_texts import event_text
 
 TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
 LOG: Final = ros_topic("/rosout", "rcl_interfaces/msg/Log", depth=1000, latched=True)

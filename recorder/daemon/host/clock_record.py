@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recorder.daemon.host.clocks import clock_state, summary
+from recorder.daemon.service_notifier import INFO, WARNING, ReportEvent
 
 EVERY_S = 60.0
 
-Tell = Callable[..., None]
-"""``tell(kind, stream, cause, **values)``: puts an event into the open session."""
+Put = Callable[..., None]
+"""``put(kind, stream, cause, **values)``: puts an event into the open session."""
 
 
 class ClockRecord:
     """Events ``clock`` with cause ``state``; asks in a thread, since a time daemon may hang.
 
+    Every state is put into the session.  A state is reported to people when it has changed: whether
+    the clock is synchronized, or by which time daemon.
+
     ::
 
         record = ClockRecord()
         while recording:
-            record.tick("sessions/a", clock.monotonic_ns(), tell)
+            record.tick("sessions/a", clock.monotonic_ns(), put, report)
 
     Args:
         ask: gives the state; takes its time.
@@ -42,18 +46,23 @@ class ClockRecord:
         self._thread: threading.Thread | None = None
         self._answer: dict[str, Any] | None = None
 
-    def tick(self, session: str | None, now_ns: int, tell: Tell) -> None:
+    def tick(self, session: str | None, now_ns: int, put: Put, report: ReportEvent) -> None:
         """Call now and then.
 
         Args:
             session: which one is recorded; None for none.
             now_ns: CLOCK_MONOTONIC.
-            tell: called from here, with what was found since the last call.
+            put: called from here with a state that was found since the last call.
+            report: called instead where the state has changed.
         """
         if self._answer is not None:
-            self.last, self._answer = self._answer, None
-            if session is not None and session == self._session:
-                tell("clock", "", "state", detail=summary(self.last), **self.last)
+            before, self.last, self._answer = self.last, self._answer, None
+            values = {"detail": summary(self.last), **self.last}
+            if before is not None and _quality(before) != _quality(self.last):
+                level = INFO if _quality(self.last)[0] else WARNING
+                report(level, "clock", "", "state", **values)
+            elif session is not None and session == self._session:
+                put("clock", "", "state", **values)
         if session != self._session:
             self._session, self._due_ns = session, now_ns
         if now_ns >= self._due_ns and (self._thread is None or not self._thread.is_alive()):
@@ -68,3 +77,8 @@ class ClockRecord:
         """Wait for a question that is under way."""
         if self._thread is not None:
             self._thread.join(5.0)
+
+
+def _quality(state: Mapping[str, Any]) -> tuple[bool | None, str | None]:
+    """What people want to know of a state: synchronized, and by which time daemon."""
+    return (state["kernel"] or {}).get("synchronized"), (state["daemon"] or {}).get("name")

@@ -8,14 +8,15 @@ from typing import Any, Protocol
 from recorder.daemon.processes.losses import LossWatch
 from recorder.daemon.processes.rates import Change, RateWatch, floor_of
 from recorder.daemon.processes.sensors import Sensor
-from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
+from recorder.daemon.processes.volume_forecast import VolumeForecast
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
 
 STALLED_S = 5.0
 """Age of the oldest sample that is not durable at which a disk counts as stalled."""
 
 
-class Tell(Protocol):
-    """Puts an event into the session."""
+class Show(Protocol):
+    """Shows an event in the status."""
 
     def __call__(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """An event of now."""
@@ -26,27 +27,30 @@ class Progress:
 
     Args:
         say: takes one line for people.
-        tell: puts an event into the session.
+        report: logs an event, and puts it into the session.
         show: shows an event that the writer puts into the session itself.
 
     Attributes:
         rates: samples per second of the streams, and the streams below their floor.
-        volumes: bytes per second of the streams.
+        volumes: bytes per second of the streams, of the last seconds.
+        forecast: bytes per second that are to be expected.
         stalled: received samples do not become durable.
     """
 
-    def __init__(self, say: Say, tell: Tell, show: Tell) -> None:
+    def __init__(self, say: Say, report: ReportEvent, show: Show) -> None:
         self.rates, self.volumes = RateWatch(), RateWatch()
+        self.forecast = VolumeForecast()
         self.stalled = False
         self._losses = LossWatch()
         self._say = say
-        self._tell = tell
+        self._report = report
         self._show = show
 
     def reset(self) -> None:
         """A session begins or ends."""
         self.rates.reset()
         self.volumes.reset()
+        self.forecast.pause()
         self._losses.reset()
         self.stalled = False
 
@@ -66,18 +70,25 @@ class Progress:
             streams: the writer's account by stream.
             uncommitted_s: age of the oldest sample that is received and not durable.
         """
-        floors = {
-            name: floor_of(sensor.entry, spec) if sensor.entry.pace == "realtime" else None
+        judged = {
+            name: (sensor.entry, spec)
             for sensor in sensors
             if not sensor.missing
             for name, spec in sensor.specs.items()
             if not streams.get(name, {}).get("ended")
+        }
+        floors = {
+            name: floor_of(entry, spec) if entry.pace == "realtime" else None
+            for name, (entry, spec) in judged.items()
         }
         samples = {name: stream["samples"] for name, stream in streams.items()}
         for change in self.rates.update(now_ns, samples, floors):
             self._on_rate(change)
         for name, account in streams.items():
             self.volumes.count(now_ns, name, account["bytes"])
+        for name in streams.keys() & judged.keys():
+            declared = judged[name][1].bytes_per_second
+            self.forecast.count(now_ns, name, streams[name]["bytes"], declared)
         for stream, sentence in self._losses.update(now_ns, streams):
             self._say(f"{stream}: {sentence}", WARNING, stream=stream)
             self._show("lost", stream, text=sentence)
@@ -88,20 +99,21 @@ class Progress:
         for name, (samples, nbytes) in sensor.given.items():
             self.rates.count(sensor.given_ns, name, samples)
             self.volumes.count(sensor.given_ns, name, nbytes)
+            if self.volumes.rate(name):  # what gives nothing now gives as before in a session
+                declared = sensor.specs[name].bytes_per_second
+                self.forecast.count(sensor.given_ns, name, nbytes, declared)
 
     def _on_rate(self, change: Change) -> None:
-        word = "below" if change.broken else "again above"
-        agreed = "min_rate" if change.floor.agreed else "half of what is expected"
-        text = f"{change.rate_hz:.3g} Hz is {word} {agreed} ({change.floor.floor_hz:g} Hz)"
-        level = WARNING if change.broken else INFO
-        self._say(f"{change.stream}: {text}", level, stream=change.stream)
-        self._tell(
+        floor = change.floor
+        self._report(
+            WARNING if change.broken else INFO,
             "rate",
             change.stream,
             "low" if change.broken else "restored",
             rate_hz=round(change.rate_hz, 3),
-            floor_hz=change.floor.floor_hz,
-            expected_hz=change.floor.expected_hz,
+            floor_hz=floor.floor_hz,
+            expected_hz=floor.expected_hz,
+            agreed=floor.agreed,
         )
 
     def _on_commits(self, uncommitted_s: float) -> None:
@@ -111,8 +123,6 @@ class Progress:
         self.stalled = stalled
         if stalled:
             text = f"nothing was committed for {uncommitted_s:.0f} s, though samples wait"
-            self._say(f"disk: {text}", ERROR)
-            self._tell("disk", cause="stalled", detail=text)
+            self._report(ERROR, "disk", cause="stalled", detail=text)
         else:
-            self._say("disk: commits again")
-            self._tell("disk", cause="restored")
+            self._report(INFO, "disk", cause="restored")

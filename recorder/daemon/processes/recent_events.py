@@ -6,6 +6,8 @@ from collections import deque
 from typing import Any
 
 from recorder.contract.redaction import mask_passwords
+from recorder.session.event_texts import event_text
+from recorder.session.events import make_event
 
 MOST = 100
 MOST_TEXT = 300
@@ -26,10 +28,7 @@ class RecentEvents:
 
     def add(self, t_ns: int, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Add an event of epoch ns `t_ns`; `more` is its text, or values that make one."""
-        text = more.get("detail", more.get("text"))
-        if text is None:
-            shown = (f"{key} {value}" for key, value in more.items() if value is not None)
-            text = ", ".join(shown)
+        text = event_text(make_event(kind, t_ns, stream, cause, **more))
         # Cut before: masking takes long for long texts.  Cut after: no half of a password is left.
         text, cause = mask_passwords(text[: 4 * MOST_TEXT])[:MOST_TEXT], cause[:MOST_TEXT]
         event = {"number": self._number, "t_ns": t_ns, "kind": kind}

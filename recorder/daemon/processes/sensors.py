@@ -18,7 +18,7 @@ MOST_DEATHS = 20
 DEATHS_WINDOW_NS = 600_000_000_000
 HUNG_NS = 60_000_000_000
 """Silence after which a driver hangs: it reports every second of a session."""
-_LATE_NS = 2_500_000_000  # after a report, which comes every second
+_LATE_NS = 2_500_000_000  # after a report; four come a second
 _FAILING = 3  # deaths in a row after which sessions do not wait for the sensor
 _STEADY_NS = 60_000_000_000  # a driver that lived so long starts its back-off again
 

@@ -54,6 +54,8 @@ from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
 from recorder.daemon.processes.writer_process import WriterProcess
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
+from recorder.session.event_texts import event_line
+from recorder.session.events import make_event
 
 WRITER = ""  # the writer's name among the children; no sensor has it
 COMMAND_S = 60.0
@@ -119,7 +121,7 @@ class Supervisor:
         self._paused_ns = 0
         self.faults: list[str] = []
         self.events = RecentEvents()
-        self.progress = Progress(say, self.tell, self.show)
+        self.progress = Progress(say, self.report, self.show)
         self.warnings: list[str] = []
         self.clock_state: dict[str, Any] | None = None
         self._ending = self._shut = False
@@ -204,6 +206,16 @@ class Supervisor:
     def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session, if there is one, and show it."""
         self.show(kind, stream, cause, **more)
+        self.put(kind, stream, cause, **more)
+
+    def report(self, level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Log an event, show it, and put it into the open session."""
+        line = event_line(make_event(kind, 0, stream, cause, **more))
+        self._say(line, level, **({"stream": stream} if stream else {}))
+        self.tell(kind, stream, cause, **more)
+
+    def put(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Put an event into the open session, if there is one."""
         if self.session is not None:
             self.ask(PutEvent({"kind": kind, "stream": stream, "cause": cause, **more}))
 

@@ -1,5 +1,6 @@
 // The bar on top: what the recorder does, whether all is well, and the buttons.
 
+import { ageText } from "./ages.js";
 import { $, bytes, clockTime, duration, icon, setText, toast } from "./dom.js";
 
 export class Bar {
@@ -64,7 +65,14 @@ export class Bar {
     }
   }
 
-  #update({ status, verdict, disk_hours, clock, session: shown }) {
+  /** Nothing is known of now: the last status is so old. */
+  lose(ms) {
+    const why = ms ? `the last status is ${ageText(ms)} old` : "there is no connection";
+    this.#fact("#verdict", "unknown", "NOT KNOWN", why);
+    setText($("#why"), why);
+  }
+
+  #update({ status, verdict, disk_hours, clock, session: shown, session_verdict: judged }) {
     this.#fact("#verdict", verdict.level, verdict.word, verdict.why ?? "");
     setText($("#why"), verdict.why ?? "");
     if (!status) return; // the daemon does not answer
@@ -74,7 +82,9 @@ export class Bar {
     const played = this.connection.mode === "playback";
     setText($("#rec-word"), played ? "PLAYBACK" : this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
     setText($("#elapsed"), this.recording ? duration(session.elapsed_s) : "");
-    setText($("#session"), session?.name ?? shown ?? "not recording");
+    const name = session?.name ?? shown;
+    setText($("#session"), name ? [name, judged?.verdict].filter(Boolean).join(" · ") : "not recording");
+    $("#session").title = (judged?.reasons ?? []).map(({ what, where }) => `${what}${where ? ` (${where})` : ""}`).join("; ");
     const button = $("#start-stop");
     setText($("span", button), this.recording ? "STOP" : "START");
     $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");

@@ -33,6 +33,8 @@ export class PictureView {
       Object.assign(this.canvas, { width: bitmap.width, height: bitmap.height });
     this.context.drawImage(bitmap, 0, 0);
     bitmap.close();
-    this.panel.note(header.width ? `${header.width} × ${header.height}` : "");
+    const [width, height] = header.shown;
+    const reduced = width === header.width ? "" : ` (shown: ${width} × ${height})`;
+    this.panel.note(`${header.width} × ${header.height}${reduced}`);
   }
 }

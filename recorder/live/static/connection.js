@@ -7,6 +7,8 @@
 // A sample is acknowledged ("drawn") after the frame in which it was drawn has been painted.  The
 // server sends the next sample of a watch only then.
 
+import { ServerClock } from "./ages.js";
+
 const PAUSES_S = [0.5, 1, 2, 4, 8];
 const SILENCE_MS = 6000; // a live server reports its status twice a second
 const TYPES = {
@@ -106,8 +108,12 @@ export class Connection extends EventTarget {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
     socket.binaryType = "arraybuffer";
     this.socket = socket;
+    this.clock = new ServerClock();
     this.heardMs = performance.now();
-    socket.onopen = () => this.#emit("open");
+    socket.onopen = () => {
+      this.heardMs = performance.now();
+      this.#emit("open");
+    };
     socket.onmessage = ({ data }) => {
       this.heardMs = performance.now();
       this.failures = 0;
@@ -136,6 +142,7 @@ export class Connection extends EventTarget {
   }
 
   #receive(message) {
+    this.#stamp(message);
     if (message.type === "hello") this.mode = message.mode;
     if (message.type === "reply") {
       const waiting = this.requests.get(message.request);
@@ -146,7 +153,13 @@ export class Connection extends EventTarget {
     this.#emit(message.type, message);
   }
 
+  /** Note when a message was made, in ms of the page's clock. */
+  #stamp(message) {
+    if (message.sent_ms != null) message.madeMs = this.clock.take(message.sent_ms, this.heardMs);
+  }
+
   async #draw(sample) {
+    this.#stamp(sample);
     const watch = this.watches.get(`${sample.stream}/${sample.view}`);
     if (watch?.id !== sample.id) return;
     if (sample.static) {

@@ -3,8 +3,9 @@
 // A panel watches its view only while a part of it is on the screen.  What the user chose is kept
 // per browser, for each set of streams.
 
+import { COVER_MS, Freshness, ageText, longest } from "./ages.js";
 import { PictureView } from "./camera.js";
-import { $, el, icon } from "./dom.js";
+import { $, clockTime, el, icon, milliseconds, setText } from "./dom.js";
 import { RangeAzimuthView, RangeDopplerView, RangeImageView } from "./map.js";
 import { SeriesView, TrackView } from "./plots.js";
 import { AboveView, PointsView } from "./points.js";
@@ -37,11 +38,12 @@ class Panel {
     this.body = el("div", { class: "body" });
     this.left = el("span");
     this.right = el("span", { class: "number" });
+    this.cover = el("p", { class: "cover", hidden: true }, el("b", {}, "No data"), el("span"));
     const button = (name, label, onclick) => el("button", { class: "plain", title: label, "aria-label": label, onclick }, icon(name));
     this.root = el("article", { class: "panel" },
       el("header", {}, this.title, this.controls,
         button("enlarge", "Show large", () => layout.enlarge(this)), button("close", "Close", () => layout.close(this))),
-      this.body, el("footer", {}, this.left, this.right));
+      this.frame = el("div", { class: "frame" }, this.body, this.cover), el("footer", {}, this.left, this.right));
     this.observer = new ResizeObserver(() => requestAnimationFrame(() => this.body.clientWidth && this.view?.resize?.()));
     this.observer.observe(this.body);
     this.show();
@@ -58,6 +60,7 @@ class Panel {
     this.root.dataset.view = this.name;
     this.root.dataset.stream = this.stream;
     this.root.setAttribute("aria-label", `${this.stream}, ${title}`);
+    this.fresh = new Freshness();
     try {
       this.view = new make(this);
     } catch (error) {
@@ -89,7 +92,42 @@ class Panel {
     this.body.replaceChildren();
     this.controls.replaceChildren();
     this.left.textContent = this.right.textContent = "";
+    this.blank();
+  }
+
+  /** Nothing is shown that has an age. */
+  blank() {
+    this.sample = null;
+    this.cover.hidden = true;
     delete this.root.dataset.drawn;
+    delete this.root.dataset.age;
+  }
+
+  /** Show how old the sample is: what is old is grey, and then covered. */
+  tick(nowMs, position) {
+    const { sample } = this;
+    if (!sample) return this.#tickEmpty();
+    const rateHz = this.layout.streams[this.stream]?.rate_hz;
+    let age = this.fresh.at(nowMs);
+    let oldFor = this.fresh.oldFor(nowMs, rateHz);
+    if (position) {
+      age = milliseconds(position.t_ns) - milliseconds(sample.t_ns);
+      const pace = position.playing ? Math.max(1, position.speed === "max" ? Infinity : position.speed) : 1;
+      oldFor = age - longest(rateHz) * pace;
+    }
+    const level = oldFor < 0 ? "fresh" : oldFor < COVER_MS ? "old" : "covered";
+    this.root.dataset.age = level;
+    this.cover.hidden = level !== "covered";
+    setText(this.cover.lastChild, `since ${clockTime(sample.t_ns)} (${ageText(age)})`);
+    setText(this.right, `#${sample.seq}${position && level === "fresh" ? "" : ` · ${ageText(Math.max(0, age))}`}`);
+  }
+
+  /** Before the first sample: of a stream that gives none, the row knows since when. */
+  #tickEmpty() {
+    const row = this.layout.rows?.[this.stream];
+    const lost = row && !row.fresh && row.age_s != null && row.level !== "idle";
+    this.cover.hidden = !lost;
+    if (lost) setText(this.cover.lastChild, `for ${ageText(row.age_s * 1000)}`);
   }
 
   destroy() {
@@ -162,10 +200,12 @@ class Panel {
   #drawn(sample) {
     if (!this.view) return;
     const { canvas } = this.view;
+    const nowMs = performance.now();
     this.root.dataset.drawn = "";
+    this.sample = sample;
+    this.fresh.take(sample, nowMs);
     Object.assign(canvas.dataset, { seq: sample.seq, tNs: sample.t_ns, ageMs: sample.age_ms });
-    const age = this.layout.connection.mode === "live" ? ` · ${Math.round(sample.age_ms)} ms` : "";
-    this.right.textContent = `#${sample.seq}${age}`;
+    this.tick(nowMs, this.layout.position);
     canvas.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: sample }));
   }
 
@@ -185,14 +225,23 @@ export class Layout {
         this.panels.find(({ root }) => root === target)?.setVisible(isIntersecting);
     }, { rootMargin: "40px" });
     connection.on("streams", ({ streams }) => this.#update(streams));
-    connection.on("playback", ({ blank }) => {
-      for (const panel of this.panels) if (blank?.includes(panel.stream)) delete panel.root.dataset.drawn;
+    connection.on("status", ({ streams }) => (this.rows = streams));
+    connection.on("playback", (position) => {
+      this.position = position;
+      for (const panel of this.panels) if (position.blank?.includes(panel.stream)) panel.blank();
+      this.tick();
     });
     $("#add-panel").addEventListener("click", () => this.#add());
     $("#reset-layout").addEventListener("click", () => {
       localStorage.removeItem(this.place);
       this.#set(this.#usual());
     });
+  }
+
+  /** Show how old everything is now. */
+  tick() {
+    const nowMs = performance.now();
+    for (const panel of this.panels) panel.tick(nowMs, this.position);
   }
 
   get main() {

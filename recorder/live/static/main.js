@@ -1,5 +1,6 @@
 // The page: its parts, the keyboard, the theme, and the banner of a lost connection.
 
+import { STATUS_MS } from "./ages.js";
 import { Bar } from "./bar.js";
 import { Connection } from "./connection.js";
 import { $, isTyping, setText, toast } from "./dom.js";
@@ -39,6 +40,27 @@ connection.on("gone", ({ pause, reason }) => {
   $("#banner").hidden = false;
 });
 connection.on("error", ({ text }) => toast(text, "bad"));
+
+// --- what is shown is of now, or grey -----------------------------------------------------------
+
+let status = null; // the latest
+connection.on("status", (message) => {
+  status = message;
+  tick();
+});
+
+function tick() {
+  const nowMs = performance.now();
+  const sinceMs = status?.madeMs == null ? 0 : nowMs - status.madeMs; // a recorded session has one status
+  const live = connection.isOpen && status?.status != null && sinceMs < STATUS_MS;
+  document.body.dataset.live = live ? "yes" : "no";
+  if (!live && status?.status) bar.lose(sinceMs);
+  layout.tick();
+  streams.tick(nowMs);
+}
+setInterval(tick, 100);
+document.addEventListener("visibilitychange", tick);
+new ResizeObserver(([{ target }]) => document.documentElement.style.setProperty("--bar", `${target.offsetHeight}px`)).observe($("#bar"));
 
 // --- the theme --------------------------------------------------------------------------------
 

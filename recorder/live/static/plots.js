@@ -12,6 +12,13 @@ const STROKES = [
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+/** Samples between two gaps, which no line shows. */
+function alone(plot, k) {
+  const values = plot.data[k];
+  const missing = (n) => values[n] == null;
+  return values.map((_, n) => n).filter((n) => !missing(n) && missing(n - 1) && missing(n + 1));
+}
+
 export class SeriesView {
   static maxHz = 8;
   options = {};
@@ -43,7 +50,12 @@ export class SeriesView {
     const times = all.slice(first);
     if (!this.data || first || times[0] < this.data.t[this.data.t.length - 1] - 0.5) this.data = { t: [] };
     const { data } = this;
-    data.t.push(...times);
+    const gaps = new Set(header.gaps.map((n) => n - first));
+    const broken = (n) => gaps.has(n) && (n > 0 || data.t.length > 0); // nothing is known in between
+    const before = (n) => (n > 0 ? times[n - 1] : data.t[data.t.length - 1]);
+    const spread = times.flatMap((t, n) => (broken(n) ? [(before(n) + t) / 2, t] : [t]));
+    const place = times.flatMap((_, n) => (broken(n) ? [null, first + n] : [first + n]));
+    data.t.push(...spread);
     const old = data.t.findIndex((t) => t >= times[times.length - 1] - WINDOW_S);
     data.t.splice(0, old);
     for (const { name, labels } of this.channels) {
@@ -51,7 +63,7 @@ export class SeriesView {
       const width = labels.length;
       data[name] ??= labels.map(() => []);
       data[name].forEach((column, k) => {
-        for (let n = 0; n < times.length; n++) column.push(array[(first + n) * width + k]);
+        for (const n of place) column.push(n === null ? null : array[n * width + k]);
         column.splice(0, old);
       });
     }
@@ -88,7 +100,7 @@ export class SeriesView {
       stroke: STROKES[k % STROKES.length][0],
       dash: STROKES[k % STROKES.length][1],
       width: 1.5,
-      points: { show: false },
+      points: { show: false, filter: alone, size: 4 },
     }));
     const box = this.canvas.getBoundingClientRect();
     return new window.uPlot({
@@ -130,13 +142,15 @@ export class TrackView {
     const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
     for (let n = 0; n < t.length; n++) {
       const [east, north] = [local[3 * n], local[3 * n + 1]];
+      if (!isFinite(east) || header.gaps.includes(n)) this.broken = true;
       if (!isFinite(east)) continue;
       const now = start + t[n];
       while (this.places.length && this.places[this.places.length - 1][2] > now) this.places.pop();
-      this.places.push([east, north, now]);
+      this.places.push([east, north, now, this.broken]);
+      this.broken = false;
       this.panel.note(`${pos[3 * n].toFixed(5)}°, ${pos[3 * n + 1].toFixed(5)}°, ${Math.round(pos[3 * n + 2])} m`);
     }
-    if (this.places.length > MOST_POSITIONS) this.places = this.places.filter((_, n) => n % 2);
+    if (this.places.length > MOST_POSITIONS) this.places = this.places.filter((place, n) => n % 2 || place[3]);
     this.resize();
   }
 
@@ -156,7 +170,7 @@ export class TrackView {
     context.strokeStyle = style("--accent");
     context.lineWidth = 2;
     context.beginPath();
-    for (const [e, n] of this.places) context.lineTo(...place(e, n));
+    for (const [e, n, , broken] of this.places) broken ? context.moveTo(...place(e, n)) : context.lineTo(...place(e, n));
     context.stroke();
     const now = place(east[east.length - 1], north[north.length - 1]);
     context.fillStyle = style("--text");

@@ -1,17 +1,20 @@
 // The rows of the streams: each state has a symbol and a word besides its colour.
 
+import { ageText } from "./ages.js";
 import { $, bytes, el, icon, setText, short } from "./dom.js";
 
-function losses({ lost, unknown_losses }) {
-  const causes = Object.entries(lost ?? {}).filter(([, count]) => count);
-  if (!causes.length && !unknown_losses) return "no loss";
-  const parts = causes.map(([cause, count]) => `${cause.replaceAll("_", " ")} ${count}`);
-  if (unknown_losses) parts.push(`${unknown_losses} not counted`);
-  return `lost: ${parts.join(", ")}`;
-}
+const words = (cause) => cause.replaceAll("_", " ");
 
-const age = (seconds) =>
-  seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 90 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
+function losses({ lost, unknown_losses, incomplete, outage }) {
+  const causes = Object.entries(lost ?? {}).filter(([, count]) => count);
+  const parts = causes.map(([cause, count]) => `${words(cause)} ${count}`);
+  if (unknown_losses) parts.push(`${unknown_losses} not counted`);
+  const texts = parts.length ? [`lost: ${parts.join(", ")}`] : [];
+  const holes = Object.entries(incomplete ?? {}).map(([cause, { samples, parts: count }]) => `${words(cause)} ${samples} (${count} parts)`);
+  if (holes.length) texts.push(`incomplete: ${holes.join(", ")}`);
+  if (outage) texts.unshift(`no data now: ${words(outage.cause)}${outage.estimated ? `, about ${outage.estimated} samples` : ""}`);
+  return texts.join("; ") || "no loss";
+}
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -40,30 +43,35 @@ class Row {
     this.root = el("li", {}, this.button);
   }
 
-  update(stream) {
+  update(stream, madeMs) {
     const { button } = this;
     const { level, word } = stream;
+    Object.assign(this, { ageMs: stream.age_s == null ? null : stream.age_s * 1000, madeMs });
     if (button.dataset.level !== level) {
       const symbol = icon(level);
       this.symbol.replaceWith(symbol);
       this.symbol = symbol;
     }
-    Object.assign(button.dataset, { level, word });
+    Object.assign(button.dataset, { level, word, fresh: stream.fresh !== false });
     setText(this.word, word);
     setText(this.rate, `${short(stream.rate_hz)}${stream.expected_hz ? ` / ${short(stream.expected_hz)}` : ""} Hz`);
     setText(this.volume, stream.mb_s == null ? "–" : `${bytes(stream.mb_s * 1e6)}/s`);
-    setText(this.age, stream.age_s == null ? "" : `newest ${age(stream.age_s)}`);
+    this.tick(performance.now());
     setText(this.ring, stream.ring == null ? "" : `ring ${Math.round(stream.ring * 100)} %`);
     setText(this.lost, stream.fault ?? losses(stream));
     button.title = stream.fault ?? "";
     this.#drawSpark(stream.spark ?? [], stream.expected_hz ?? 0);
   }
 
+  /** The age of the newest sample goes on between two statuses, and after the last one. */
+  tick(nowMs) {
+    setText(this.age, this.ageMs == null ? "" : `newest ${ageText(this.ageMs + Math.max(0, nowMs - this.madeMs))}`);
+  }
+
   #drawSpark(values, expected) {
     const most = Math.max(expected * 1.15, ...values, 1e-9);
     const y = (value) => (19 - (value / most) * 18).toFixed(1);
-    const points = values.map((value, n) => (value == null ? null : `${60 - values.length + n},${y(value)}`));
-    this.curve.setAttribute("points", points.filter((point) => point !== null).join(" "));
+    this.curve.setAttribute("points", values.map((value, n) => `${60 - values.length + n},${y(value)}`).join(" "));
     this.nominal.setAttribute("d", expected ? `M0 ${y(expected)}H59` : "");
   }
 }
@@ -95,12 +103,17 @@ export class Streams {
     }
   }
 
+  tick(nowMs) {
+    for (const row of this.rows.values()) row.tick(nowMs);
+  }
+
   /** The server sorts the streams: worst first. */
-  #update({ streams }) {
+  #update({ status, streams, madeMs }) {
+    if (!status) return; // of the daemon's last streams the page shows how old they are
     const names = Object.keys(streams);
     this.#declare(names);
     for (const [name, row] of this.rows) {
-      if (name in streams) row.update(streams[name]);
+      if (name in streams) row.update(streams[name], madeMs);
       row.root.hidden = !(name in streams);
     }
     const focused = document.activeElement;

@@ -23,7 +23,8 @@ OPTIONS: Final[OptionTable] = {
 class PictureView:
     """The newest picture, as recorded or smaller; of a video the newest keyframe.
 
-    A drawing has the array ``jpeg``; its header has ``width`` and ``height`` of that JPEG.
+    A drawing has the array ``jpeg``.  Its header has ``width`` and ``height`` of the recorded
+    picture, and ``shown``, width and height of that JPEG.
     """
 
     every = False
@@ -48,10 +49,12 @@ class PictureView:
         picture = self._samples.newest(messages[-1], self._channel.name)
         if not CHANNEL_FORMATS[self._channel.format].starts(picture):
             return None
-        jpeg, (height, width) = screen_jpeg(
+        jpeg, (shown_height, shown_width) = screen_jpeg(
             self._channel, picture, self._width, self._where, self._settings
         )
-        return Drawing({"width": width, "height": height}, [("jpeg", jpeg)])
+        height, width = self._channel.shape[:2]
+        header = {"width": width, "height": height, "shown": [shown_width, shown_height]}
+        return Drawing(header, [("jpeg", jpeg)])
 
 
 def _channels(spec: StreamSpec) -> list[ChannelSpec]:

@@ -15,6 +15,9 @@ from recorder.processing.earth import declared_position, local_track
 from recorder.processing.encoded import EncodedSamples
 from recorder.processing.series import has_series, is_plotted, value_names
 
+_PERIODS, _PAUSE_NS = 2.5, 100_000_000
+"""A stream paused that gave nothing for so many of its intervals, and at least so long."""
+
 
 class SeriesView:
     """All samples since the last drawing.
@@ -25,6 +28,9 @@ class SeriesView:
     else f8.  Where the stream has positions, ``local_m`` f8 [n, 3] has them as east, north and up
     in metres from ``origin`` of the header, the first position seen (latitude and longitude in
     degrees, height in metres); NaN where there is none.
+
+    ``gaps`` of the header are the indices of samples that do not follow the sample before: no line
+    is drawn to them.  Samples between the two were lost or not shown, or the stream paused.
 
     The header also has ``channels``: of each one ``name``, ``unit``, ``description`` and
     ``labels`` [k]; and ``position``, the channel of positions, or null.
@@ -39,6 +45,8 @@ class SeriesView:
         self._channels = [channel for channel in spec.channels if is_plotted(channel)]
         self._position = declared_position(spec)
         self._origin: npt.NDArray[np.float64] | None = None
+        self._before = (-2, 0)  # number and time of the last sample
+        self._pause_ns = max(_PERIODS * 1e9 / spec.rate_hz, _PAUSE_NS) if spec.rate_hz else 1e9
         listed = [
             {
                 "name": channel.name,
@@ -63,7 +71,11 @@ class SeriesView:
         for message in data:
             self._samples.check(message)
         times = np.concatenate([np.atleast_1d(message.t_mono_ns) for message in data])
-        header: dict[str, Any] = {"t0_ns": str(times[-1]), **self._about}
+        header: dict[str, Any] = {
+            "t0_ns": str(times[-1]),
+            "gaps": self._gaps(data, times),
+            **self._about,
+        }
         drawing = Drawing(header, [("t", (times - times[-1]) * 1e-9)])
         for channel in self._channels:
             values = np.concatenate([self._samples.every(m, channel.name) for m in data])
@@ -74,6 +86,14 @@ class SeriesView:
         if self._origin is not None:
             header["origin"] = self._origin.tolist()
         return drawing
+
+    def _gaps(self, data: Sequence[Message], times: npt.NDArray[np.int64]) -> list[int]:
+        seq = np.concatenate([np.arange(m.seq, m.next_seq) for m in data])
+        before_seq, before_ns = self._before  # of no sample: the first one follows none
+        steps, pauses = np.diff(seq, prepend=before_seq), np.diff(times, prepend=before_ns)
+        self._before = int(seq[-1]), int(times[-1])
+        gaps: list[int] = np.flatnonzero((steps != 1) | (pauses > self._pause_ns)).tolist()
+        return gaps
 
     def _track(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         track, self._origin = local_track(positions, self._origin)

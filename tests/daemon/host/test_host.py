@@ -246,25 +246,46 @@ def test_a_clock_state_in_one_line() -> None:
     assert set(clock_state(answers())) == known
 
 
-def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
+def test_every_state_of_the_clocks_is_recorded_and_each_change_is_reported() -> None:
+    recorded: list[tuple[Any, ...]] = []
     reported: list[tuple[Any, ...]] = []
-    free = {"kernel": {"synchronized": False}, "daemon": None}
-    record = ClockRecord(ask=lambda: {"n": len(reported), **free}, every_s=60)
+    state: dict[str, Any] = {"kernel": {"synchronized": False}, "daemon": None}
+    record = ClockRecord(ask=lambda: state, every_s=60)
 
     def tick(session: str | None, at_s: float) -> None:
-        record.tick(session, round(at_s * 1e9), lambda *a, **k: reported.append((*a, k)))
+        def put(*event: Any, **values: Any) -> None:
+            recorded.append((*event, values["detail"]))
+
+        def report(level: str, *event: Any, **values: Any) -> None:
+            reported.append((level, *event, values["detail"]))
+
+        record.tick(session, round(at_s * 1e9), put, report)
         record.close()  # waits for the answer
 
     tick(None, 0)
     tick(None, 1)
-    assert reported == [] and record.last == {"n": 0, **free}, "known, and in no session"
+    assert recorded == [] and record.last == state, "known, and in no session"
     for at_s in (1, 2, 30, 62, 63, 64):
         tick("a", at_s)
-    assert [t[:3] for t in reported] == [("clock", "", "state")] * 2
-    assert reported[0][3] == {"detail": "not synchronized", "n": 0, **free}
+    assert recorded == [("clock", "", "state", "not synchronized")] * 2
     tick("b", 65)
     tick("b", 66)
-    assert len(reported) == 3 and record.last == {"n": 2, **free}
+    assert len(recorded) == 3 and reported == []
+    good = "synchronized by chrony, within 2 ms at the most"
+    kernel = {"synchronized": True, "max_error_ns": 2_000_000}
+    for now, at_s in (
+        ({"kernel": kernel, "daemon": {"name": "chrony"}}, 130),
+        ({"kernel": {**kernel, "max_error_ns": 3_000_000}, "daemon": {"name": "chrony"}}, 200),
+        ({"kernel": None, "daemon": None}, 270),
+    ):
+        state = now
+        tick("b", at_s)
+        tick("b", at_s + 1)
+    assert reported == [
+        ("info", "clock", "", "state", good),
+        ("warning", "clock", "", "state", "the kernel's clock state is not known"),
+    ]
+    assert [text for *_, text in recorded[3:]] == [good.replace("2 ms", "3 ms")]
 
 
 @pytest.mark.parametrize(

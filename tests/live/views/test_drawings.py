@@ -56,11 +56,11 @@ def test_pictures_are_those_recorded_and_the_newest_is_shown() -> None:
     for number, (_, sample, message) in enumerate(pictures):
         _, drawing = draw(view, *[m for _, _, m in pictures[:number]], message)
         assert bytes(drawing.arrays[0][1]) == bytes(sample.data["video.avi"][0])
-        assert drawing.header == {"width": 640, "height": 360}
+        assert drawing.header == {"width": 640, "height": 360, "shown": [640, 360]}
         assert read_frame_number(image_of(drawing)) == number
     small = draw(make_view(spec, "picture", {"width": 320}), pictures[2][2])[1]
-    assert image_of(small).shape == (small.header["height"], small.header["width"], 3)
-    assert small.header == {"width": 320, "height": 180}
+    assert image_of(small).shape == (180, 320, 3)
+    assert small.header == {"width": 640, "height": 360, "shown": [320, 180]}, "as recorded"
 
 
 # Sweeps
@@ -232,6 +232,26 @@ def test_series_have_every_sample_once() -> None:
         assert about["acc"]["unit"] == "m/s^2" and about["acc"]["labels"] == ["x", "y", "z"]
         assert drawing.header["position"] is None and "local_m" not in arrays
     assert sum(seen) == sum(sample.count for _, sample, _ in played) > len(played)
+
+
+def test_no_line_is_drawn_over_lost_samples_nor_over_a_pause() -> None:
+    spec = StreamSpec("x", (ChannelSpec("v", "raw", "f4", (1,)),), rate_hz=100.0)
+    view = make_view(spec, "series", {})
+
+    def gaps(*samples: tuple[int, int]) -> list[int]:
+        """Gaps of samples given by their numbers and times in ms, one message each."""
+        messages = []
+        for seq, t_ms in samples:
+            message = message_of(spec, {"v": np.zeros((1, 1), np.float32)}, [t_ms * 1_000_000])
+            messages.append(replace(message, seq=seq))
+        found: list[int] = draw(view, *messages)[1].header["gaps"]
+        return found
+
+    assert gaps((5, 0), (6, 10), (7, 20)) == [0], "before the first, nothing is known"
+    assert gaps((8, 30), (10, 50), (11, 60)) == [1], "9 was lost"
+    assert gaps((13, 80), (14, 170), (15, 300)) == [0, 2], "12 was lost; 130 ms without a sample"
+    assert gaps((15, 310)) == [0], "playback steps back"
+    assert gaps((16, 320)) == []
 
 
 def test_positions_are_shown_exactly_and_as_a_track() -> None:

@@ -1,0 +1,102 @@
+"""Events as sentences: the same in the log, on the page, in the report, and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from recorder.contract.texts import human_seconds
+from recorder.session.endings import ENDS
+from recorder.session.events import INCOMPLETE
+
+Event = Mapping[str, Any]
+
+_NAMED: Final = frozenset(
+    {"number", "t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns",
+     "detail", "text", "message", "epoch", "merged"}
+)  # fmt: skip
+"""Keys of an event that are no values of its own."""
+_SENTENCES: Final[Mapping[tuple[str, str], str]] = {
+    ("device", "absent"): "the device is absent",
+    ("device", "lost"): "the device is lost",
+    ("device", "present"): "the device is present",
+    ("disk", "restored"): "commits again",
+    ("writer", "restarted"): "the writer was restarted",
+    ("recovery", "killed"): "repaired after the recorder was killed",
+    ("recovery", "power"): "repaired after the power was cut",
+}
+
+
+def event_text(event: Event) -> str:
+    """An event as a sentence for people, without its stream: ``lost 3 samples (network)``.
+
+    Args:
+        event: as in the event log (`recorder.session.events`).
+    """
+    kind, cause = str(event.get("type") or ""), str(event.get("cause") or "")
+    given = event.get("text") or event.get("detail") or event.get("message")
+    if kind == "end":
+        text = f"the session ended {ENDS.get(cause, cause)}".rstrip()
+        return f"{text}: {given}" if given else text
+    if kind == "session":
+        return f"{given or 'a session'} {'began' if cause == 'began' else f'was {cause}'}"
+    if given is not None:
+        return str(given).removeprefix(f"{event.get('stream')}: ")
+    if kind == "lost":
+        return _lost(event, cause)
+    if kind == INCOMPLETE:
+        return _incomplete(event, cause)
+    if kind == "rate" and isinstance(event.get("rate_hz"), int | float):
+        return _rate(event, cause)
+    if isinstance(step_ns := event.get("step_ns"), int):
+        return f"stepped by {step_ns / 1e9:+.3f} s"
+    text = _SENTENCES.get((kind, cause)) or " ".join(part for part in (kind, cause) if part)
+    more = ", ".join(_values({key: event[key] for key in event if key not in _NAMED}))
+    return f"{text}: {more}" if more else text
+
+
+def event_line(event: Event) -> str:
+    """The sentence after what it is about: ``imu: lost 3 samples (network)``."""
+    about = event.get("stream") or event.get("type")
+    return f"{about}: {event_text(event)}"
+
+
+def _lost(event: Event, cause: str) -> str:
+    count, estimate, duration_ns = (event.get(k) for k in ("count", "estimate", "duration_ns"))
+    text = "lost samples"
+    if count is not None:
+        text = f"lost {count} sample{'' if count == 1 else 's'}"
+    if isinstance(duration_ns, int) and duration_ns > 0:
+        text += f" in {human_seconds(duration_ns / 1e9)}"
+    if count is None:
+        text += ", not counted" if estimate is None else f", about {estimate}"
+    return f"{text} ({cause})" if cause else text
+
+
+def _incomplete(event: Event, cause: str) -> str:
+    count, parts = event.get("count"), event.get("parts")
+    text = f"{count} sample{' lacks' if count == 1 else 's lack'} {parts} part{'s'[: parts != 1]}"
+    return f"{text} ({cause})" if cause else text
+
+
+def _rate(event: Event, cause: str) -> str:
+    word = "below" if cause == "low" else "again above"
+    floor = "the minimum"
+    if event.get("agreed") is not None:
+        floor = "min_rate" if event["agreed"] else "half of what is expected"
+    floor_hz = event.get("floor_hz")
+    about = f" ({floor_hz:g} Hz)" if isinstance(floor_hz, int | float) else ""
+    return f"{event['rate_hz']:.3g} Hz is {word} {floor}{about}"
+
+
+def _values(values: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """Values in words: ``cut bytes 40``, of nested ones each with the name of its group."""
+    for key, value in values.items():
+        name = f"{within}{key.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from _values(value, f"{name} ")
+        elif isinstance(value, list | tuple):
+            yield from _values({f"{key} {k + 1}": each for k, each in enumerate(value)}, within)
+        elif value is not None:
+            shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            yield f"{name} {shown:g}" if isinstance(shown, float) else f"{name} {shown}"
