@@ -19,7 +19,8 @@ commit     n, t_ns, took_us (of the commit before), files {path: length}, stream
            ranges} that digests leave out; patched {path: digest of their final bytes}
 snapshot   the whole state, about once a minute: a reader begins at the last one
 resume     a writer resumes at the last commit: epochs and ends reported after it are void
-split      next: name of the session that continues it; folder: its folder, if that is another
+split      next: name of the session that continues it; first: digest of the first record of its
+           journal; folder: its folder, if that is another
 close      state: the recording's last record; session: digest of ``session.json``; root: of the
            tree of leaves
 pack       channel, length, digests, md5, kept: a channel was packed after the session was closed

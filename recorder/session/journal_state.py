@@ -24,6 +24,7 @@ _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
     *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
     *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested", "resumes"),
+    *("first", "next_first"),
 )
 _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
 _PRIVATE = frozenset(("known", "uncommitted"))
@@ -52,6 +53,7 @@ class JournalState:
         length: bytes up to the end of its last valid record; a torn record may follow.
         damage: bytes before that end that hold no valid record, of the bytes that were read.
         link: digest of the last record, which the next record holds.
+        first: digest of the first record, which names the session among all others.
         commits: number of commit records.
         boot_id: of the latest `open`.
         resumes: how often a writer has resumed the session; recovery does not count.
@@ -64,6 +66,7 @@ class JournalState:
         closed: the state of a `close` record, or None.
         next: name of the session that continues it, or None.
         next_folder: the folder of that session, if that is another one.
+        next_first: `first` of that session.
         digested: whether the journal has digests; journals of earlier versions have none.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
@@ -82,6 +85,7 @@ class JournalState:
     length: int = 0
     damage: list[Damage] = field(default_factory=list)
     link: bytes = FIRST
+    first: bytes = b""
     commits: int = 0
     boot_id: str = ""
     resumes: int = 0
@@ -96,6 +100,7 @@ class JournalState:
     closed: str | None = None
     next: str | None = None
     next_folder: str | None = None
+    next_first: bytes = b""
     digested: bool = False
     leaves: dict[str, Leaf] = field(default_factory=dict)
     patchable: dict[str, list[Range]] = field(default_factory=dict)
@@ -123,6 +128,8 @@ class JournalState:
             if frame.kind == "commit":
                 content = self._expand(content)
             self.digested, self.link = True, frame.own
+            if frame.previous == FIRST:
+                self.first = frame.own
         match frame.kind:
             case "commit":
                 self._commit(content)
@@ -154,6 +161,7 @@ class JournalState:
             case "split":
                 self.next = str(content["next"])
                 self.next_folder = content.get("folder")
+                self.next_first = content.get("first", b"")
             case "close":
                 self.closed = content["state"]
         self.length, self.signed = frame.end, frame.kind == "sign"

@@ -36,7 +36,7 @@ from recorder.session.journal import JournalWriter, ReadRange, read_journal, rea
 from recorder.session.journal_state import closing
 from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
-from recorder.session.signatures import sign_head
+from recorder.session.signatures import check_not_closed, sign_head
 from recorder.writer.disk_policy import DISK
 from recorder.writer.proof import Proof
 from recorder.writer.salvage import Salvage
@@ -104,7 +104,8 @@ def recover(
         boot: this boot of the machine, as `boot_id` names it; injectable.
 
     Raises:
-        SessionError: not a session, being recorded, or its journal holds no record.
+        SessionError: not a session, being recorded, its journal holds no record, or it was closed
+            and signed before.
         OSError: a disk error; recovery can be run again.
     """
     values = layout.read_session_json(path)
@@ -159,6 +160,7 @@ class _Recovery:
         self._unreported: dict[str, list[dict[str, Any]]] = {}  # losses without an event
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
+            check_not_closed(path, values, self._written.first)
             self._proof = Proof(path, self._written, read)
             self._proven = self._proof.lengths
             self._before = self._read_events()

@@ -107,7 +107,10 @@ class Vehicle:
     def record(self, name: str, seed: int = 1, left_out: int | None = None) -> Path:
         """A session that was closed."""
         writer, clock = self.begin(name, seed, left_out)
-        count = COUNT - (left_out is not None)
+        return self.end(writer, clock, COUNT - (left_out is not None))
+
+    def end(self, writer: SessionWriter, clock: ManualClock, count: int = COUNT) -> Path:
+        """Close a session with so many samples of each stream."""
         for spec in STREAMS.values():
             end = Message(Kind.END, spec.name, 7, count, count)
             end.t_mono_ns, end.values = clock.monotonic_ns(), {"reason": "stopped"}
