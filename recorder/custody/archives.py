@@ -22,7 +22,8 @@ import msgspec
 
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.proof import SHOWN, Proof, Trust
+from recorder.custody.proof import Proof, Trust
+from recorder.custody.sources import FindSource, check_source
 from recorder.session import layout
 from recorder.session.journal import read_journal
 from recorder.session.packing_records import PARTS, encode_record
@@ -30,8 +31,6 @@ from recorder.session.signatures import last_signature
 from recorder.session.vehicle_key import Signed, VehicleKey
 
 _MOST_BYTES: Final = 256 << 20  # of a record, which names each file of an archive
-FindSource = Callable[[str], Proof | None]
-"""Gives the proof of a session by its name; None if the session is not here."""
 
 
 def source_of(session: Path) -> dict[str, Any]:
@@ -245,42 +244,3 @@ def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -
         proof.faults.append(f"{record}: the signature: {why}")
     else:
         proof.proven.append(f"packed on the vehicle: signed by {trust.describe(sealed)}")
-
-
-def check_source(
-    proof: Proof, source: dict[str, Any], trust: Trust, find: FindSource
-) -> Proof | None:
-    """Check what something was made from, as `source_of` describes it.
-
-    Returns:
-        The proof of the session; None if the session is not here or not that one.
-    """
-    name, head, signed = source["session"], source["head"], source["signed"]
-    if head is None:
-        proof.unproven.append(f"made from {name}, which has no journal")
-        return None
-    if signed is not None:
-        found = Signed.from_record(signed)
-        why = trust.why_not(found)
-        same = (found.values.get("session"), found.values.get("root")) == (name, source["root"])
-        if why is not None or not same:
-            why = why or "is of another session"
-            proof.faults.append(f"{proof.path}: its source {name}: the signature {why}")
-            return None
-        proof.proven.append(f"made from {name}, which was signed by {trust.describe(found)}")
-    session = find(name)
-    if session is None:
-        proof.unproven.append(f"made from {name}, which is not here: only its digests are known")
-        return None
-    if session.faults and not session.heads:
-        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
-        return None
-    if head not in session.heads:
-        text = f"was made from another {name} than {session.path}: no record of its journal is"
-        proof.faults.append(f"{proof.path}: {text} {head[:SHOWN]}")
-        return None
-    if session.sound:
-        proof.proven.append(f"its source {session.path} is unchanged since")
-    else:
-        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
-    return session

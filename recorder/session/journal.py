@@ -3,7 +3,8 @@
 =========  ====================================================================================
 record     holds
 =========  ====================================================================================
-open       boot_id, start_mono_ns, start_ns: a writer began or resumed;
+open       boot_id, start_mono_ns, start_ns: a writer began or resumed; id: of the first record,
+           random bytes, so that no other session has the same first record;
            files: digests of the session's configuration; cut: files that were cut, with the
            offset at which their digests continue; lengths: of files that lost what finishing
            had appended; gaps: bytes of the journal that hold no record

@@ -20,6 +20,7 @@ head               BLAKE3 of the journal's record before the signature
 root               of the tree of the journal's digests
 description        BLAKE3 of ``session.json``
 samples            by stream, their number
+start_ns, end_ns   of the session, epoch ns
 clock_ns           epoch ns minus ``t_mono``
 next               ``{session, first}`` of the part that continues it; null for the last one
 counter            number of the signature, from 1, over all sessions of the vehicle
@@ -149,6 +150,8 @@ def _sign(
                 "root": state.tree.root.hex(),
                 "description": digest(description).hex(),
                 "samples": samples_of(state.positions),
+                "start_ns": header["start_ns"],
+                "end_ns": header["end_ns"],
                 "clock_ns": int(header["start_ns"]) - int(header["start_mono_ns"]),
                 "next": None if state.next is None else following,
                 "counter": values.get("counter", 0) + 1,
