@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.archives import records_of, unknown_files, verify_archive
+from recorder.custody.archives import leftovers, records_of, unknown_files, verify_archive
 from recorder.custody.clips import check_clip
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.sessions import unreadable, verify_session
@@ -107,13 +107,22 @@ class _Verifying:
         for record in records_of(path / layout.ARCHIVES):
             proof.parts.append(self._archive(record))
         proof.faults += unknown_files(path / layout.ARCHIVES)
+        proof.unproven += leftovers(path / layout.ARCHIVES)
         return proof
 
     def _archive(self, record: Path) -> Proof:
         around = session_around(record)
         beside = around.parent if around is not None else record.parent
-        begin = self._begin(record)
-        return verify_archive(record, self._trust, lambda name: self._find(name, beside), begin)
+        begin, owner = self._begin(record), None
+
+        def find(name: str) -> Proof | None:
+            if around is not None:
+                return self._session(around)
+            return self._find(name, beside)
+
+        if around is not None:  # another name than the folder's is a fault of the session
+            owner = around.name
+        return verify_archive(record, self._trust, find, begin, owner)
 
     def _find(self, name: str, beside: Path) -> Proof | None:
         """The proof of a session here; never of one that is being verified: it proves nothing."""

@@ -93,7 +93,7 @@ class SessionLog:
             configuration = ("config.yaml", "calibration.yaml")
             texts = [session / name for name in configuration if (session / name).exists()]
             digests = {path.name: digest(path.read_bytes()) for path in texts}
-            made.open_journal(files=digests, id=os.urandom(_ID_BYTES))
+            made.open_journal(files=digests, id=os.urandom(_ID_BYTES).hex())
             disk.sync_folder(folder)
             if vrs is not None:
                 disk.sync_folder(session)
