@@ -61,6 +61,7 @@ def _check_row(
         name = previous.get("session")
         if name in damaged:  # its own proof has the fault
             folder.unproven.append(f"signature {number}: cannot be read in {name}")
+            missing += 1
         else:
             who = f"of the session {name} " if name else ""
             text = f"signature {number} {who}is missing: it was deleted, or is elsewhere"

@@ -47,7 +47,7 @@ from recorder.contract.errors import ProtocolError, SessionError
 from recorder.formats.digests import digest
 from recorder.formats.disk import AppendFile
 from recorder.session import layout
-from recorder.session.journal_frames import Frame, decode_frames, encode_frame
+from recorder.session.journal_frames import FIRST, Frame, decode_frames, encode_frame
 from recorder.session.journal_state import NO_LEAF, Damage, JournalState
 
 ReadRange = Callable[[Path, int, int], bytes]
@@ -207,6 +207,27 @@ class JournalFollower:
                 continue
             self._lost = False
             yield frame, content
+
+
+def first_record(path: Path) -> bytes:
+    """The digest of a journal's first record, which names its session among all others.
+
+    Read from the record itself: what later records repeat can have been made anew.
+
+    Args:
+        path: of the journal.
+
+    Returns:
+        the digest; empty if the journal does not begin with a whole first record.
+    """
+    try:
+        data = read_range(path, 0, _TAIL_BYTES)
+    except OSError:
+        return b""
+    frame = next(decode_frames(data), None)
+    if frame is None or frame.start or frame.previous != FIRST:
+        return b""
+    return frame.own
 
 
 def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:

@@ -24,7 +24,7 @@ _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
     *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
     *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested", "resumes"),
-    *("first", "next_first"),
+    "next_first",
 )
 _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
 _PRIVATE = frozenset(("known", "uncommitted"))
@@ -53,7 +53,6 @@ class JournalState:
         length: bytes up to the end of its last valid record; a torn record may follow.
         damage: bytes before that end that hold no valid record, of the bytes that were read.
         link: digest of the last record, which the next record holds.
-        first: digest of the first record, which names the session among all others.
         commits: number of commit records.
         boot_id: of the latest `open`.
         resumes: how often a writer has resumed the session; recovery does not count.
@@ -66,7 +65,7 @@ class JournalState:
         closed: the state of a `close` record, or None.
         next: name of the session that continues it, or None.
         next_folder: the folder of that session, if that is another one.
-        next_first: `first` of that session.
+        next_first: digest of the first record of its journal.
         digested: whether the journal has digests; journals of earlier versions have none.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
@@ -85,7 +84,6 @@ class JournalState:
     length: int = 0
     damage: list[Damage] = field(default_factory=list)
     link: bytes = FIRST
-    first: bytes = b""
     commits: int = 0
     boot_id: str = ""
     resumes: int = 0
@@ -128,8 +126,6 @@ class JournalState:
             if frame.kind == "commit":
                 content = self._expand(content)
             self.digested, self.link = True, frame.own
-            if frame.previous == FIRST:
-                self.first = frame.own
         match frame.kind:
             case "commit":
                 self._commit(content)

@@ -42,7 +42,7 @@ from typing import Any, Final
 from recorder.contract.errors import RecorderError, SessionError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
-from recorder.session.journal import JournalWriter, read_journal, walk_journal
+from recorder.session.journal import JournalWriter, first_record, walk_journal
 from recorder.session.key_register import DELETE, OPEN, Entries, Entry
 from recorder.session.key_register import SIGN as SIGNED
 from recorder.session.vehicle_key import Signed, VehicleKey, latest_signature
@@ -121,8 +121,8 @@ def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
 def _sign(
     key: VehicleKey, header: dict[str, Any], journal: JournalWriter, session: Path, cause: str
 ) -> dict[str, str]:
-    state = journal.state
-    name, head, first = header["name"], state.link.hex(), state.first.hex()
+    state, first = journal.state, first_record(journal.file.path).hex()
+    name, head = header["name"], state.link.hex()
     with key.register.changing() as entries:
         known = entries.of(first)
         if not known:
@@ -211,7 +211,7 @@ def note_deletion(session: Path) -> None:
         header = layout.read_session_json(session)
         if (path := header.get("signing_key")) is None:
             return
-        first = read_journal(layout.private(session, layout.JOURNAL)).first.hex()
+        first = first_record(layout.private(session, layout.JOURNAL)).hex()
         with VehicleKey(Path(path)).register.changing() as entries:
             _note_deletion(session, header["name"], first, entries)
     except (RecorderError, OSError, LookupError) as error:
@@ -235,10 +235,7 @@ def _note_deletion(session: Path, name: str, first: str, entries: Entries) -> No
 
 def _has_session(folder: Path, first: str) -> bool:
     """Whether a folder has the session whose journal begins with that record."""
-    try:
-        return read_journal(layout.private(folder, layout.JOURNAL)).first.hex() == first
-    except RecorderError:
-        return False
+    return first_record(layout.private(folder, layout.JOURNAL)).hex() == first
 
 
 def last_signature(path: Path) -> Signed | None:

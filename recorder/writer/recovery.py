@@ -32,7 +32,13 @@ from recorder.formats.disk import Disk
 from recorder.formats.roverd import Extent, PlainExtent, measure
 from recorder.session import layout
 from recorder.session.events import make_event
-from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range
+from recorder.session.journal import (
+    JournalWriter,
+    ReadRange,
+    first_record,
+    read_journal,
+    read_range,
+)
 from recorder.session.journal_state import closing
 from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
@@ -160,7 +166,7 @@ class _Recovery:
         self._unreported: dict[str, list[dict[str, Any]]] = {}  # losses without an event
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
-            check_not_closed(path, values, self._written.first)
+            check_not_closed(path, values, first_record(layout.private(path, layout.JOURNAL)))
             self._proof = Proof(path, self._written, read)
             self._proven = self._proof.lengths
             self._before = self._read_events()

@@ -28,7 +28,7 @@ from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout, signatures
 from recorder.session.events import ClockWatch
-from recorder.session.journal import JournalWriter, read_journal
+from recorder.session.journal import JournalWriter, first_record, read_journal
 from recorder.session.journal_state import JournalState, closing
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.commit_digests import CommitDigests, check_committed
@@ -121,7 +121,7 @@ class SessionWriter:
                 os.close(lock_fd)
                 raise
             begun.append(writer)
-            first = writer._session_log.journal.state.first
+            first = first_record(layout.private(folder, layout.JOURNAL))
             signatures.register_session(Path(plan.root, values["name"]), values, first)
             reported(values["name"], first)
 

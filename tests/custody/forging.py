@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,23 @@ Change = Callable[[str, Any], Any]
 """Gives the content of a record, by its kind and its content; None leaves the record out."""
 
 
-def as_before(kind: str, content: Any) -> Any:
-    """No change; what was signed would not fit: signatures are left out."""
-    return None if kind == "sign" else content
+def without(kinds: Collection[str]) -> Change:
+    """Leaves out records of some kinds."""
+    return lambda kind, content: None if kind in kinds else content
+
+
+_WITHOUT_SIGNATURES = without(("sign",))
 
 
 def rewrite(
-    session: Path, change: Change = as_before, data: Mapping[str, bytes] | None = None
+    session: Path, change: Change = _WITHOUT_SIGNATURES, data: Mapping[str, bytes] | None = None
 ) -> None:
     """Write a session's journal anew: every digest is right, and the chain is whole.
 
     Args:
         session: its folder, with the changed files.
-        change: of its records; the record ``close`` gets the digest of ``session.json``.
+        change: of its records: by default, signatures are left out, since none would fit; the
+            record ``close`` gets the digest of ``session.json``.
         data: by path, the files that were changed, of the same length.
     """
     path = session / "_recorder/commits"

@@ -235,7 +235,9 @@ def test_a_signature_of_another_session_is_found(vehicle: Vehicle, tmp_path: Pat
     forged.close()
     text = f"{journal(session)}: the signature at byte"
     (fault,) = faults(vehicle, session)
-    assert fault.startswith(text) and fault.endswith(": is of another root, description, head")
+    assert fault.startswith(text) and fault.endswith(
+        ": is of another first, root, description, head"
+    )
 
 
 @pytest.mark.parametrize(
