@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
 def _keys(config: Config) -> list[Problem]:
     """What is wrong with the keys that the config asks for: of uploads, the vehicle, and TCP."""
     from recorder.contract.curve import check_keys
-    from recorder.contract.errors import UsageError
+    from recorder.contract.errors import StorageError, UsageError
 
     if config.upload.recipients:
         from recorder.fleet.encryption import Recipients
@@ -172,8 +172,8 @@ def _keys(config: Config) -> list[Problem]:
         from recorder.session.vehicle_key import VehicleKey
 
         try:
-            VehicleKey(config.custody.key).counter()
-        except UsageError as error:
+            VehicleKey(config.custody.key).last_signature()
+        except (UsageError, StorageError) as error:
             return [Problem("custody.key", str(error), 2)]
     if config.control.tcp is None:
         return []

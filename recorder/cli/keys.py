@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     folder = args.dir.absolute()  # the config may be elsewhere
     path = make_key(folder) if args.action == "init" else folder / KEY
     key = VehicleKey(path)
-    last = key.counter().last
+    last = key.last_signature()
     values: dict[str, Any] = {
         "key": path,
         "public_key_file": path.with_suffix(".pub"),

@@ -24,7 +24,9 @@ from recorder.session.journal_state import JournalState
 from recorder.session.merkle import leaf_digest, range_proof
 from recorder.session.origin_proof import (
     INDEXED,
+    STAMP_BYTES,
     STORED,
+    Edge,
     Group,
     OriginProof,
     Piece,
@@ -73,6 +75,9 @@ class OriginProver:
         rows: all leaves of its journal.
         state: the last state of the journal.
         groups: by stream, the samples in the clip, as they were committed.
+        spans: by stream, the samples in the clip, and all samples.
+        beside: by stream, indices of the leaves of ``t_mono`` that have the samples before and
+            after those in the clip.
     """
 
     def __init__(
@@ -81,8 +86,11 @@ class OriginProver:
         rows: Sequence[Row],
         state: JournalState,
         groups: Mapping[str, Sequence[Group]],
+        spans: Mapping[str, range],
+        beside: Mapping[str, Sequence[int]],
     ) -> None:
         self._source, self._rows, self._state, self._groups = source, rows, state, groups
+        self._spans, self._beside = spans, beside
         self._packed = packed_in_place(source.path, state.packed)
         self._sources: dict[str, RecordedFile] = {}
         self._files: list[str] = []
@@ -95,7 +103,7 @@ class OriginProver:
 
         Args:
             source: its part in the clip.
-            names: its streams in the clip.
+            names: the clip's streams.
             signed: its last signature.
             clock: what the clip adds to ``t_mono`` for ``ts``.
         """
@@ -111,15 +119,20 @@ class OriginProver:
             return None
         if state.tree.size != len(rows):  # a damaged record
             return None
-        groups = {}
+        groups, spans, beside = {}, {}, {}
         for name in names:
-            stream = source.streams[name]
-            first, behind = stream.first, stream.first + len(stream)
+            if not (count := len(source.whole.streams.get(name, ()))):
+                continue
+            span = spans[name] = _samples(source, name)
+            around = [k for k in (span.start - 1, span.stop) if 0 <= k < count]
             try:
-                groups[name] = groups_with(groups_of(rows, name), first, behind)
+                committed = groups_of(rows, name)
+                if span:
+                    groups[name] = groups_with(committed, span.start, span.stop)
+                beside[name] = [_stamp_leaf(committed, rows, name, sample) for sample in around]
             except FormatError:  # an earlier version recorded them, without digests
                 return None
-        return cls(source, rows, state, groups)
+        return cls(source, rows, state, groups, spans, beside)
 
     def write(self, clip: Path, file: AppendFile, firsts: Mapping[str, int]) -> None:
         """Write the proof.
@@ -134,11 +147,12 @@ class OriginProver:
         start, stop = min(numbers), max(numbers) + 1
         digests = [leaf_digest(path, leaf) for path, leaf in self._rows]
         spans = {
-            name: (firsts.get(name, 0), stream.first, len(stream))
-            for name, stream in ((n, self._source.streams[n]) for n in self._groups)
+            name: (firsts.get(name, 0), span.start, len(span)) for name, span in self._spans.items()
         }
         nodes = range_proof(digests, start, stop)
         table = OriginProof(len(digests), start, list(self._rows[start:stop]), nodes, spans)
+        for name, leaves in self._beside.items():
+            table.edges[name] = [self._edge(number, digests) for number in sorted(set(leaves))]
         self._files = table.files
         own = self._number(f"{layout.PRIVATE}/{file.path.name}")
         with contextlib.ExitStack() as stack:
@@ -151,6 +165,12 @@ class OriginProver:
                     pieces = self._pieces(path, leaf.start, leaf.end, found, file, own)
                     table.pieces[number - start] = list(pieces)
         file.append(table.encode())
+
+    def _edge(self, number: int, digests: Sequence[bytes]) -> Edge:
+        path, leaf = self._rows[number]
+        with (self._source.path / path).open("rb") as file:
+            data = read_exactly(file, leaf.start, leaf.end - leaf.start)
+        return Edge(number, leaf.start, data, range_proof(digests, number, number + 1))
 
     def _number(self, path: str) -> int:
         """The number of a file of the clip."""
@@ -251,3 +271,20 @@ class OriginProver:
                 yield _Copy(start, stop, number, int(places[k, 2]), int(places[k, 3]))
             else:
                 yield _Copy(start, stop, number, first + k, 1, (STORED,))
+
+
+def _samples(source: SessionPart, name: str) -> range:
+    """The samples of a stream that are in the clip; where they would be, if there are none."""
+    if (stream := source.streams.get(name)) is not None:
+        return range(stream.first, stream.first + len(stream))
+    return source.whole.streams[name].between(*source.interval_ns)
+
+
+def _stamp_leaf(committed: Sequence[Group], rows: Sequence[Row], name: str, sample: int) -> int:
+    """The index of the leaf of ``t_mono`` that has a sample's stamp; FormatError without one."""
+    for group in groups_with(committed, sample, sample + 1):
+        for number in group.files.get(f"{name}/t_mono", ()):
+            leaf = rows[number][1]
+            if leaf.start <= STAMP_BYTES * sample < leaf.end:
+                return number
+    raise FormatError(f"no digests of sample {sample}")

@@ -83,6 +83,26 @@ def origin_of(session: Session) -> dict[str, Any]:
     return {**known, **proof, "origin": header.get("origin")}
 
 
+def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+    """What names the sessions of a clip, by time; also those between them without a sample in it.
+
+    Args:
+        sources: those with samples in the clip, by time.
+        paths: all that were given.
+    """
+    starts = {path: int(layout.read_session_json(path)["start_ns"]) for path in paths}
+    first_ns, last_ns = starts[sources[0].path], starts[sources[-1].path]
+    known = {source.path: source.whole for source in sources}
+    origins = {}
+    for path in sorted(paths, key=starts.__getitem__):
+        if path in known:
+            origins[path] = origin_of(known[path])
+        elif first_ns < starts[path] < last_ns:
+            with Session(path) as session:
+                origins[path] = origin_of(session)
+    return origins
+
+
 def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
     """The events whose windows overlap a clip, each once, by time (docs/events.md)."""
     found = {}

@@ -14,13 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from recorder.clip.clip_clock import ClipClock
 from recorder.clip.proving import OriginProver
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
-from recorder.clip.sources import calibration_of, events_of, offset_ns, open_sources, origin_of
-from recorder.contract.errors import StorageError, UsageError
+from recorder.clip.sources import (
+    calibration_of,
+    events_of,
+    offset_ns,
+    open_sources,
+    origins_of,
+)
+from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.messages import SessionPlan
 from recorder.contract.session_names import MAX_NAME, PART, check_name
 from recorder.contract.streams import StreamSpec
@@ -33,6 +39,7 @@ from recorder.session.lock import lock_is_held
 from recorder.session.loss_accounts import lost_events
 from recorder.session.part import Part, SessionPart
 from recorder.session.playback import Chunk, play, recorded_spec
+from recorder.session.reader import Session
 from recorder.session.replay import message_of
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import VehicleKey
@@ -92,6 +99,7 @@ def write_clip(
     with contextlib.ExitStack() as stack:
         for source in sources:
             stack.callback(source.close)
+        origins = origins_of(sources, paths)
         if name is None:
             name = _free_name(out, _default_name(sources, part))
         elif (out / check_name(name)).exists():
@@ -99,11 +107,11 @@ def write_clip(
         staging = out / f".{name}.clip"
         try:
             _clear(staging)
-            plan = _plan(sources, part, staging, name)
+            plan = _plan(sources, origins, part, staging, name)
             if signing_key is not None:
                 VehicleKey(signing_key)
                 plan = structs.replace(plan, signing_key=str(signing_key.resolve()))
-            made = _Cutter(sources, plan, progress).run()
+            made = _Cutter(sources, origins, plan, progress).run()
             write_checksums(made.session)
             PosixDisk().rename(made.session, out / name)
             staging.rmdir()
@@ -144,7 +152,13 @@ def _free_name(out: Path, name: str) -> str:
     return free
 
 
-def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> SessionPlan:
+def _plan(
+    sources: Sequence[SessionPart],
+    origins: Mapping[Path, dict[str, Any]],
+    part: Part,
+    root: Path,
+    name: str,
+) -> SessionPlan:
     """What the clip takes over from its first session, and where it comes from."""
     first = sources[0]
     header, streams = first.header or {}, _streams(sources)
@@ -158,6 +172,8 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
                 before = sensors.get(sensor, {}).get("streams", [])
                 sensors[sensor] = {**kept, "streams": sorted({*before, *chosen})}
     vrs = header.get("record_format")
+    wanted = streams if part.streams is None else part.streams
+    is_whole = streams == _streams([source.whole for source in sources])
     begin_ns, end_ns = first.interval_ns
     return SessionPlan(
         root=str(root),
@@ -172,27 +188,40 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
             "kind": "merge" if part.is_whole else "clip",
             "from_ns": begin_ns,
             "until_ns": end_ns,
-            "streams": None if part.streams is None else list(part.streams),
+            "streams": None if is_whole else [name for name in wanted if name in streams],
             "lead_in": {name: n for source in sources for name, n in source.lead_ins.items()},
-            "sessions": [origin_of(source.whole) for source in sources],
+            "sessions": list(origins.values()),
             "events": events_of(sources),
         },
     )
 
 
-def _streams(sources: Sequence[SessionPart]) -> list[str]:
-    """Names of the recorded streams with samples in the clip."""
-    names = {n for s in sources for n, stream in s.streams.items() if len(stream)}
+def _streams(sessions: Sequence[Session]) -> list[str]:
+    """Names of the recorded streams with samples in sessions, or in parts of them."""
+    names = {n for s in sessions for n, stream in s.streams.items() if _has_samples(stream)}
     return sorted(name for name in names if not name.startswith("_"))
+
+
+def _has_samples(stream: Stream) -> bool:
+    """Whether a stream has samples; one that is damaged had some."""
+    try:
+        return len(stream) > 0
+    except FormatError:
+        return True
 
 
 class _Cutter:
     """Writes the session of one clip."""
 
     def __init__(
-        self, sources: Sequence[SessionPart], plan: SessionPlan, progress: Progress
+        self,
+        sources: Sequence[SessionPart],
+        origins: Mapping[Path, dict[str, Any]],
+        plan: SessionPlan,
+        progress: Progress,
     ) -> None:
-        self._sources, self._plan, self._progress = sources, plan, progress
+        self._sources, self._origins = sources, origins
+        self._plan, self._progress = plan, progress
         self._offset_ns = offset_ns(sources[0])
         starts = [source.start_ns for source in sources if source.start_ns is not None]
         ends = [source.end_ns for source in sources if source.end_ns is not None]
@@ -236,12 +265,9 @@ class _Cutter:
 
     def _provers(self) -> dict[str, tuple[int, OriginProver]]:
         """By the name of its file, the number of a source that can be proven, and its prover."""
-        assert self._plan.origin is not UNSET
-        found = {}
-        for number, (source, origin) in enumerate(
-            zip(self._sources, self._plan.origin["sessions"], strict=True)
-        ):
-            names = [name for name in _streams([source]) if name in source.streams]
+        found, names = {}, _streams(self._sources)
+        for number, source in enumerate(self._sources):
+            origin = self._origins[source.path]
             prover = OriginProver.of(source, names, origin["signed"], self._offset_ns)
             if prover is not None:
                 origin["proof"] = f"origin-{number + 1}.proof"

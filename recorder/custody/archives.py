@@ -6,7 +6,8 @@ vehicle's key where the finalizer can use that::
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
 
 The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
-sha256}}`` relative to the archive's folder), ``sources``, a `source_of` per session, and
+sha256}}`` relative to the archive's folder), ``sources``, a `source_of`
+(`recorder.custody.sealing`) per session, and
 ``about``, the other values of the record.
 """
 
@@ -14,102 +15,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.proof import SHOWN, Proof, Trust
-from recorder.session import layout
-from recorder.session.journal import read_journal
+from recorder.custody.proof import Proof, Trust
+from recorder.custody.sources import FindSource, check_source
 from recorder.session.packing_records import PARTS, encode_record
-from recorder.session.signatures import last_signature
-from recorder.session.vehicle_key import Signed, VehicleKey
+from recorder.session.vehicle_key import Signed
 
 _MOST_BYTES: Final = 256 << 20  # of a record, which names each file of an archive
-FindSource = Callable[[str], Proof | None]
-"""Gives the proof of a session by its name; None if the session is not here."""
+_LEFTOVER: Final = re.compile(r"\.[^/]+\.part|[a-z0-9]+(\.[^/]+)?\.json\.tmp")
+_DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
 
 
-def source_of(session: Path) -> dict[str, Any]:
-    """What proves which session something was made from.
-
-    Returns:
-        ``session``, its name; ``head``, the digest of its journal's last record, ``root``, of the
-        tree of digests, and ``signed``, its last signature, None without one.
-
-    Raises:
-        SessionError: the journal cannot be read.
-    """
-    path = layout.private(session, layout.JOURNAL)
-    state, signed = read_journal(path), last_signature(path)
-    name = layout.read_session_json(session)["name"]
-    digests = {"head": state.link.hex(), "root": state.tree.root.hex()}
-    return {"session": name, **digests, "signed": signed and signed.to_record()}
-
-
-def seal_archive(
-    archive: str, name: str, files: Sequence[Path], sessions: Sequence[Path], older: Path,
-    about: Mapping[str, Any],
-) -> dict[str, str]:  # fmt: skip
-    """The part ``custody`` of an archive's record.
+def file_digests(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
 
     Args:
-        archive: its kind.
-        name: its own.
         files: its files and folders, in one folder.
-        sessions: the folders of what was packed.
-        older: the record of the archive that these sessions were added to, if there is one.
-        about: the other values of the record.
-
-    Raises:
-        OSError: a file cannot be read.
     """
-    sources = {
-        source["session"]: source for source in (*_older_sources(older), *_sources(sessions))
+    return {
+        path.relative_to(top.parent).as_posix(): _digest(path)
+        for top in files
+        for path in (top, *top.rglob("*"))
+        if path.is_file()
     }
-    statement = {
-        "kind": "archive",
-        "archive": archive,
-        "name": name,
-        "files": dict(_digests(files)),
-        "sources": list(sources.values()),
-        "about": json.loads(encode_record(about)),
-    }
-    for session in sessions:
-        try:
-            key = layout.read_session_json(session).get("signing_key")
-            if key is not None:
-                return VehicleKey(Path(key)).signed(statement).to_record()
-        except RecorderError:  # not on the vehicle: the archive is not signed
-            continue
-    text = msgspec.json.encode(statement, order="sorted").decode()
-    return Signed(text, "", "").to_record()
-
-
-def _sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    for session in sessions:
-        try:
-            yield source_of(session)
-        except RecorderError:  # a trace of other software has no journal
-            yield {"session": session.resolve().name, "head": None, "root": None, "signed": None}
-
-
-def _older_sources(record: Path) -> list[dict[str, Any]]:
-    try:
-        values = json.loads(record.read_bytes())
-        return list(Signed.from_record(values["custody"]).values["sources"])
-    except (OSError, ValueError, LookupError, TypeError, RecorderError):
-        return []
-
-
-def _digests(files: Iterable[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for top in files:
-        for path in (p for p in (top, *top.rglob("*")) if p.is_file()):
-            yield path.relative_to(top.parent).as_posix(), _digest(path)
 
 
 def _digest(path: Path) -> dict[str, Any]:
@@ -133,7 +67,10 @@ def records_of(path: Path) -> list[Path]:
 
 
 def unknown_files(root: Path) -> Iterator[str]:
-    """A line for each file of a session's folder of archives that belongs to no record."""
+    """A line for each file of a session's folder of archives that belongs to no record.
+
+    What packing that was cut off leaves is no such file: `leftovers` has it.
+    """
     records = records_of(root)
     known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
     below = sorted(root.resolve().rglob("*"))
@@ -141,12 +78,27 @@ def unknown_files(root: Path) -> Iterator[str]:
     for path in found:
         if path.is_symlink():
             yield f"{path}: is a symbolic link; the recorder makes none"
+        elif _is_leftover(path.relative_to(root.resolve())):
+            continue
         elif known.isdisjoint((path, *path.parents)):
             record = path.parent.with_suffix(".json")
             if path.parent.name in ARCHIVES:
                 yield f"{record}: is missing; it would be the record of {path}"
             else:
                 yield f"{path}: was added: no archive's record has it"
+
+
+def leftovers(root: Path) -> Iterator[str]:
+    """A line for each folder or file that packing left which was cut off."""
+    top = root.resolve()
+    for path in sorted([*top.rglob(".*.part"), *top.rglob("*.json.tmp")]):
+        if _is_leftover(path.relative_to(top)) and not _is_leftover(path.parent.relative_to(top)):
+            yield f"{path}: left by packing that was cut off; the next packing replaces it"
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether a path in a folder of archives is in a hidden folder in which archives are made."""
+    return any(_LEFTOVER.fullmatch(part) for part in path.parts[:_DEPTH])
 
 
 def _in(root: Path) -> list[Path]:
@@ -171,7 +123,11 @@ def _read(record: Path) -> dict[str, Any]:
 
 
 def verify_archive(
-    record: Path, trust: Trust, find: FindSource, advance: Callable[[int], None] = lambda _: None
+    record: Path,
+    trust: Trust,
+    find: FindSource,
+    advance: Callable[[int], None] = lambda _: None,
+    owner: str | None = None,
 ) -> Proof:
     """Verify an archive.
 
@@ -180,6 +136,7 @@ def verify_archive(
         trust: the keys.
         find: gives the sessions that it was made from.
         advance: called with the megabytes read.
+        owner: name of the session in whose folder it is; None: it is elsewhere.
     """
     kind = _kind(record) or ""
     proof = Proof(record.parent / kind, "archive")
@@ -196,6 +153,11 @@ def verify_archive(
         is_it = (statement.get("kind"), statement.get("archive")) == ("archive", kind)
         if not is_it or (named and statement["name"] != named):
             raise UsageError("is of another archive")
+        made_from = [str(source["session"]) for source in sources]
+        if owner is not None and made_from != [owner]:
+            raise UsageError(f"is of {', '.join(made_from)}, in the session {owner}")
+        if odd := [name for name in files if not _is_inside(name)]:
+            raise UsageError(f"names a file that is elsewhere: {odd[0]}")
         names = {name.partition("/")[0] for name in files}
         about = {key: value for key, value in values.items() if key != "custody"}
         if about != statement["about"] or encode_record(values) != record.read_bytes():
@@ -228,59 +190,27 @@ def _check_files(
             advance(expected["bytes"] >> 20)
     beside = {n for r in _in(record.parent) if r != record and _kind(r) == kind
               for n in _read(r).get("files", ())}  # fmt: skip
-    for path in sorted(p for p in place.rglob("*") if p.is_file() or p.is_symlink()):
+    for path in sorted(p for p in place.rglob("*") if p.is_symlink() or not p.is_dir()):
         name = path.relative_to(place).as_posix()
+        if _LEFTOVER.fullmatch(name.partition("/")[0]) and not path.is_symlink():
+            continue
         if name not in files and (name in names or name.partition("/")[0] not in beside):
             proof.faults.append(f"{path}: was added: the archive's record does not have it")
     if not proof.faults:
         proof.proven.append(f"every byte of {len(files)} files, by {record.name}")
 
 
+def _is_inside(name: str) -> bool:
+    """Whether a name of a file leads into the archive's folder."""
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
 def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -> None:
     if not sealed.signature:
         text = f"{record.name} is not signed: it was packed where the vehicle's key is not, or the "
         text += "signature was removed; whoever can write to both can change the archive"
-        proof.unproven.append(text)
+        (proof.faults if trust.fingerprints else proof.unproven).append(text)
     elif (why := trust.why_not(sealed)) is not None:
         proof.faults.append(f"{record}: the signature: {why}")
     else:
         proof.proven.append(f"packed on the vehicle: signed by {trust.describe(sealed)}")
-
-
-def check_source(
-    proof: Proof, source: dict[str, Any], trust: Trust, find: FindSource
-) -> Proof | None:
-    """Check what something was made from, as `source_of` describes it.
-
-    Returns:
-        The proof of the session; None if the session is not here or not that one.
-    """
-    name, head, signed = source["session"], source["head"], source["signed"]
-    if head is None:
-        proof.unproven.append(f"made from {name}, which has no journal")
-        return None
-    if signed is not None:
-        found = Signed.from_record(signed)
-        why = trust.why_not(found)
-        same = (found.values.get("session"), found.values.get("root")) == (name, source["root"])
-        if why is not None or not same:
-            why = why or "is of another session"
-            proof.faults.append(f"{proof.path}: its source {name}: the signature {why}")
-            return None
-        proof.proven.append(f"made from {name}, which was signed by {trust.describe(found)}")
-    session = find(name)
-    if session is None:
-        proof.unproven.append(f"made from {name}, which is not here: only its digests are known")
-        return None
-    if session.faults and not session.heads:
-        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
-        return None
-    if head not in session.heads:
-        text = f"was made from another {name} than {session.path}: no record of its journal is"
-        proof.faults.append(f"{proof.path}: {text} {head[:SHOWN]}")
-        return None
-    if session.sound:
-        proof.proven.append(f"its source {session.path} is unchanged since")
-    else:
-        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
-    return session

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from recorder.contract.errors import RecorderError
+from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.custody.archives import FindSource, check_source
+from recorder.custody.claims import NOT_COMPARED, Claim, Taken
 from recorder.custody.origins import check_origins
 from recorder.custody.proof import Proof, Trust
+from recorder.custody.sources import FindSource, check_source
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -30,69 +31,116 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
     proof.kind = "clip"
     try:
         with Session(proof.path) as clip:
-            origins = ((clip.header or {}).get("origin") or {}).get("sessions") or []
-            sources = []
-            for origin in origins:
-                if "head" not in origin:
-                    text = "an earlier version cut it, which did not record the journal's head"
-                    proof.unproven.append(f"made from {origin.get('name')}: {text}")
-                    continue
-                found = check_source(proof, {"session": origin["name"], **origin}, trust, find)
-                sources += [] if found is None else [found]
-            if sources and len(sources) == len(origins):
-                _compare(clip, sources, proof)
-            elif any("proof" in origin for origin in origins) and check_origins(
-                clip, origins, trust, proof
-            ):
-                pass
-            elif trust.fingerprints and not proof.signatures and not proof.faults:
-                text = "is not signed, and not all sessions that it was cut from are here"
-                proof.faults.append(f"{proof.path}: {text}; --sources names their folder")
-    except (RecorderError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            _check(clip, proof, trust, find)
+    except (
+        *(RecorderError, OSError, LookupError, TypeError, ValueError, AttributeError),
+        ArithmeticError,
+    ) as error:
         proof.faults.append(f"{proof.path}: cannot be compared with its source: {error}")
 
 
-def _compare(clip: Session, sources: Sequence[Proof], proof: Proof) -> None:
+def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
+    claim = Claim.of(clip)
+    before, sources = len(proof.faults), []
+    for origin in claim.origins:
+        values = {"session": origin["name"], **origin}
+        found = check_source(proof, values, trust, find, vouched=bool(proof.signatures))
+        sources += [] if found is None else [found]
+    if len(proof.faults) > before:
+        return
+    proof.faults += claim.faults()
+    proof.unproven += claim.gaps()
+    if len(sources) == len(claim.origins):
+        _compare(clip, claim, sources, proof)
+    elif any("proof" in origin for origin in claim.origins):
+        check_origins(clip, claim, trust, proof)
+    elif trust.fingerprints and not proof.signatures and not proof.faults:
+        text = "is not signed, and not all sessions that it was cut from are here"
+        proof.faults.append(f"{proof.path}: {text}; --sources names their folder")
+
+
+def _compare(clip: Session, claim: Claim, sources: Sequence[Proof], proof: Proof) -> None:
+    """Compare a clip with its sources, by time."""
     if (odd := _odd_file(clip, sources)) is not None:
         proof.faults.append(f"{odd}: is not that of its sources")
         return
-    count = 0
-    with_streams = [Session(source.path) for source in sources]
+    opened = [Session(source.path) for source in sources]
     try:
-        for name, stream in clip.streams.items():
-            left = np.ones(len(stream), bool)
-            stamps = stream.channels["t_mono"].read(0, len(stream))
-            for source in with_streams:
-                if name not in source.streams:
-                    continue
-                whole = source.streams[name]
-                known = whole.channels["t_mono"].read(0, len(whole))
-                at = np.searchsorted(known, stamps)
-                inside = at < len(known)
-                inside[inside] = known[at[inside]] == stamps[inside]
-                taken = np.flatnonzero(inside)
-                if (jumps := np.flatnonzero(np.diff(at[taken]) != 1)).size:
-                    one, other = at[taken[jumps[0]]], at[taken[jumps[0] + 1]]
-                    text = f"sample {taken[jumps[0] + 1]} does not follow the one before it: in"
-                    text += f" {whole.path} these are samples {one} and {other}"
-                    proof.faults.append(f"{stream.path}: {text}")
-                    return
-                for first in range(0, len(stream), _WINDOW):
-                    chosen = np.flatnonzero(inside[first : first + _WINDOW]) + first
-                    if len(chosen) and (k := _differs(stream, chosen, whole, at[chosen])) >= 0:
-                        text = f"sample {k} is not that of {whole.path}"
-                        proof.faults.append(f"{stream.path}: {text}")
-                        return
-                left &= ~inside
-            if left.any():
-                first = int(np.flatnonzero(left)[0])
-                proof.faults.append(f"{stream.path}: sample {first} is in none of its sources")
-                return
-            count += len(stream)
+        if why := _odd_header(clip, opened[0]):
+            raise FormatError(why)
+        count = sum(_compare_stream(stream, opened, claim) for name, stream in clip.streams.items())
+        for source in opened:
+            _check_left_out(clip, claim, source)
+    except FormatError as error:
+        proof.faults.append(str(error))
+        return
     finally:
-        for source in with_streams:
+        for source in opened:
             source.close()
+    proof.proven.append(f"no sample is left out {claim.describe()}")
     proof.proven.append(f"its {count} samples are those of its sources, byte for byte")
+    proof.unproven.append(NOT_COMPARED)
+
+
+def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) -> int:
+    """Compare a stream with those of the sources; returns its samples.
+
+    Raises:
+        FormatError: a sample differs, or is missing.
+    """
+    left = np.ones(len(stream), bool)
+    parts: list[Taken] = []
+    stamps = stream.channels["t_mono"].read(0, len(stream))
+    for source in sources:
+        if stream.name not in source.streams:
+            continue
+        whole = source.streams[stream.name]
+        known = whole.channels["t_mono"].read(0, len(whole))
+        at = np.searchsorted(known, stamps)
+        inside = at < len(known)
+        inside[inside] = known[at[inside]] == stamps[inside]
+        taken = np.flatnonzero(inside)
+        if (jumps := np.flatnonzero(np.diff(at[taken]) != 1)).size:
+            one, other = at[taken[jumps[0]]], at[taken[jumps[0] + 1]]
+            text = f"sample {taken[jumps[0] + 1]} does not follow the one before it: in"
+            text += f" {whole.path} these are samples {one} and {other}"
+            raise FormatError(f"{stream.path}: {text}")
+        for first in range(0, len(stream), _WINDOW):
+            chosen = np.flatnonzero(inside[first : first + _WINDOW]) + first
+            if len(chosen) and (k := _differs(stream, chosen, whole, at[chosen])) >= 0:
+                raise FormatError(f"{stream.path}: sample {k} is not that of {whole.path}")
+        span = whole.between(*claim.interval_ns)[:0]
+        if len(taken):
+            span = range(int(at[taken[0]]), int(at[taken[-1]]) + 1)
+        parts.append(Taken(whole.path, span, len(whole), _stamp_of(whole)))
+        left &= ~inside
+    if left.any():
+        first = int(np.flatnonzero(left)[0])
+        raise FormatError(f"{stream.path}: sample {first} is in none of its sources")
+    for part in parts:
+        claim.check_span(stream.path, part)
+    return len(stream)
+
+
+def _stamp_of(stream: Stream) -> Any:
+    return lambda sample: int(stream.times(sample, sample + 1)[0])
+
+
+def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
+    """FormatError if a clip of all streams lacks one that its source has; see `Claim.faults`."""
+    if claim.streams is not None or all(claim.statements):
+        return
+    for name, stream in source.streams.items():
+        if not name.startswith("_") and len(stream) and name not in clip.streams:
+            raise FormatError(f"{clip.path}: lacks the stream {name}, which {source.path} has")
+
+
+def _odd_header(clip: Session, source: Session) -> str | None:
+    """What of a clip's ``session.json`` is not that of its first source."""
+    mine, theirs = clip.header or {}, source.header or {}
+    if mine.get("metadata") != theirs.get("metadata"):
+        return f"{clip.path}: its metadata are not those of {source.path}"
+    return None
 
 
 def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:

@@ -6,7 +6,7 @@ import contextlib
 import lzma
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from recorder.contract.channel_formats import channel_files
 from recorder.contract.channel_formats.xz import decompress
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.texts import human_time
+from recorder.custody.claims import NOT_COMPARED, Claim, Taken
 from recorder.custody.proof import Proof, Trust
 from recorder.formats.roverd import ChannelReader
 from recorder.formats.roverd.avi import CHUNK, FRAME_ID, LIST
@@ -42,67 +43,65 @@ _LOST: Final = (
 )
 
 
-def check_origins(
-    clip: Session, origins: Sequence[dict[str, Any]], trust: Trust, proof: Proof
-) -> bool:
-    """Check a clip's samples by the proofs that it carries.
+def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> None:
+    """Check a clip's samples by the proofs that it carries; their signatures are checked.
 
     Args:
         clip: the clip.
-        origins: of all its sources, as ``session.json`` has them.
+        claim: what it states about itself.
         trust: the keys.
         proof: receives what is found.
-
-    Returns:
-        Whether every sample is proven.
     """
     before = len(proof.faults)
-    roots = [origin["root"] for origin in origins if "proof" in origin]
-    for origin in origins:
-        if roots.count(origin.get("root")) > 1:  # else a part between two cuts is not missed
-            proof.faults.append(f"{clip.path}: names the session {origin['name']} twice")
-            return False
     left = {name: np.ones(len(stream), bool) for name, stream in clip.streams.items()}
-    names, signers = [], []
-    for origin in origins:
-        if "proof" not in origin:
-            continue
-        names.append(str(origin["name"]))
-        signed = Signed.from_record(origin["signed"])
-        signers.append(trust.describe(signed))
-        proof.faults += _Origin(clip, origin, signed, trust).check(left)
-    if len(proof.faults) == before:
-        for name, missing in left.items():
-            if len(names) == len(origins) and missing.any():
-                k, last = np.flatnonzero(missing)[[0, -1]].tolist()
-                text = f"samples {k} to {last} are not proven to be of {' or '.join(names)}"
-                proof.faults.append(_at(clip.streams[name], k, f"{clip.path / name}: {text}"))
-    if len(proof.faults) > before or any(missing.any() for missing in left.values()):
-        return False
+    names, signers, whole = [], [], True
+    for origin, statement in zip(claim.origins, claim.statements, strict=True):
+        if "proof" in origin and statement is not None:
+            names.append(str(origin["name"]))
+            signed = Signed.from_record(origin["signed"])
+            signers.append(trust.describe(signed))
+            proof.faults += _Origin(clip, claim, origin, statement).check(left)
+        elif statement is None or not left.keys().isdisjoint(statement["samples"]):
+            whole = False  # it has samples of which nothing tells whether they are in the clip
+    if len(proof.faults) > before:
+        return
+    for name, missing in left.items():
+        if missing.any() and (whole or trust.fingerprints):
+            k, last = np.flatnonzero(missing)[[0, -1]].tolist()
+            text = f"samples {k} to {last} are not proven to be of {' or '.join(names)}"
+            proof.faults.append(_at(clip.streams[name], k, f"{clip.path / name}: {text}"))
+    if len(proof.faults) > before:
+        return
+    if not whole:
+        text = "some sources are not here, and the clip has no proof of them"
+        (proof.faults if trust.fingerprints and not proof.signatures else proof.unproven).append(
+            f"{clip.path}: {text}"
+        )
+        return
     who = " and ".join(dict.fromkeys(signers))
     text = f"every sample of {len(left)} streams is of {', '.join(names)}, signed by {who}"
-    proof.proven.append(text)
-    text = "configuration, calibration and declarations of streams: only the sources prove them"
-    proof.unproven.append(text)
-    return True
+    proof.proven += [f"no sample is left out {claim.describe()}", text]
+    text = "configuration, calibration, metadata and declarations of streams: only the sources"
+    proof.unproven += [f"{text} prove them", NOT_COMPARED]
 
 
 class _Origin:
     """One source of a clip."""
 
-    def __init__(self, clip: Session, origin: dict[str, Any], signed: Signed, trust: Trust) -> None:
-        self._clip, self._trust, self._signed = clip, trust, signed
+    def __init__(
+        self,
+        clip: Session,
+        claim: Claim,
+        origin: Mapping[str, Any],
+        statement: Mapping[str, Any],
+    ) -> None:
+        self._clip, self._claim, self._statement = clip, claim, statement
         self._name, self._root = str(origin["name"]), str(origin["root"])
         self._file = str(origin["proof"])
 
     def check(self, left: dict[str, npt.NDArray[np.bool_]]) -> Iterator[str]:
         """Faults; clears the samples of each stream that are proven."""
         path = layout.private(self._clip.path, self._file)
-        said = self._signed.values
-        if self._trust.why_not(self._signed) is not None or (
-            (said.get("session"), said.get("root")) != (self._name, self._root)
-        ):
-            return  # `check_source` tells it; the samples are left
         try:
             if not _NAME.fullmatch(self._file):
                 raise FormatError(f"{self._file}: is no name of a proof")
@@ -121,10 +120,43 @@ class _Origin:
             self._reader,
         )
         with contextlib.closing(rebuilding):
-            for name, (first, theirs, count) in table.streams.items():
-                if name in left and first >= 0 and 0 < count <= len(left[name]) - first:
+            for name in sorted(left.keys() & self._statement["samples"].keys()):
+                first, theirs, count = table.streams.get(name, (0, 0, 0))
+                if first < 0 or theirs < 0 or not 0 <= count <= len(left[name]) - first:
+                    count = 0
+                try:
+                    self._check_span(table, name, range(theirs, theirs + count))
+                except FormatError as error:
+                    yield str(error)
+                    return
+                if count:
                     span = first, theirs, count
                     yield from self._check_stream(table, rebuilding, name, span, left[name])
+
+    def _check_span(self, table: OriginProof, name: str, span: range) -> None:
+        """Check that the clip has all samples of its interval; FormatError."""
+        clock_ns = int(self._statement["clock_ns"])
+        taken = Taken(
+            self._name,
+            span,
+            int(self._statement["samples"][name]),
+            lambda sample: self._stamp(table, name, sample) + clock_ns,
+        )
+        place = self._clip.path / name
+        try:
+            self._claim.check_span(place, taken)
+        except FormatError as error:
+            if str(place) in str(error):
+                raise
+            raise FormatError(f"{place}: {error} of {self._name}") from None
+
+    def _stamp(self, table: OriginProof, name: str, sample: int) -> int:
+        """The `t_mono` of a sample of the source, in the clip or beside it."""
+        first, theirs, count = table.streams.get(name, (0, 0, 0))
+        if theirs <= sample < theirs + count:
+            at = first + sample - theirs  # `_check_stream` compares it
+            return int(self._clip.streams[name].channels["t_mono"].read(at, at + 1)[0])
+        return table.stamp(name, sample)
 
     def _all_lost(self, left: dict[str, npt.NDArray[np.bool_]], error: Exception) -> Iterator[str]:
         for name, missing in left.items():

@@ -16,13 +16,13 @@ from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.digest_check import check_digests
 from recorder.session.folders import fail, walk
-from recorder.session.journal import walk_journal
+from recorder.session.journal import first_record, walk_journal
 from recorder.session.journal_checks import check_journal
 from recorder.session.journal_frames import FIRST
 from recorder.session.journal_state import JournalState
 from recorder.session.lock import reading
 from recorder.session.reader import Session
-from recorder.session.signatures import SIGN
+from recorder.session.signatures import SIGN, samples_of
 from recorder.session.validation_report import ERROR, Problem, Report
 from recorder.session.vehicle_key import Signed
 
@@ -194,7 +194,9 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
     expected = {
         "kind": "session",
         "session": session.name,
+        "first": first_record(journal.path).hex(),
         "state": session.state,
+        "samples": samples_of(journal.state.positions),
         "root": journal.state.tree.root.hex(),
         "description": description,
     }

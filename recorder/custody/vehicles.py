@@ -43,7 +43,6 @@ def _check_row(
     numbers = sorted(row)
     last = row[numbers[-1]][0]
     deleted = [(int(a), int(b)) for a, b in last.values.get("deleted") or ()]
-    names = {str(signed.values.get("session")) for signed, _ in row.values()}
     faults, gone, missing = len(folder.faults), 0, 0
     number = numbers[-1]
     while number >= 1:
@@ -60,11 +59,9 @@ def _check_row(
         after = row.get(number + 1)
         previous = (after[0].values.get("previous") or {}) if after else {}
         name = previous.get("session")
-        if name in names:  # signed again: a power cut took the record, not the session
-            text = f"signature {number}: was lost in a power cut; {name} was signed again"
-            folder.unproven.append(text)
-        elif name in damaged:  # its own proof has the fault
+        if name in damaged:  # its own proof has the fault
             folder.unproven.append(f"signature {number}: cannot be read in {name}")
+            missing += 1
         else:
             who = f"of the session {name} " if name else ""
             text = f"signature {number} {who}is missing: it was deleted, or is elsewhere"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.archives import records_of, unknown_files, verify_archive
+from recorder.custody.archives import leftovers, records_of, unknown_files, verify_archive
 from recorder.custody.clips import check_clip
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.sessions import unreadable, verify_session
@@ -47,6 +47,7 @@ class _Verifying:
         self._sources = list(sources)
         self._begin = begin
         self._known: dict[Path, Proof] = {}
+        self._begun: set[Path] = set()
 
     def run(self, path: Path) -> Proof:
         if not path.exists():
@@ -79,24 +80,25 @@ class _Verifying:
             following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
         except RecorderError:  # its own proof has it
             return
-        if following is not None and self._place(following.name, session.parent) is None:
+        if following is not None and not any(self._places(following.name, session.parent)):
             text = f"continues in {following.name}, which is not here"
             proof.unproven.append(f"{session}: {text}")
 
     def _session(self, path: Path) -> Proof:
         key = path.resolve()
         if key not in self._known:
+            self._begun.add(key)
             if faults := unreadable(path):
                 self._known[key] = Proof(path, "session", faults=faults)
                 return self._known[key]
             proof = verify_session(path, self._trust, self._begin(path))
-            self._known[key] = proof
             try:
                 origin = layout.read_session_json(path).get("origin")
             except RecorderError:
                 origin = None
             if origin is not None:
                 check_clip(proof, self._trust, lambda name: self._find(name, path.parent))
+            self._known[key] = proof
         return self._known[key]
 
     def _whole(self, path: Path) -> Proof:
@@ -105,23 +107,35 @@ class _Verifying:
         for record in records_of(path / layout.ARCHIVES):
             proof.parts.append(self._archive(record))
         proof.faults += unknown_files(path / layout.ARCHIVES)
+        proof.unproven += leftovers(path / layout.ARCHIVES)
         return proof
 
     def _archive(self, record: Path) -> Proof:
         around = session_around(record)
         beside = around.parent if around is not None else record.parent
-        begin = self._begin(record)
-        return verify_archive(record, self._trust, lambda name: self._find(name, beside), begin)
+        begin, owner = self._begin(record), None
+
+        def find(name: str) -> Proof | None:
+            if around is not None:
+                return self._session(around)
+            return self._find(name, beside)
+
+        if around is not None:  # another name than the folder's is a fault of the session
+            owner = around.name
+        return verify_archive(record, self._trust, find, begin, owner)
 
     def _find(self, name: str, beside: Path) -> Proof | None:
-        path = self._place(name, beside)
-        return None if path is None else self._session(path)
+        """The proof of a session here; never of one that is being verified: it proves nothing."""
+        for path in self._places(name, beside):
+            key = path.resolve()
+            if key in self._known or key not in self._begun:
+                return self._session(path)
+        return None
 
-    def _place(self, name: str, *more: Path) -> Path | None:
-        if name in ("", ".", "..") or "/" in name:
-            return None
+    def _places(self, name: str, *more: Path) -> Iterator[Path]:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            return
         for folder in (*self._sources, *more):
             for path in (folder / name, *([folder] if folder.name == name else [])):
                 if is_session(path):
-                    return path
-        return None
+                    yield path

@@ -27,7 +27,8 @@ from functools import partial
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, RedactionError, UsageError
-from recorder.finalizer.packing import keep_record, pack
+from recorder.custody.sealing import common_signer, is_proven_by, signer_of
+from recorder.finalizer.packing import existing_archive, keep_record, pack
 from recorder.finalizer.sessions import (
     AS_CONFIGURED,
     ORIGINALS,
@@ -54,6 +55,7 @@ from recorder.processing.tuning import tune_memory
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import PARTS
 from recorder.session.part import WHOLE, Part
+from recorder.session.vehicle_key import VehicleKey
 
 __all__ = [
     "AS_CONFIGURED",
@@ -125,7 +127,7 @@ def finalize(
             root = out
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
-        own_name = archive_name(path)
+        own_name, key = archive_name(path), signer_of(path)
         with contextlib.ExitStack() as stack:
             held = stack.enter_context(
                 redacted_session(held, prepared, redact, root, own_name, progress)
@@ -140,8 +142,10 @@ def finalize(
                 place = root / step.packer.name
                 adds = datasets and step.packer.collects
                 name = dataset_name(root) if adds else own_name
+                suffix = "" if out is None else f".{name}"
+                signer = _signer(root, step, suffix, key) if adds else key
                 made = pack([held], step, place, name, None, progress, adds=adds, workers=workers)
-                keep_record(root, step, made, "" if out is None else f".{name}")
+                keep_record(root, step, made, suffix, signer)
                 return made
 
             shared = workers if processes else None
@@ -254,11 +258,20 @@ def collect(
                 if refused is None or (number == len(paths) and not held):
                     raise
                 refused(path, error)
+        key = common_signer(one.path for one in held)
         for step in prepared:
             place = out / step.packer.name
+            signer = _signer(out, step, f".{name}", key)
             made = pack(held, step, place, name, refused, progress, adds=True)
-            keep_record(out, step, made, f".{name}")
+            keep_record(out, step, made, f".{name}", signer)
             yield made
+
+
+def _signer(root: Path, step: Prepared, suffix: str, key: VehicleKey | None) -> VehicleKey | None:
+    """The key that signs an archive, unless what it is added to is not proven by that key."""
+    record = root / f"{step.packer.name}{suffix}.json"
+    older = existing_archive(root / step.packer.name, dataset_name(root)) or record.exists()
+    return key if key is not None and (not older or is_proven_by(record, key)) else None
 
 
 def _start_workers_early(prepared: Iterable[Prepared]) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from recorder.archives.base import Job, Notes, Packer
 from recorder.archives.staging import empty, publish, size_of, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.custody.archives import seal_archive
+from recorder.custody.archives import file_digests
+from recorder.custody.sealing import seal_archive
 from recorder.finalizer.sessions import Held
 from recorder.finalizer.steps import Finalized, Prepared, Progress, Refused
 from recorder.processing.redaction.pictures import sentence
@@ -18,6 +19,7 @@ from recorder.processing.sample_workers import SampleWorkers
 from recorder.session.packing_records import write_record
 from recorder.session.part import SessionPart
 from recorder.session.reader import Session
+from recorder.session.vehicle_key import VehicleKey
 
 
 def pack(
@@ -50,6 +52,7 @@ def pack(
                     packed = step.packer.pack_all(jobs, name, existing)
                 else:
                     packed = step.packer.pack(jobs[0])
+                digests = file_digests(folder / name for name in packed.files)
                 files = publish(folder, place, packed)
                 break
             except UsageError:
@@ -77,11 +80,14 @@ def pack(
         time.monotonic() - started,
         packed.summary,
         tuple(_notes(jobs)),
+        digests,
         {job.session.name: job.redaction for job in jobs if job.redaction},
     )
 
 
-def keep_record(root: Path, step: Prepared, made: Finalized, suffix: str) -> None:
+def keep_record(
+    root: Path, step: Prepared, made: Finalized, suffix: str, key: VehicleKey | None
+) -> None:
     """Keep what is known about an archive beside it, for reports and as a proof of its origin.
 
     Args:
@@ -89,6 +95,7 @@ def keep_record(root: Path, step: Prepared, made: Finalized, suffix: str) -> Non
         step: what was asked for.
         made: the archive.
         suffix: of the record's name, where archives of several sessions are in one folder.
+        key: signs the record; None: it is not signed.
     """
     kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
     files = [path.name for path in made.files]
@@ -97,7 +104,7 @@ def keep_record(root: Path, step: Prepared, made: Finalized, suffix: str) -> Non
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
         about |= kept | ({"redaction": made.redaction} if made.redaction else {})
-        custody = seal_archive(made.archive, name, made.files, made.sessions, older, about)
+        custody = seal_archive(made.archive, name, made.digests, made.sessions, older, about, key)
         write_record(root, record, about | {"custody": custody})
     except OSError as error:
         reason = f"{error.filename or root}: {error.strerror or error}"

@@ -44,6 +44,7 @@ class Finalized:
         seconds: that it took.
         summary: what is in it.
         notes: what was odd, each once; of several sessions, after the session's name.
+        digests: size and SHA-256 of each file, by path in the archive's folder.
         redaction: by session and camera how pictures were redacted; empty if none were.
     """
 
@@ -55,6 +56,7 @@ class Finalized:
     seconds: float
     summary: Mapping[str, Any]
     notes: tuple[str, ...]
+    digests: Mapping[str, Any]
     redaction: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import recorder
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.errors import RecorderError, RedactionError, StorageError, UsageError
-from recorder.custody.archives import source_of
+from recorder.custody.sealing import source_of
 from recorder.finalizer import Finalized, Step, finalize
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError
-from recorder.custody.archives import check_source
 from recorder.custody.proof import Proof, Trust
+from recorder.custody.sources import check_source
 from recorder.custody.vehicles import check_rows
 from recorder.custody.verifying import verify
 from recorder.fleet.encryption import Identity

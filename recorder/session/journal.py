@@ -3,7 +3,8 @@
 =========  ====================================================================================
 record     holds
 =========  ====================================================================================
-open       boot_id, start_mono_ns, start_ns: a writer began or resumed;
+open       boot_id, start_mono_ns, start_ns: a writer began or resumed; id: of the first record,
+           random bytes, so that no other session has the same first record;
            files: digests of the session's configuration; cut: files that were cut, with the
            offset at which their digests continue; lengths: of files that lost what finishing
            had appended; gaps: bytes of the journal that hold no record
@@ -19,7 +20,8 @@ commit     n, t_ns, took_us (of the commit before), files {path: length}, stream
            ranges} that digests leave out; patched {path: digest of their final bytes}
 snapshot   the whole state, about once a minute: a reader begins at the last one
 resume     a writer resumes at the last commit: epochs and ends reported after it are void
-split      next: name of the session that continues it; folder: its folder, if that is another
+split      next: name of the session that continues it; first: digest of the first record of its
+           journal; folder: its folder, if that is another
 close      state: the recording's last record; session: digest of ``session.json``; root: of the
            tree of leaves
 pack       channel, length, digests, md5, kept: a channel was packed after the session was closed
@@ -45,7 +47,7 @@ from recorder.contract.errors import ProtocolError, SessionError
 from recorder.formats.digests import digest
 from recorder.formats.disk import AppendFile
 from recorder.session import layout
-from recorder.session.journal_frames import Frame, decode_frames, encode_frame
+from recorder.session.journal_frames import FIRST, Frame, decode_frames, encode_frame
 from recorder.session.journal_state import NO_LEAF, Damage, JournalState
 
 ReadRange = Callable[[Path, int, int], bytes]
@@ -205,6 +207,27 @@ class JournalFollower:
                 continue
             self._lost = False
             yield frame, content
+
+
+def first_record(path: Path) -> bytes:
+    """The digest of a journal's first record, which names its session among all others.
+
+    Read from the record itself: what later records repeat can have been made anew.
+
+    Args:
+        path: of the journal.
+
+    Returns:
+        the digest; empty if the journal does not begin with a whole first record.
+    """
+    try:
+        data = read_range(path, 0, _TAIL_BYTES)
+    except OSError:
+        return b""
+    frame = next(decode_frames(data), None)
+    if frame is None or frame.start or frame.previous != FIRST:
+        return b""
+    return frame.own
 
 
 def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:

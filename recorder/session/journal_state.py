@@ -24,6 +24,7 @@ _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
     *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
     *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested", "resumes"),
+    "next_first",
 )
 _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
 _PRIVATE = frozenset(("known", "uncommitted"))
@@ -70,6 +71,7 @@ class JournalState:
         closed: the state of a `close` record, or None.
         next: name of the session that continues it, or None.
         next_folder: the folder of that session, if that is another one.
+        next_first: digest of the first record of its journal.
         digested: whether the journal has digests; journals of earlier versions have none.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
@@ -102,6 +104,7 @@ class JournalState:
     closed: str | None = None
     next: str | None = None
     next_folder: str | None = None
+    next_first: bytes = b""
     digested: bool = False
     leaves: dict[str, Leaf] = field(default_factory=dict)
     patchable: dict[str, list[Range]] = field(default_factory=dict)
@@ -160,6 +163,7 @@ class JournalState:
             case "split":
                 self.next = str(content["next"])
                 self.next_folder = content.get("folder")
+                self.next_first = content.get("first", b"")
             case "close":
                 self.closed = content["state"]
         self.length, self.signed = frame.end, frame.kind == "sign"

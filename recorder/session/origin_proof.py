@@ -9,7 +9,8 @@ A file ``_recorder/origin-N.proof`` of a clip, one for each session that it was 
 The table has consecutive leaves of the session's tree of digests, the nodes beside them up to its
 root, which the session's signature states, and the samples of each stream.  Of leaves with samples
 of the clip it has *pieces*: where the clip has the bytes that the leaf is the digest of.  Bytes
-that the journal's digests leave out are zeros there.
+that the journal's digests leave out are zeros there.  Of each stream it has *edges*, leaves of
+``t_mono`` with the stamps of the samples before and after those in the clip.
 
 =====================================  =====================================================
 piece                                  bytes
@@ -45,7 +46,8 @@ INDEXED: Final = {"lzmaf": (1, 1), "bytes": (2, 0), "h264": (3, 0)}
 """Formats with an index: u8 values of a row, rows before that of the first sample."""
 STORED: Final = -1
 _LENGTH_BYTES: Final = 8
-_STAMP_BYTES: Final = 8
+STAMP_BYTES: Final = 8
+"""Bytes of a stamp in ``ts`` or ``t_mono``."""
 
 Row = tuple[str, Leaf]
 """A leaf with the path of its file."""
@@ -86,9 +88,9 @@ def groups_of(rows: Sequence[Row], stream: str) -> list[Group]:
             own.pop()
         own.append(number)
         if path == f"{stream}/ts":
-            while groups and groups[-1].start >= leaf.start // _STAMP_BYTES:
+            while groups and groups[-1].start >= leaf.start // STAMP_BYTES:
                 groups.pop()
-            groups.append(Group(leaf.start // _STAMP_BYTES, leaf.end // _STAMP_BYTES, files))
+            groups.append(Group(leaf.start // STAMP_BYTES, leaf.end // STAMP_BYTES, files))
             files = {}
     return groups
 
@@ -106,6 +108,23 @@ def groups_with(groups: Sequence[Group], start: int, stop: int) -> list[Group]:
     return found
 
 
+@dataclass(frozen=True)
+class Edge:
+    """Stamps of a stream around an end of what is in the clip: a leaf of ``t_mono``.
+
+    Attributes:
+        number: its index among all leaves.
+        start: offset of its bytes in the file.
+        data: its bytes.
+        nodes: `recorder.session.merkle.range_proof` of it.
+    """
+
+    number: int
+    start: int
+    data: bytes
+    nodes: list[bytes]
+
+
 @dataclass
 class OriginProof:
     """The table of a proof.
@@ -116,6 +135,7 @@ class OriginProof:
         rows: consecutive leaves.
         nodes: `recorder.session.merkle.range_proof` of them.
         streams: by name, first sample in the clip, first sample in the session, samples.
+        edges: by stream.
         files: paths in the clip that pieces name by number.
         pieces: by index in `rows`.
     """
@@ -125,6 +145,7 @@ class OriginProof:
     rows: list[Row]
     nodes: list[bytes]
     streams: dict[str, tuple[int, int, int]]
+    edges: dict[str, list[Edge]] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
 
@@ -134,12 +155,30 @@ class OriginProof:
         leaves = [leaf_digest(path, leaf) for path, leaf in self.rows]
         return range_root(self.size, self.first, leaves, self.nodes)
 
+    def stamp(self, stream: str, sample: int) -> int:
+        """The ``t_mono`` of a sample beside the clip; FormatError if no edge of the tree has it."""
+        at = sample * STAMP_BYTES
+        for edge in self.edges.get(stream, ()):
+            end = edge.start + len(edge.data)
+            if edge.start <= at and at + STAMP_BYTES <= end:
+                leaf = Leaf(edge.start, end, digest(edge.data))
+                leaves = [leaf_digest(f"{stream}/t_mono", leaf)]
+                if range_root(self.size, edge.number, leaves, edge.nodes) != self.root:
+                    break
+                stamp = edge.data[at - edge.start :][:STAMP_BYTES]
+                return int.from_bytes(stamp, "little")
+        raise FormatError(f"no stamp of sample {sample}")
+
     def encode(self) -> bytes:
         """The end of the file."""
         names = sorted({path for path, _ in self.rows})
         numbers = {name: number for number, name in enumerate(names)}
         rows = [[numbers[path], leaf.start, leaf.end, leaf.digest] for path, leaf in self.rows]
-        body = [self.size, self.first, names, rows, self.nodes, self.streams, self.files]
+        edges = {
+            name: [[edge.number, edge.start, edge.data, edge.nodes] for edge in own]
+            for name, own in self.edges.items()
+        }
+        body = [self.size, self.first, names, rows, self.nodes, self.streams, edges, self.files]
         table: bytes = msgpack.packb([*body, self.pieces])
         return table + len(table).to_bytes(_LENGTH_BYTES, "little")
 
@@ -154,12 +193,12 @@ class OriginProof:
             file.seek(end - size)
             table = file.read(size)
         try:
-            count, first, names, rows, nodes, streams, files, pieces = msgpack.unpackb(
-                table, strict_map_key=False
-            )
+            values = msgpack.unpackb(table, strict_map_key=False)
+            count, first, names, rows, nodes, streams, edges, files, pieces = values
             found = [(names[row[0]], Leaf(*row[1:])) for row in rows]
             spans = {str(name): (int(a), int(b), int(n)) for name, (a, b, n) in streams.items()}
-            return cls(count, first, found, nodes, spans, files, pieces)
+            beside = {str(name): [Edge(*edge) for edge in own] for name, own in edges.items()}
+            return cls(count, first, found, nodes, spans, beside, files, pieces)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise FormatError(f"{path}: its table is damaged ({type(error).__name__})") from None
 

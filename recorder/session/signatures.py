@@ -5,19 +5,28 @@ The writer signs the record ``close``, recovery the one that it adds, packing af
 record ``pack``.  A signature has the vehicle's next number, and the digest of the signature before
 it, which may be of another session: so a session that is missing shows.
 
+Only a session that a writer with the key began is signed, and once it is, it stays as it is: the
+key's register (`recorder.session.key_register`) has both.
+
 A statement is JSON with sorted keys:
 
 =================  ==============================================================================
 kind               ``session``
 session            its name
+first              BLAKE3 of its journal's first record
 state              ``clean`` or ``recovered``
 cause              ``close``, ``recovery`` or ``packing``
 head               BLAKE3 of the journal's record before the signature
 root               of the tree of the journal's digests
 description        BLAKE3 of ``session.json``
+samples            by stream, their number
+start_ns, end_ns   of the session, epoch ns
+clock_ns           epoch ns minus ``t_mono``
+next               ``{session, first}`` of the part that continues it; null for the last one
 counter            number of the signature, from 1, over all sessions of the vehicle
 previous           ``{session, digest}`` of the signature before it; null for the first
 deleted            numbers of signatures whose sessions the recorder has deleted, as ranges
+register           the link of the register's last entry: it has the digests of what was deleted
 signed_ns          epoch ns
 =================  ==============================================================================
 """
@@ -26,24 +35,72 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.contract.errors import RecorderError, UsageError
+from recorder.contract.errors import RecorderError, SessionError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
-from recorder.session.journal import JournalWriter, walk_journal
-from recorder.session.vehicle_key import Counter, Signed, VehicleKey
+from recorder.session.journal import JournalWriter, first_record, walk_journal
+from recorder.session.key_register import DELETE, OPEN, Entries, Entry
+from recorder.session.key_register import SIGN as SIGNED
+from recorder.session.vehicle_key import Signed, VehicleKey, latest_signature
 
 SIGN: Final = "sign"
 CLOSE, RECOVERY, PACKING = "close", "recovery", "packing"
+_AFTER_CLOSE: Final = frozenset(("pack", SIGN))
+
+
+def register_session(session: Path, header: Mapping[str, Any], first: bytes) -> None:
+    """Register that a session begins, where its config names a key: only then it is signed.
+
+    A key that cannot be used leaves the session unsigned: a line on stderr says why.
+
+    Args:
+        session: its folder, which need not have this name yet.
+        header: its ``session.json``.
+        first: digest of the first record of its journal.
+    """
+    if (path := header.get("signing_key")) is None:
+        return
+    try:
+        with VehicleKey(Path(path)).register.changing() as entries:
+            entries.append(OPEN, first.hex(), {"folder": str(session.absolute())})
+    except (RecorderError, OSError) as error:
+        print(f"{session}: will not be signed: {error}", file=sys.stderr, flush=True)
+
+
+def check_not_closed(session: Path, header: Mapping[str, Any], first: bytes) -> None:
+    """Check that an open session was not closed before, as far as its key's register is here.
+
+    Args:
+        session: its folder.
+        header: its ``session.json``.
+        first: digest of the first record of its journal.
+
+    Raises:
+        SessionError: it was closed and signed, and was changed since.
+    """
+    if (path := header.get("signing_key")) is None:
+        return
+    try:
+        with VehicleKey(Path(path)).register.reading() as entries:
+            signed = latest_signature(entries.of(first.hex()))
+    except (RecorderError, OSError):
+        return  # the session is not signed, then
+    if signed is not None:
+        number = signed.values.get("counter")
+        text = f"was closed and has signature {number}, but is open now: it was changed since, and"
+        text += " stays as it is; restore it from a copy, or move it elsewhere"
+        raise SessionError(f"{session}: {text}")
 
 
 def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
     """Sign the last record of a closed session's journal, where its config names a key.
 
-    A key that cannot be used leaves the session unsigned: a line on stderr says why.  The caller
-    syncs the journal.
+    A key that cannot be used, or has not registered the session, leaves the session unsigned: a
+    line on stderr says why.  The caller syncs the journal.
 
     Args:
         journal: of the session.
@@ -64,54 +121,121 @@ def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
 def _sign(
     key: VehicleKey, header: dict[str, Any], journal: JournalWriter, session: Path, cause: str
 ) -> dict[str, str]:
-    name, head = header["name"], journal.state.link.hex()
-    with key.counting() as counter:
-        last = counter.last
-        before = {} if last is None else last.values
-        if last is not None and (before.get("session"), before.get("head")) == (name, head):
-            return last.to_record()  # counted, but a power cut took the record
+    state, first = journal.state, first_record(journal.file.path).hex()
+    name, head = header["name"], state.link.hex()
+    with key.register.changing() as entries:
+        known = entries.of(first)
+        if not known:
+            text = f"{key.register.path}: does not have its beginning"
+            raise UsageError(f"{text}: it began without this key, or with another journal")
+        before = [Signed.from_record(entry.content) for entry in known if entry.kind == SIGNED]
+        for signed in before:
+            if signed.values.get("head") == head:
+                return signed.to_record()  # registered, but a power cut took the record
+        if before:
+            _check_closed(journal.file.path, before[0])
+        recent = entries.since_signature()
+        last = latest_signature(recent)
+        values = {} if last is None else last.values
         description = layout.private(session, layout.SESSION_JSON).read_bytes()
+        following = {"session": state.next, "first": state.next_first.hex()}
         signed = key.signed(
             {
                 "kind": "session",
                 "session": name,
+                "first": first,
                 "state": header["state"],
                 "cause": cause,
                 "head": head,
-                "root": journal.state.tree.root.hex(),
+                "root": state.tree.root.hex(),
                 "description": digest(description).hex(),
-                "counter": before.get("counter", 0) + 1,
-                "previous": last and {"session": before.get("session"), "digest": last.digest},
-                "deleted": counter.deleted,
+                "samples": samples_of(state.positions),
+                "start_ns": header["start_ns"],
+                "end_ns": header["end_ns"],
+                "clock_ns": int(header["start_ns"]) - int(header["start_mono_ns"]),
+                "next": None if state.next is None else following,
+                "counter": values.get("counter", 0) + 1,
+                "previous": last and {"session": values.get("session"), "digest": last.digest},
+                "deleted": _deleted(values.get("deleted", ()), recent),
+                "register": entries.link,
                 "signed_ns": time.time_ns(),
             }
         )
-        key.count(Counter(signed, counter.deleted))
+        entries.append(SIGNED, first, signed.to_record())
     return signed.to_record()
+
+
+def samples_of(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """By stream, the samples of a commit's positions; streams without a sample are left out."""
+    samples = {name: int(position.get("samples", 0)) for name, position in positions.items()}
+    return {name: count for name, count in samples.items() if count}
+
+
+def _check_closed(path: Path, signed: Signed) -> None:
+    """Check that nothing but packing followed what was signed; UsageError."""
+    head, later = signed.values.get("head"), None
+    for frame, _, state in walk_journal(path):
+        if state.link.hex() == head:
+            later = set[str]()
+        elif later is not None:
+            later.add(frame.kind)
+    if later is None or not later <= _AFTER_CLOSE:
+        number = signed.values.get("counter")
+        raise UsageError(f"its journal is not the one that was closed with signature {number}")
+
+
+def _deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[list[int]]:
+    """Numbers of deleted sessions as ranges, sorted: those of the last signature, and later ones.
+
+    Args:
+        before: the ranges of the last signature.
+        recent: the register's entries from that one on.
+    """
+    later = [n for entry in recent if entry.kind == DELETE for n in entry.content["numbers"]]
+    ranges: list[list[int]] = []
+    for first, last in sorted([*(tuple(r) for r in before), *((n, n) for n in later)]):
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1][1] = max(last, ranges[-1][1])
+        else:
+            ranges.append([first, last])
+    return ranges
 
 
 def note_deletion(session: Path) -> None:
     """Count a session as deleted by the recorder, before it is deleted: its signatures may miss.
 
-    Without the vehicle's key the session counts as missing; a line on stderr says why.
+    A copy does not count.  Without the vehicle's key the session counts as missing; a line on
+    stderr says why.
     """
     try:
-        if (path := layout.read_session_json(session).get("signing_key")) is None:
+        header = layout.read_session_json(session)
+        if (path := header.get("signing_key")) is None:
             return
-        records = walk_journal(layout.private(session, layout.JOURNAL))
-        signed = [
-            Signed.from_record(content) for frame, content, _ in records if frame.kind == SIGN
-        ]
-        if signed:
-            key, name = VehicleKey(Path(path)), layout.read_session_json(session)["name"]
-            for each in signed:  # others may have written them, to hide what they delete themselves
-                each.check()
-                if (each.public_key, each.values.get("session")) != (key.public.hex(), name):
-                    raise UsageError("a signature in it is of another session or key")
-            with key.counting() as counter:
-                key.count(counter.without(each.values["counter"] for each in signed))
+        first = first_record(layout.private(session, layout.JOURNAL)).hex()
+        with VehicleKey(Path(path)).register.changing() as entries:
+            _note_deletion(session, header["name"], first, entries)
     except (RecorderError, OSError, LookupError) as error:
         print(f"{session}: its deletion is not counted: {error}", file=sys.stderr, flush=True)
+
+
+def _note_deletion(session: Path, name: str, first: str, entries: Entries) -> None:
+    known = entries.of(first)
+    signed = [Signed.from_record(entry.content) for entry in known if entry.kind == SIGNED]
+    if not signed:
+        return
+    if (session.absolute().name, signed[0].values.get("session")) != (name, name):
+        raise UsageError(f"it is a copy of {signed[0].values.get('session')} under another name")
+    began = Path(known[0].content["folder"])
+    if began != session.absolute() and _has_session(began, first):
+        raise UsageError(f"it is a copy of {began}, which is still there")
+    _check_closed(layout.private(session, layout.JOURNAL), signed[0])
+    numbers = {"numbers": [s.values["counter"] for s in signed]}
+    entries.append(DELETE, first, numbers | {"digests": [s.digest for s in signed]})
+
+
+def _has_session(folder: Path, first: str) -> bool:
+    """Whether a folder has the session whose journal begins with that record."""
+    return first_record(layout.private(folder, layout.JOURNAL)).hex() == first
 
 
 def last_signature(path: Path) -> Signed | None:

@@ -5,26 +5,25 @@ A folder has three files:
 =================  ==========================================================================
 vehicle.key        the private key, PKCS #8 in PEM (RFC 8410), mode 0600
 vehicle.pub        the public key, SubjectPublicKeyInfo in PEM (RFC 8410), for everybody
-vehicle.counter    a `Counter` as JSON: the last signature; the next one has the next number
+vehicle.register   what it signed and deleted: see `recorder.session.key_register`
 =================  ==========================================================================
 
 ::
 
     make_key(folder)
     key = VehicleKey(folder / KEY)
-    with key.counting() as counter:
-        key.count(Counter(key.signed(statement), counter.deleted))
+    signed = key.signed(statement)
+    with key.register.changing() as entries: ...
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,9 +34,10 @@ from recorder.contract.extras import need_extra
 from recorder.contract.private_files import check_private
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk, make_folders
+from recorder.session.key_register import SIGN, Entry, Register
 
 KEY: Final = "vehicle.key"
-_PUBLIC, _COUNTER = ".pub", ".counter"
+_PUBLIC, _REGISTER = ".pub", ".register"
 _PRIVATE_HEAD = bytes.fromhex("302e020100300506032b657004220420")
 _PUBLIC_HEAD = bytes.fromhex("302a300506032b6570032100")
 _FINGERPRINT = re.compile("[0-9a-fA-F]{64}")
@@ -105,29 +105,6 @@ class Signed(msgspec.Struct, frozen=True):
             raise UsageError("the signature is not of this statement") from None
 
 
-class Counter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a vehicle has signed.
-
-    Attributes:
-        last: the last signature; None before the first.
-        deleted: numbers of signatures whose sessions the recorder deleted, as ranges
-            ``[first, last]``, sorted.
-    """
-
-    last: Signed | None = None
-    deleted: tuple[tuple[int, int], ...] = ()
-
-    def without(self, numbers: Iterable[int]) -> Counter:
-        """The counter after the sessions with these signatures were deleted."""
-        ranges: list[tuple[int, int]] = []
-        for first, last in sorted([*self.deleted, *((n, n) for n in numbers)]):
-            if ranges and first <= ranges[-1][1] + 1:
-                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
-            else:
-                ranges.append((first, last))
-        return Counter(self.last, tuple(ranges))
-
-
 def fingerprint(public: bytes) -> str:
     """SHA-256 of a public key's SubjectPublicKeyInfo (DER), in hex.
 
@@ -165,7 +142,7 @@ def make_key(folder: Path) -> Path:
         make_folders(folder.parent)
         folder.mkdir(0o700, exist_ok=True)
         PosixDisk().sync_folder(folder.parent)
-        for suffix in (_PUBLIC, _COUNTER):  # of a key that was deleted: old signatures need them
+        for suffix in (_PUBLIC, _REGISTER):  # of a key that was deleted: old signatures need them
             if not path.exists() and path.with_suffix(suffix).exists():
                 raise UsageError(f"{path.with_suffix(suffix)}: is of another key; use a new folder")
         with contextlib.ExitStack() as undo:
@@ -178,7 +155,7 @@ def make_key(folder: Path) -> Path:
             public = _pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(made.verify_key))
             PosixDisk().write_file(path.with_suffix(_PUBLIC), public)
             path.with_suffix(_PUBLIC).chmod(0o644)
-            PosixDisk().write_file(path.with_suffix(_COUNTER), msgspec.json.encode(Counter()))
+            Register(path.with_suffix(_REGISTER)).make()
             undo.pop_all()
     except FileExistsError:
         raise UsageError(f"{path}: there is a key already; nothing was changed") from None
@@ -193,6 +170,7 @@ class VehicleKey:
     Attributes:
         path: of the private key.
         public: the public key, 32 bytes.
+        register: of what it signed.
 
     Args:
         path: of the private key.
@@ -208,6 +186,7 @@ class VehicleKey:
         self.path = path
         self._key = nacl.signing.SigningKey(_read_pem(path, "PRIVATE KEY", _PRIVATE_HEAD))
         self.public = bytes(self._key.verify_key)
+        self.register = Register(path.with_suffix(_REGISTER))
 
     @property
     def fingerprint(self) -> str:
@@ -223,34 +202,21 @@ class VehicleKey:
         signature: bytes = self._key.sign(text).signature
         return Signed(text.decode(), signature.hex(), self.public.hex())
 
-    @contextlib.contextmanager
-    def counting(self) -> Iterator[Counter]:
-        """Keep other processes from counting; yields the counter.
+    def last_signature(self) -> Signed | None:
+        """The last signature of a session; None before the first.
 
         Raises:
-            UsageError: the counter is missing or damaged.
+            UsageError: the register is missing or damaged.
+            StorageError: it cannot be read.
         """
-        with self.path.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield self.counter()
+        with self.register.reading() as entries:
+            return latest_signature(entries.since_signature())
 
-    def counter(self) -> Counter:
-        """What was counted; errors as `counting`."""
-        path = self.path.with_suffix(_COUNTER)
-        try:
-            counter = msgspec.json.decode(path.read_bytes(), type=ready(Counter))
-            if counter.last is not None:
-                counter.last.check()
-            return counter
-        except OSError as error:
-            why = f"cannot be read: {error.strerror}"
-        except (msgspec.MsgspecError, UnicodeDecodeError, UsageError):
-            why = "is damaged"
-        raise UsageError(f"{path}: {why}; make a new key: docs/custody.md") from None
 
-    def count(self, counter: Counter) -> None:
-        """Replace the counter, durably; within `counting`."""
-        PosixDisk().write_file(self.path.with_suffix(_COUNTER), msgspec.json.encode(counter))
+def latest_signature(entries: Iterable[Entry]) -> Signed | None:
+    """The last signature of some entries; None without one."""
+    found = [Signed.from_record(entry.content) for entry in entries if entry.kind == SIGN]
+    return found[-1] if found else None
 
 
 def _pem(kind: str, der: bytes) -> bytes:

@@ -99,9 +99,9 @@ class PendingSplit:
         self.thread = threading.Thread(target=make, args=(), name="make")
         self.thread.start()
 
-    def _report(self, folder: str | None, name: str) -> None:
+    def _report(self, folder: str | None, name: str, first: bytes) -> None:
         try:
-            self.current.writer.tell_next(name, folder)
+            self.current.writer.tell_next(name, first, folder)
         except OSError as error:
             self.current.fail(error)
             raise

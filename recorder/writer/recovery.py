@@ -32,11 +32,17 @@ from recorder.formats.disk import Disk
 from recorder.formats.roverd import Extent, PlainExtent, measure
 from recorder.session import layout
 from recorder.session.events import INCOMPLETE, make_event
-from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range
+from recorder.session.journal import (
+    JournalWriter,
+    ReadRange,
+    first_record,
+    read_journal,
+    read_range,
+)
 from recorder.session.journal_state import closing
 from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
-from recorder.session.signatures import sign_head
+from recorder.session.signatures import check_not_closed, sign_head
 from recorder.writer.disk_policy import DISK
 from recorder.writer.proof import Proof
 from recorder.writer.salvage import Salvage
@@ -104,7 +110,8 @@ def recover(
         boot: this boot of the machine, as `boot_id` names it; injectable.
 
     Raises:
-        SessionError: not a session, being recorded, or its journal holds no record.
+        SessionError: not a session, being recorded, its journal holds no record, or it was closed
+            and signed before.
         OSError: a disk error; recovery can be run again.
     """
     values = layout.read_session_json(path)
@@ -160,6 +167,7 @@ class _Recovery:
         self._incomplete: list[dict[str, Any]] = []  # events about samples after the last commit
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
+            check_not_closed(path, values, first_record(layout.private(path, layout.JOURNAL)))
             self._proof = Proof(path, self._written, read)
             self._proven = self._proof.lengths
             self._before = self._read_events()

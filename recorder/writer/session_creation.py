@@ -18,7 +18,7 @@ def create(
     plan: SessionPlan,
     clock: Clock,
     peers: Iterable[Peer],
-    reported: Callable[[str], None] = lambda _: None,
+    reported: Callable[[str, bytes], None] = lambda *_: None,
 ) -> SessionWriter:
     """Make a session that durably declares the streams of these drivers.
 
@@ -27,7 +27,7 @@ def create(
     Args:
         disk, plan, clock: as for `SessionWriter.create`.
         peers: the drivers.
-        reported: called with the session's name before the folder has that name.
+        reported: as for `SessionWriter.create`.
 
     Raises:
         StorageError, UsageError: as `SessionWriter.create` does.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ LATE = "late"
 """Cause of the loss of a played source that was stopped before it had played the duration."""
 HUNG = "hung"
 """Cause of the fault, and of the loss, of a driver that was killed because it hung."""
+_ID_BYTES = 16  # of the first record: no other session begins with the same one
 NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 
@@ -96,7 +98,8 @@ class SessionLog:
             made = cls(values, clock, EventLog(events), log, JournalWriter(journal), vrs)
             configuration = ("config.yaml", "calibration.yaml")
             texts = [session / name for name in configuration if (session / name).exists()]
-            made.open_journal(files={path.name: digest(path.read_bytes()) for path in texts})
+            digests = {path.name: digest(path.read_bytes()) for path in texts}
+            made.open_journal(files=digests, id=os.urandom(_ID_BYTES).hex())
             disk.sync_folder(folder)
             if vrs is not None:
                 disk.sync_folder(session)

@@ -28,7 +28,7 @@ from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout, signatures
 from recorder.session.events import ClockWatch
-from recorder.session.journal import JournalWriter, read_journal
+from recorder.session.journal import JournalWriter, first_record, read_journal
 from recorder.session.journal_state import JournalState, closing
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.commit_digests import CommitDigests, check_committed
@@ -98,13 +98,14 @@ class SessionWriter:
         disk: Disk,
         plan: layout.SessionPlan,
         clock: Clock,
-        reported: Callable[[str], None] = lambda _: None,
+        reported: Callable[[str, bytes], None] = lambda *_: None,
     ) -> SessionWriter:
         """Begin a new session; its start is now.
 
         Args:
             disk, plan, clock: where, what and when to record.
-            reported: called with the session's name when everything but that name is durable.
+            reported: called with the session's name, and the digest of its journal's first record,
+                when everything but that name is durable.
 
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
@@ -122,7 +123,9 @@ class SessionWriter:
                 os.close(lock_fd)
                 raise
             begun.append(writer)
-            reported(values["name"])
+            first = first_record(layout.private(folder, layout.JOURNAL))
+            signatures.register_session(Path(plan.root, values["name"]), values, first)
+            reported(values["name"], first)
 
         try:
             path = layout.create_session(disk, plan, values, begin)
@@ -304,11 +307,17 @@ class SessionWriter:
         with self.lock:
             self._streams.lose_tail(stream, self._clock.monotonic_ns())
 
-    def tell_next(self, name: str, folder: str | None = None) -> None:
-        """Record durably which session continues this one, and its folder if that is another."""
+    def tell_next(self, name: str, first: bytes, folder: str | None = None) -> None:
+        """Record durably which session continues this one.
+
+        Args:
+            name: of that session.
+            first: the digest of the first record of its journal.
+            folder: its folder; None: that of this session.
+        """
         where = {} if folder is None else {"folder": folder}
         with self.lock:
-            self._session_log.journal.append("split", next=name, **where)
+            self._session_log.journal.append("split", next=name, first=first, **where)
         self._session_log.journal.sync()
 
     def close(self, state: str, end_ns: int | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from itertools import combinations
 from pathlib import Path
@@ -29,10 +29,11 @@ from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.journal_frames import encode_frame
+from recorder.session.key_register import SIGN, Entries
 from recorder.session.reader import Session
 from recorder.session.repacking import repack
 from recorder.session.validation_report import Report
-from recorder.session.vehicle_key import Counter, VehicleKey, make_key, read_anchor
+from recorder.session.vehicle_key import VehicleKey, make_key, read_anchor
 from recorder.writer.recovery import recover
 from tests.custody.vehicle import Vehicle, faults, journal, signatures
 from tests.session.text_journal import as_text
@@ -99,16 +100,15 @@ def test_a_power_cut_at_the_close_loses_no_signature(vehicle: Vehicle, lost: int
     assert faults(vehicle) == []
 
 
-def test_a_session_that_is_signed_again_explains_the_lost_number(vehicle: Vehicle) -> None:
+def test_a_session_gets_its_own_signature_again_after_later_ones(vehicle: Vehicle) -> None:
     session = vehicle.record("drive")
+    before = journal(session).read_bytes()
     size = [frame for frame, _, _ in walk_journal(journal(session))][-1].start
     vehicle.record("next", 2)
     os.truncate(journal(session), size)
     recover(session, PosixDisk(), SystemClock())
-    assert [s.values["counter"] for s in signatures(session)] == [3]
-    proof = verify(vehicle.root, Trust([vehicle.public]))
-    assert proof.sound
-    assert "signature 1: was lost in a power cut; drive was signed again" in proof.unproven
+    assert journal(session).read_bytes() == before
+    assert faults(vehicle) == []
 
 
 def test_a_session_that_is_written_is_not_proven(vehicle: Vehicle) -> None:
@@ -183,9 +183,11 @@ def test_sessions_that_change_names_are_found(vehicle: Vehicle) -> None:
 
 
 def test_a_counter_that_was_set_back_is_found(vehicle: Vehicle) -> None:
-    vehicle.record("a")
     assert vehicle.key is not None
-    VehicleKey(vehicle.key).count(Counter())
+    register = vehicle.key.with_suffix(".register")
+    before = register.read_bytes()
+    vehicle.record("a")
+    register.write_bytes(before)
     vehicle.record("b", 2)
     assert any("the key's counter was set back" in fault for fault in faults(vehicle))
 
@@ -194,7 +196,9 @@ def test_a_signature_that_follows_another_one_is_found(vehicle: Vehicle) -> None
     vehicle.record("a")
     assert vehicle.key is not None
     key = VehicleKey(vehicle.key)
-    key.count(Counter(key.signed({"kind": "session", "session": "a", "counter": 1})))
+    with key.register.changing() as entries:
+        other = key.signed({"kind": "session", "session": "a", "counter": 1})
+        entries.append(SIGN, "00", other.to_record())
     vehicle.record("b", 2)
     text = f"signature 2 does not follow signature 1 of {vehicle.root}/a"
     assert faults(vehicle) == [f"{vehicle.root}/b: {text}"]
@@ -231,7 +235,9 @@ def test_a_signature_of_another_session_is_found(vehicle: Vehicle, tmp_path: Pat
     forged.close()
     text = f"{journal(session)}: the signature at byte"
     (fault,) = faults(vehicle, session)
-    assert fault.startswith(text) and fault.endswith(": is of another root, description, head")
+    assert fault.startswith(text) and fault.endswith(
+        ": is of another first, root, description, head"
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,14 +275,31 @@ def test_a_key_that_cannot_be_used_leaves_a_session_unsigned(
     vehicle: Vehicle, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert vehicle.key is not None
+    writer, clock = vehicle.begin("drive")
     vehicle.key.chmod(0o640)
-    session = vehicle.record("drive")
+    session = vehicle.end(writer, clock)
     text = f"others can read it; run `chmod 600 {vehicle.key}`"
     assert f"{session}: is not signed: {vehicle.key}: {text}" in capfd.readouterr().err
     assert faults(vehicle, session) == [f"{journal(session)}: has no signature"]
     vehicle.key.chmod(0o600)
     recover(session, PosixDisk(), SystemClock())
     assert faults(vehicle) == []
+
+
+def test_a_session_that_began_without_the_key_is_never_signed(
+    vehicle: Vehicle, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else whoever can write to the root has a session of his own signed."""
+    assert vehicle.key is not None
+    vehicle.key.chmod(0o640)
+    writer, clock = vehicle.begin("drive")
+    assert f"{writer.path}: will not be signed: {vehicle.key}" in capfd.readouterr().err
+    vehicle.key.chmod(0o600)
+    session = vehicle.end(writer, clock)
+    recover(session, PosixDisk(), SystemClock())
+    told = capfd.readouterr().err
+    assert told.count("vehicle.register: does not have its beginning") == 2
+    assert faults(vehicle, session) == [f"{journal(session)}: has no signature"]
 
 
 def test_the_key_is_in_no_session(vehicle: Vehicle, capfd: pytest.CaptureFixture[str]) -> None:
@@ -394,7 +417,7 @@ def test_a_new_key_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(os, "fsync", fsync)
     path = make_key(tmp_path / "keys")
-    for place in (path, path.with_suffix(".pub"), path.with_suffix(".counter"), path.parent):
+    for place in (path, path.with_suffix(".pub"), path.with_suffix(".register"), path.parent):
         assert place.stat().st_ino in synced, place
 
 
@@ -404,23 +427,24 @@ def test_the_number_is_durable_before_the_record(
 ) -> None:
     """A counter that cannot be written gives no signature, and the session is closed."""
     assert vehicle.key is not None
-    count, append = VehicleKey.count, JournalWriter.append
+    register, append = Entries.append, JournalWriter.append
     done: list[str] = []
 
-    def counted(key: VehicleKey, counter: Counter) -> None:
-        if disk == "full":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "vehicle.counter")
-        count(key, counter)
-        done.append("counter")
+    def registered(entries: Entries, kind: str, first: str, content: dict[str, Any]) -> None:
+        if disk == "full" and kind == SIGN:
+            raise sqlite3.OperationalError("database or disk is full")
+        register(entries, kind, first, content)
+        done.append(f"register {kind}")
 
     def appended(writer: JournalWriter, kind: str, **values: Any) -> None:
         append(writer, kind, **values)
         done.append(kind)
 
-    monkeypatch.setattr(VehicleKey, "count", counted)
+    monkeypatch.setattr(Entries, "append", registered)
     monkeypatch.setattr(JournalWriter, "append", appended)
     session = vehicle.record("drive")
-    assert done[-3:] == (["close", "counter", "sign"] if disk == "well" else done[-3:])
+    assert done[:2] == ["open", "register open"]
+    assert done[-3:] == (["close", "register sign", "sign"] if disk == "well" else done[-3:])
     assert done[-1] == ("sign" if disk == "well" else "close")
     assert verify(session, Trust([vehicle.public])).sound == (disk == "well")
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recorder.clip import writing
+from recorder.clip import sources
 from recorder.clip.sources import origin_of
 from recorder.clip.writing import write_clip
 from recorder.custody.proof import Trust
@@ -45,7 +45,9 @@ def test_a_clip_of_another_session_of_that_name_is_found(vehicle: Vehicle) -> No
     vehicle.record("drive")
     other = Vehicle(vehicle.root.parent / "other", None).record("drive", 3)
     clip = write_clip([other], Part(), vehicle.root, "clip").session
-    assert any("was made from another drive than" in fault for fault in faults(vehicle, clip))
+    assert any("drive, which has no signature" in fault for fault in faults(vehicle, clip))
+    on_its_word = verify(clip, Trust())
+    assert any("was made from another drive than" in fault for fault in on_its_word.faults)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_clip_with_other_samples_is_found(
     (other / name).write_bytes(values)
     with Session(session) as opened:
         origin = origin_of(opened)
-    monkeypatch.setattr(writing, "origin_of", lambda _: origin)
+    monkeypatch.setattr(sources, "origin_of", lambda _: origin)
     clip = write_clip([other], Part(), vehicle.root, "clip").session
     assert faults(vehicle, clip) == [fault.format(clip=clip, session=session)]
 
@@ -92,7 +94,7 @@ def test_a_clip_that_left_out_a_sample_is_found(
     other = Vehicle(vehicle.root.parent / "other", None).record("drive", left_out=2)
     with Session(session) as opened:
         origin = origin_of(opened)
-    monkeypatch.setattr(writing, "origin_of", lambda _: origin)
+    monkeypatch.setattr(sources, "origin_of", lambda _: origin)
     clip = write_clip([other], Part(), vehicle.root, "clip").session
     text = "sample 2 does not follow the one before it: in"
     (fault,) = faults(vehicle, clip)

@@ -18,7 +18,7 @@ from recorder.custody.proof import Proof, Trust
 from recorder.custody.verifying import verify
 from recorder.formats.disk import PosixDisk
 from recorder.session.checksums import write_checksums
-from recorder.session.journal import walk_journal
+from recorder.session.journal import first_record, walk_journal
 from recorder.session.layout import SessionPlan
 from recorder.session.vehicle_key import Signed, make_key
 from recorder.writer.session_writer import SessionWriter
@@ -62,7 +62,7 @@ class Vehicle:
         return str(self.key.with_suffix(".pub"))
 
     def begin(
-        self, name: str, seed: int = 1, left_out: int | None = None
+        self, name: str, seed: int = 1, left_out: int | None = None, count: int = COUNT
     ) -> tuple[SessionWriter, ManualClock]:
         """A session with `COUNT` samples of each stream, with leaves, which is still open.
 
@@ -70,6 +70,7 @@ class Vehicle:
             name: of the session.
             seed: of its data and times.
             left_out: a sample of each stream that it does not get.
+            count: samples of each stream.
         """
         clock = ManualClock(5_000_000_000 + seed * 60_000_000_000)
         signing = UNSET if self.key is None else str(self.key)
@@ -83,7 +84,7 @@ class Vehicle:
         for spec in STREAMS.values():
             writer.declare(spec)
         at = 0
-        for number in range(COUNT):
+        for number in range(count):
             clock.advance(0.7)
             if number == left_out:
                 continue
@@ -107,7 +108,24 @@ class Vehicle:
     def record(self, name: str, seed: int = 1, left_out: int | None = None) -> Path:
         """A session that was closed."""
         writer, clock = self.begin(name, seed, left_out)
-        count = COUNT - (left_out is not None)
+        return self.end(writer, clock, COUNT - (left_out is not None))
+
+    def record_parts(self, *names: str, empty: str | None = None) -> list[Path]:
+        """Sessions of which each continues the one before it; `empty` has no sample."""
+        paths: list[Path] = []
+        before: tuple[SessionWriter, ManualClock, int] | None = None
+        for seed, name in enumerate(names, 1):
+            count = 0 if name == empty else COUNT
+            writer, clock = self.begin(name, seed, count=count)
+            if before is not None:
+                before[0].tell_next(name, first_record(journal(writer.path)))
+                paths.append(self.end(*before))
+            before = writer, clock, count
+        assert before is not None
+        return [*paths, self.end(*before)]
+
+    def end(self, writer: SessionWriter, clock: ManualClock, count: int = COUNT) -> Path:
+        """Close a session with so many samples of each stream."""
         for spec in STREAMS.values():
             end = Message(Kind.END, spec.name, 7, count, count)
             end.t_mono_ns, end.values = clock.monotonic_ns(), {"reason": "stopped"}

@@ -234,7 +234,7 @@ def test_a_journal_that_fails_at_the_name_of_the_next_part_seals_the_open_one(
     plane = recording(make_plane(8))
     first = opened(plane)
 
-    def tell_next(name: str, folder: str | None) -> None:
+    def tell_next(name: str, first: bytes, folder: str | None) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(first.writer, "tell_next", tell_next)

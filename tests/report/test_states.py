@@ -146,7 +146,7 @@ def _tell_next(path: Path, name: str) -> None:
     journal = path / "_recorder" / "commits"
     state = read_journal(journal)
     writer = JournalWriter(PosixDisk().reopen(journal, state.length), state)
-    writer.append("split", next=name)
+    writer.append("split", next=name, first=b"")
     writer.close()
 
 

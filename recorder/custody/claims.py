@@ -1,0 +1,157 @@
+"""What a clip states about itself: its interval, its streams, and the sessions it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.contract.errors import FormatError
+from recorder.contract.texts import human_time
+from recorder.session.reader import Session
+from recorder.session.vehicle_key import Signed
+
+NOT_COMPARED: Final = "events, log, session.vrs and what else session.json has: nothing proves them"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The samples of one stream of a source that are in a clip.
+
+    Attributes:
+        source: names the stream.
+        span: the samples; where they would be, if there are none.
+        count: all samples of the source's stream.
+        stamp: gives the epoch ns of a sample of the source; FormatError.
+    """
+
+    source: Path | str
+    span: range
+    count: int
+    stamp: Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a clip states about itself; nothing of it is trusted.
+
+    Attributes:
+        clip: the clip.
+        origins: of its sources by time, as ``session.json`` has them.
+        statements: that the signatures of the sources sign; None for a source without one.
+        interval_ns: half-open, epoch ns; None: from the beginning of the first source, to the end
+            of the last one.
+        streams: names of its streams; None: all that its sources have.
+        lead_in: by stream, samples from before the interval.
+    """
+
+    clip: Session
+    origins: Sequence[Mapping[str, Any]]
+    statements: Sequence[Mapping[str, Any] | None]
+    interval_ns: tuple[int | None, int | None]
+    streams: frozenset[str] | None
+    lead_in: Mapping[str, int]
+
+    @classmethod
+    def of(cls, clip: Session) -> Claim:
+        """The claim of a clip; FormatError, LookupError, TypeError or ValueError if it is none."""
+        origin = (clip.header or {})["origin"]
+        origins = list(origin["sessions"])
+        if not origins:
+            raise FormatError("it names no session that it was made from")
+        signed = [origin["signed"] for origin in origins]
+        statements = [s and Signed.from_record(s).values for s in signed]
+        begin_ns, end_ns = (
+            None if origin[key] is None else int(origin[key]) for key in ("from_ns", "until_ns")
+        )
+        streams = origin["streams"]
+        lead_in = {str(name): int(count) for name, count in origin.get("lead_in", {}).items()}
+        chosen = None if streams is None else frozenset(streams)
+        return cls(clip, origins, statements, (begin_ns, end_ns), chosen, lead_in)
+
+    def describe(self) -> str:
+        """The interval and the streams, for people."""
+        begin_ns, end_ns = self.interval_ns
+        words = ["from the beginning" if begin_ns is None else f"from {human_time(begin_ns)}"]
+        words.append("to the end" if end_ns is None else f"until {human_time(end_ns)}")
+        if self.streams is not None:
+            words.append(f"of the streams {', '.join(sorted(self.streams))}; others are not in it")
+        return " ".join(words)
+
+    def faults(self) -> Iterator[str]:
+        """What contradicts the statements that the sources' signatures sign."""
+        path, own = self.clip.path, {n for n, s in self.clip.streams.items() if len(s)}
+        if not own:
+            yield f"{path}: has no sample"
+        if self.streams is not None and own != self.streams:
+            odd = ", ".join(sorted(own ^ self.streams))
+            yield f"{path}: has other streams than it states: {odd}"
+        roots = [origin["root"] for origin in self.origins]
+        for origin in self.origins:
+            if roots.count(origin["root"]) > 1:
+                yield f"{path}: names the session {origin['name']} twice"
+                return
+        for statement, origin in zip(self.statements, self.origins, strict=True):
+            theirs = set() if statement is None else set(statement["samples"])
+            if self.streams is None and (lost := theirs - own):
+                text = f"lacks the streams {', '.join(sorted(lost))} of {origin['name']}"
+                yield f"{path}: {text}, and states that it has all"
+        for one, other in pairwise(range(len(self.origins))):
+            statement, after = self.statements[one], self.statements[other]
+            if statement is None or after is None or statement["next"] is None:
+                continue
+            following = {"session": self.origins[other]["name"], "first": after["first"]}
+            if statement["next"] != following:
+                text = f"{self.origins[one]['name']} is continued by {statement['next']['session']}"
+                yield f"{path}: {text}, which is left out"
+        if all(self.statements):
+            yield from self._odd_times([s for s in self.statements if s is not None])
+
+    def _odd_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        header, (begin_ns, end_ns) = self.clip.header or {}, self.interval_ns
+        path, name = self.clip.path, self.origins[0]["name"]
+        if header["start_ns"] - header["start_mono_ns"] != statements[0]["clock_ns"]:
+            yield f"{path}: its clock is not that of {name}: times are shifted"
+        start_ns = min(statement["start_ns"] for statement in statements)
+        last_ns = max(statement["end_ns"] for statement in statements)
+        start_ns = start_ns if begin_ns is None else max(begin_ns, start_ns)
+        last_ns = last_ns if end_ns is None else min(end_ns, last_ns)
+        if (header["start_ns"], header["end_ns"]) != (start_ns, last_ns):
+            yield f"{path}: begins or ends at another time than the interval that it states"
+
+    def gaps(self) -> Iterator[str]:
+        """A line for two sources that do not follow each other: what was between them is open."""
+        for one, other in pairwise(range(len(self.origins))):
+            statement = self.statements[one]
+            if statement is None or statement["next"] is None:
+                before, after = (self.origins[k]["name"] for k in (one, other))
+                text = f"{after} does not continue {before}: what was recorded between them"
+                yield f"{text} is not in the clip"
+
+    def check_span(self, place: Path, taken: Taken) -> None:
+        """Check that a clip has all samples of a source's stream that lie in its interval.
+
+        Args:
+            place: the clip's stream.
+            taken: those that it has.
+
+        Raises:
+            FormatError: one is missing, or lies outside.
+        """
+        (begin_ns, end_ns), span = self.interval_ns, taken.span
+        lead_in = self.lead_in.get(place.name, 0)
+        if span.start > 0 and (begin_ns is None or taken.stamp(span.start - 1) >= begin_ns):
+            self._fail(place, f"lacks the samples before sample {span.start} of {taken.source}")
+        if span.stop < taken.count and (end_ns is None or taken.stamp(span.stop) < end_ns):
+            self._fail(place, f"lacks the samples from sample {span.stop} of {taken.source} on")
+        if not span:
+            return
+        inside = min(span.start + lead_in, span.stop - 1)
+        early = begin_ns is not None and taken.stamp(inside) < begin_ns
+        if early or (end_ns is not None and taken.stamp(span.stop - 1) >= end_ns):
+            self._fail(place, f"has samples of {taken.source} from outside of it")
+
+    def _fail(self, place: Path, text: str) -> None:
+        raise FormatError(f"{place}: {text}; it states that it is whole {self.describe()}")
