@@ -116,7 +116,6 @@ class Daemon:
             root, clock, say, frozenset(available()), redact=redact
         )
         self._say = say
-        self._root = RootLock(root)
         self._desired_state_file = desired_state_file or DesiredStateFile(
             state_folder(root), problem=self._stateless
         )
@@ -127,7 +126,9 @@ class Daemon:
         self._stoppers: list[Call] = []
         self._marks = Marks(supervisor, self._marked, self._refuse)
         ring, floor_bytes = config.ring, config.storage.min_free_bytes
-        storage = Storage(root, None if ring is None else ring.ram_folder)
+        ram = None if ring is None else ring.ram_folder
+        self._root = RootLock(root) if ram is None else RootLock(root, ram)
+        storage = Storage(root, ram)
         self.keeper = keeper or Keeper(
             storage, clock, say, ring=ring, floor_bytes=floor_bytes,
             claimed=self.finalizing.look_again,

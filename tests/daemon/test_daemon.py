@@ -10,6 +10,7 @@ from recorder.contract.errors import UsageError
 from recorder.daemon import preflight
 from recorder.daemon.processes.supervisor import WRITER
 from recorder.daemon.recording.state_machine import RETRY_S
+from recorder.daemon.root_lock import is_held
 from tests.daemon.fakes import CONFIG, Vehicle, make_session, vehicle
 
 SPLIT = CONFIG.replace("  root: sessions", "  root: sessions\n  split: {minutes: 1}")
@@ -450,6 +451,28 @@ def test_one_daemon_per_root(rig: Vehicle) -> None:
         rig.daemon()
     rig.running.close()
     rig.running = first
+
+
+def test_one_daemon_per_ring_in_ram(tmp_path: Path) -> None:
+    """Two daemons with roots of their own: each would delete the parts of the other."""
+    text = f"{CONFIG}ring: {{medium: ram, folder: {tmp_path}/ram}}\n"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = Vehicle(tmp_path / "a", text), Vehicle(tmp_path / "b", text)
+    held = first.daemon()
+    with pytest.raises(UsageError, match=f"{tmp_path}/ram: another daemon records there"):
+        second.daemon()
+    assert not is_held(second.root)  # it waits for the ring, and holds nothing
+    held.close()
+    second.daemon().close()
+    # The tmpfs is mounted again under the daemon.
+    held = first.daemon()
+    (tmp_path / "ram").rename(tmp_path / "before")
+    first.run(12)
+    assert is_held(tmp_path / "ram") and is_held(first.root)
+    with pytest.raises(UsageError, match="another daemon records there"):
+        second.daemon()
+    held.close()
 
 
 def test_keep_and_release(rig: Vehicle) -> None:
