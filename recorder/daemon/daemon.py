@@ -271,6 +271,9 @@ class Daemon:
         self.finalizing.hurry()
         self._sweep_at_ns = 0
 
+    def sealed(self, session: str, reason: str) -> None:
+        self.finalizing.sealed(Path(session), reason)
+
     def left(self) -> None:
         self._left = True
 
