@@ -36,7 +36,7 @@ from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.config.driver_schema import DriverSchema, loaded_files
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
-from recorder.contract.process import die_with_parent, settle
+from recorder.contract.process import die_with_parent, end_visibly, settle
 from recorder.contract.wire import Kind, Message
 
 _IDLE_S = 0.2
@@ -74,6 +74,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
             json.dump(answer, sys.stdout)
             return 0
         die_with_parent(args.parent)
+        end_visibly()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
         settle()
         return Runner(driver, args.bus, SystemClock()).run()

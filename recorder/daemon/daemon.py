@@ -30,6 +30,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.process import start_thread
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.host.systemd import SystemdNotify
@@ -459,10 +460,11 @@ class Daemon:
             self._say,
         )
         ring = {"ring": self.config.ring is not None}
-        self._sweeper = threading.Thread(
+        sweeper = threading.Thread(
             target=sweep, args=arguments, kwargs=ring, name="sweep", daemon=True
         )
-        self._sweeper.start()
+        start_thread(sweeper)
+        self._sweeper = sweeper
 
     def _is_needed(self, session: Path) -> bool:
         """Whether a session may not be deleted: work is due, or it is not safe in the store yet."""
