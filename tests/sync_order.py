@@ -63,6 +63,11 @@ class SyncOrder:
         faults = self.faults + (unsynced if entries else [])
         assert not faults, "\n".join(faults)
 
+    def is_synced(self, path: Path) -> bool:
+        """Whether a file is durable as it stands."""
+        stat = path.stat()
+        return self._synced.get((stat.st_dev, stat.st_ino)) == (stat.st_size, stat.st_mtime_ns)
+
     def _syncing(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def call(fd: int) -> None:
             stat = os.fstat(fd)  # as it is before: what comes during the call may not be in it

@@ -53,7 +53,8 @@ from recorder.contract.errors import (
     StreamChangedError,
 )
 from recorder.contract.messages import CHANGED
-from recorder.contract.process import die_with_parent, settle
+from recorder.contract.process import die_with_parent, end_visibly, settle
+from recorder.contract.wire import Kind, Message
 
 UNREAD = "unread"
 """Cause of the loss of what a played source has after the place where it cannot be read."""
@@ -95,6 +96,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
             json.dump(answer, sys.stdout)
             return 0
         die_with_parent(args.parent)
+        end_visibly()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
         settle()
         return Runner(driver, args.bus, SystemClock()).run()

@@ -316,16 +316,26 @@ def _write(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that is renamed to `path` once it is complete; make its folders."""
+    """Open a file that is durably renamed to `path` once it is complete; make its folders."""
     for folder in reversed([path.parent, *path.parent.parents]):
         with contextlib.suppress(FileExistsError):
             folder.mkdir(0o750)
+            _sync_folder(folder.parent)
     part = path.with_name(f".{path.name}.part")
     with open(part, "wb", opener=_open) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _open(path: str, flags: int) -> int:

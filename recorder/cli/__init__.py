@@ -180,9 +180,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = f"{error.filename}: " if error.filename is not None else ""
         complain(prefix, error, f"{place}{error.strerror or error}")
         return 1
+    except MemoryError as error:
+        complain(prefix, error, "no memory is left")
+        return 1
     except RecursionError as error:  # of a library, too: few of them say what they were reading
         what = shlex.join(a for a in arguments if a != asked)
         complain(prefix, error, f"{what}: folders or values lie too deep in each other to be read")
+        return 1
+    except RuntimeError as error:  # of a library's thread
+        if "can't start new thread" not in str(error):
+            raise
+        complain(prefix, error, f"{error}: no memory is left, or too many processes run")
         return 1
     return code
 

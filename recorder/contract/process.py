@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import signal
+import sys
+import threading
+import traceback
+from types import TracebackType
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _GC_THRESHOLDS = 5000, 20, 50
+_SOFTWARE = 70  # EX_SOFTWARE of sysexits.h
+_NO_THREAD = (
+    b"can't start new thread: no memory is left, or too many threads or processes run; "
+    b"this process ends\n"
+)
 
 
 def die_with_parent(parent: int) -> None:
@@ -32,3 +43,72 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        OSError: EAGAIN, as a process that cannot be started: no memory is left, or too many run.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if not _is_shortage(error):
+            raise
+        raise OSError(errno.EAGAIN, f"thread {thread.name}: {error}") from None
+
+
+def end_where_threads_cannot_begin() -> None:
+    """Let a thread that gets no memory to begin end this process, with a message.
+
+    Python reports the error as one that nothing can handle, and `Thread.start` waits for the thread
+    without end.
+    """
+    sys.unraisablehook = _end_if_of_a_thread
+
+
+def end_visibly() -> None:
+    """Let a thread that cannot be started, or an error of the main thread, end this process.
+
+    For processes that are started again when they end.  Without this, other threads keep the
+    process alive, and a pool of threads keeps work that nothing does.  It holds for the threads of
+    libraries too, so that `Thread.start` itself is replaced.
+    """
+    end_where_threads_cannot_begin()
+    sys.excepthook = _end_with_main_thread
+    start = threading.Thread.start
+
+    def start_or_end(thread: threading.Thread) -> None:
+        try:
+            start(thread)
+        except RuntimeError as error:
+            if not _is_shortage(error):
+                raise
+            _end_without_thread()
+
+    threading.Thread.start = start_or_end  # type: ignore[method-assign,assignment]
+
+
+def _is_shortage(error: RuntimeError) -> bool:
+    """Whether a thread could not be started; CPython has no error of its own for that."""
+    return "can't start new thread" in str(error)
+
+
+def _end_if_of_a_thread(error: Any) -> None:
+    if "thread started by" in (error.err_msg or ""):
+        _end_without_thread()
+    sys.__unraisablehook__(error)
+
+
+def _end_without_thread() -> None:
+    os.write(2, _NO_THREAD)  # no memory may be left for more than that
+    os._exit(_SOFTWARE)
+
+
+def _end_with_main_thread(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    traceback.print_exception(kind, error, trace)
+    sys.stderr.flush()
+    os._exit(1)

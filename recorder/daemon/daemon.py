@@ -30,6 +30,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.process import start_thread
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.host.systemd import SystemdNotify
@@ -116,7 +117,6 @@ class Daemon:
             root, clock, say, frozenset(available()), redact=redact
         )
         self._say = say
-        self._root = RootLock(root)
         self._desired_state_file = desired_state_file or DesiredStateFile(
             state_folder(root), problem=self._stateless
         )
@@ -127,7 +127,9 @@ class Daemon:
         self._stoppers: list[Call] = []
         self._marks = Marks(supervisor, self._marked, self._refuse)
         ring, floor_bytes = config.ring, config.storage.min_free_bytes
-        storage = Storage(root, None if ring is None else ring.ram_folder)
+        ram = None if ring is None else ring.ram_folder
+        self._root = RootLock(root) if ram is None else RootLock(root, ram)
+        storage = Storage(root, ram)
         self.keeper = keeper or Keeper(
             storage, clock, say, ring=ring, floor_bytes=floor_bytes,
             claimed=self.finalizing.look_again,
@@ -269,6 +271,9 @@ class Daemon:
     def closed(self) -> None:
         self.finalizing.hurry()
         self._sweep_at_ns = 0
+
+    def sealed(self, session: str, reason: str) -> None:
+        self.finalizing.sealed(Path(session), reason)
 
     def left(self) -> None:
         self._left = True
@@ -455,10 +460,11 @@ class Daemon:
             self._say,
         )
         ring = {"ring": self.config.ring is not None}
-        self._sweeper = threading.Thread(
+        sweeper = threading.Thread(
             target=sweep, args=arguments, kwargs=ring, name="sweep", daemon=True
         )
-        self._sweeper.start()
+        start_thread(sweeper)
+        self._sweeper = sweeper
 
     def _is_needed(self, session: Path) -> bool:
         """Whether a session may not be deleted: work is due, or it is not safe in the store yet."""

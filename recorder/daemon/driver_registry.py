@@ -30,6 +30,7 @@ from recorder.contract.config.options import suggest
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, ProtocolError, SourceError
 from recorder.contract.launch import driver_module_command
+from recorder.contract.process import start_thread
 from recorder.contract.redaction import mask_passwords
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.schema_cache import SchemaCache
@@ -237,8 +238,10 @@ def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
             start_new_session=True,
         )
     _running.add(process)
-    tails = [_Tail(process.stdout, _MOST_ANSWER), _Tail(process.stderr, _MOST_ERRORS)]
+    tails: list[_Tail] = []
     try:
+        tails.append(_Tail(process.stdout, _MOST_ANSWER))
+        tails.append(_Tail(process.stderr, _MOST_ERRORS))
         process.wait(timeout_s)
         for tail in tails:  # what the command started may still hold its pipes
             tail.join(max(0.0, ends_s - time.monotonic()))
@@ -250,9 +253,12 @@ def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
         return _Result(-1, b"", b"", timed_out=True)
     finally:
         _running.discard(process)
-        if process.returncode is None or any(tail.is_alive() for tail in tails):
+        if process.returncode is None or len(tails) < 2 or any(t.is_alive() for t in tails):
             _kill_group(process)
             process.wait()
+        for pipe in (process.stdout, process.stderr)[len(tails) :]:  # nothing reads it
+            if pipe is not None:
+                pipe.close()
         for tail in tails:
             tail.join(1.0)  # longer only where something left the process group
 
@@ -265,7 +271,11 @@ class _Tail(threading.Thread):
         assert pipe is not None
         self.data = bytearray()
         self._pipe, self._most = pipe, most
-        self.start()
+        try:
+            start_thread(self)
+        except OSError:
+            pipe.close()
+            raise
 
     def run(self) -> None:
         with self._pipe:

@@ -13,6 +13,7 @@ from typing import Any
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import StorageError
+from recorder.contract.process import start_thread
 
 STATES = ("idle", "starting", "recording", "stopping", "fault")
 _HOST = "127.0.0.1"
@@ -180,7 +181,7 @@ class MetricsServer(Closing):
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", args=(0.2,), daemon=True
         )
-        self._thread.start()
+        start_thread(self._thread)
 
     def close(self) -> None:
         """Stop listening."""
@@ -201,7 +202,11 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # no memory for its thread
+                self._free.release()
+                self.shutdown_request(request)
         else:
             self.shutdown_request(request)
 

@@ -27,56 +27,68 @@ class RootLock:
 
     >>> lock = RootLock(root)  # doctest: +SKIP
     >>> lock.take()  # doctest: +SKIP
+
+    Args:
+        root: folder of sessions.
+        others: further folders that one daemon may record into, such as a ring's in RAM.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._fd = -1
+    def __init__(self, root: Path, *others: Path) -> None:
+        self._folders = (root, *others)
+        self._fds: dict[Path, int] = {}
 
     @property
     def held(self) -> bool:
-        return self._fd >= 0
+        return len(self._fds) == len(self._folders)
 
     def take(self) -> None:
-        """Take the lock; the folder is made if it is missing.
+        """Take the locks, all or none; a folder is made if it is missing.
 
         Raises:
-            UsageError: another daemon has it.
-            StorageError: the folder cannot be made or written to.
+            UsageError: another daemon has one.
+            StorageError: a folder cannot be made or written to.
         """
-        folder = self._root / FOLDER
         try:
-            make_folders(folder)
-            fd = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
-        for _ in range(
-            _TRIES
-        ):  # a process that only asks for the lock's state holds it for an instant
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                time.sleep(0.01)
-            else:
-                self._fd = fd
-                return
-        os.close(fd)
-        raise UsageError(f"{self._root}: another daemon records there")
+            for folder in self._folders:
+                self._fds[folder] = _locked(folder)
+        except BaseException:
+            self.release()
+            raise
 
     @property
     def lost(self) -> bool:
-        """Whether the held lock file is not in place: the folder is gone, or on another disk."""
-        if not self.held:
-            return False
-        try:
-            there = (self._root / FOLDER / LOCK).stat()
-        except OSError:
-            return True
-        own = os.fstat(self._fd)
-        return (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino)
+        """Whether a held lock file is not in place: the folder is gone, or on another disk."""
+        return any(_is_lost(folder, fd) for folder, fd in self._fds.items())
 
     def release(self) -> None:
-        """Let go of it."""
-        if self.held:
-            os.close(self._fd)
-            self._fd = -1
+        """Release the locks."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+
+def _locked(root: Path) -> int:
+    """The descriptor of a root's lock, which is held."""
+    folder = root / FOLDER
+    try:
+        make_folders(folder)
+        fd = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
+    for _ in range(_TRIES):  # a process that only asks for the lock's state holds it for an instant
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return fd
+    os.close(fd)
+    raise UsageError(f"{root}: another daemon records there")
+
+
+def _is_lost(root: Path, fd: int) -> bool:
+    try:
+        there = (root / FOLDER / LOCK).stat()
+    except OSError:
+        return True
+    own = os.fstat(fd)
+    return (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino)

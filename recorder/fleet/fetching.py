@@ -57,7 +57,7 @@ def fetch_file(
     """
     where = f"{store.url}/{manifest.folder}/{entry.path}"
     if not entry.segments:
-        sha256 = download(store, f"{manifest.folder}/{entry.path}", target)
+        sha256 = download(store, f"{manifest.folder}/{entry.path}", target, entry.size)
     elif identity is None:
         raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
     else:
@@ -77,7 +77,7 @@ def _decrypted(store: Store, folder: str, entry: Entry, target: Path, identity: 
                 for segment in entry.segments:
                     key = f"{folder}/{segment.path}"
                     cipher.unlink(missing_ok=True)
-                    if download(store, key, cipher) != segment.sha256:
+                    if download(store, key, cipher, segment.size) != segment.sha256:
                         raise StorageError(f"{store.url}/{key}: is not what was uploaded")
                     identity.decrypt(cipher, plain, f"{store.url}/{key}")
         finally:

@@ -185,5 +185,5 @@ def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) 
             **({"redaction": result.redaction} if result.redaction else {}),
         },
     ).with_digest()
-    store.put_new(archive_manifest(job.name, job.archive), manifest.encode())
+    manifest.put(store)
     return manifest

@@ -205,6 +205,7 @@ def upload_session(
         with disk_errors(session):
             stamp = stamp_of(session)
         manifest = _stored(store, key)
+        is_new = manifest is None
         if manifest is None:
             _check_soundness(session)
             manifest, changed = _upload(session, name, store, count, progress, recipients)
@@ -221,7 +222,8 @@ def upload_session(
         known = read_uploaded(session)
         digest = hashlib.sha256(data).hexdigest()
         same = known is not None and (known.url, known.manifest_sha256) == (store.url, digest)
-        read_back = read_back or (same and known is not None and known.read_back)
+        if known is not None and same and not is_new:
+            read_back = read_back or known.read_back
         if any(is_irreplaceable(path) for path in changed):
             stamp = ""
         write_uploaded(session, UploadedTo(store.url, digest, read_back, stamp))
@@ -330,7 +332,7 @@ def _upload(
         sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
         version=VERSION if recipients is None else ENCRYPTED,
     ).with_digest()
-    store.put_new(session_manifest(name), manifest.encode())
+    manifest.put(store)
     after = {path: _stamp(session / path) for path in files_of(session)}
     return manifest, tuple(sorted(dict(before.items() ^ after.items())))
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from recorder.contract.config.settings import LiveSettings
 from recorder.contract.errors import RecorderError
+from recorder.contract.process import end_visibly
 from recorder.live import serving
 from recorder.live.backend import Tell
 from recorder.live.hub import Hub
@@ -55,6 +56,7 @@ def _settings(values: dict[str, Any]) -> LiveSettings:
 
 def main() -> int:
     """Run the process; its exit code."""
+    end_visibly()
     try:
         given = json.loads(sys.stdin.readline())
         asyncio.run(serve(given))

@@ -35,7 +35,7 @@ def data_files(session: Path) -> Iterator[Path]:
 
 
 def write_checksums(session: Path, others: Callable[[], object] = lambda: None) -> Path:
-    """Write the session's checksums, durably and atomically.
+    """Write the session's checksums, durably and atomically; what they list is durable before.
 
     Args:
         session: its folder.
@@ -51,6 +51,8 @@ def write_checksums(session: Path, others: Callable[[], object] = lambda: None) 
             known[relative] = _read(session / relative)
     others()
     final = {file: _read(session / file, known.get(file)) for file in data_files(session)}
+    for folder in {session / parent for file in final for parent in file.parents}:
+        PosixDisk().sync_folder(folder)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["file", "md5"])
@@ -67,6 +69,7 @@ def _read(path: Path, before: _Known | None = None) -> _Known:
         state = found.st_size, found.st_mtime_ns
         if before is not None and before[0] == state:
             return before
+        os.fsync(file.fileno())
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
         return state, digest.hexdigest()
 

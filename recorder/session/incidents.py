@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recorder.session.event_texts import event_text
-from recorder.session.layout import RECOVERED
+from recorder.session.layout import RECOVERED, SEALED
 from recorder.session.reader import Session
 
 END = "end"
 """Type of the event at a session's end; its cause is the reason in one word."""
+
+_KILLED: Mapping[Any, str] = {
+    "killed": "the recorder was killed, or its disk failed",
+    "power": "the power was cut, or the machine was restarted",
+}
+"""By cause of a recovery's event, what ended a session that has no reason of its own."""
 
 _FAULTS: Mapping[str, tuple[str, ...]] = {
     "fault": (),
@@ -44,12 +50,16 @@ def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) ->
     """`incidents` of a session's events and its ``session.json``."""
     ended: dict[str, Any] | None = None
     floor: dict[str, Any] | None = None
+    sealed = header.get("sealed")
+    killed = "the recorder was killed, the power was cut, or the disk failed"
     marks, faults = [], []
     for event in events:
         kind, cause = event.get("type"), event.get("cause")
         detail = event.get("detail")
         if kind == "mark":
             marks.append({"t_ns": event.get("t_ns"), "text": str(event.get("text", cause))})
+        elif kind == "recovery":
+            killed = _KILLED.get(cause, killed)
         elif kind == END:
             ended = {"cause": cause, "detail": detail}
         elif _is_fault(kind, cause):
@@ -57,12 +67,14 @@ def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) ->
             faults.append({key: event.get(key) for key in keys} | {"detail": _detail(event)})
         if (kind, cause) == ("disk", "floor"):
             floor = {"cause": "floor", "detail": detail}
-    if header.get("sealed"):
-        ended = {"cause": "sealed", "detail": str(header["sealed"])}
+        if (kind, cause) == ("disk", SEALED):
+            sealed = sealed or detail  # a failing disk may take an event, and no new session.json
+    if sealed:
+        ended = {"cause": "sealed", "detail": str(sealed)}
     elif floor is not None:
         ended = floor
     elif ended is None and header.get("state") == RECOVERED:
-        ended = {"cause": "killed", "detail": "the recorder was killed, or the power was cut"}
+        ended = {"cause": "killed", "detail": killed}
     return {"ended": ended, "marks": marks, "faults": faults}
 
 

@@ -7,11 +7,15 @@ session has its configuration.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
+import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +62,8 @@ _PLANNED = (
 )
 
 _IF_SET = ("previous_folder", "ring", "origin", "signing_key")
+
+_TRIES, _PAUSE_S = 3000, 0.01
 
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
 
@@ -143,16 +149,47 @@ def create_session(
     try:
         for folder in reversed([root, *root.parents]):
             if not folder.exists():
-                disk.make_folder(folder)
+                try:
+                    disk.make_folder(folder)
+                except FileExistsError:  # another process was faster
+                    disk.sync_folder(folder.parent)
         free = free_bytes(root)
         if free < plan.min_free_gb * 1e9:
             raise StorageError(
                 f"{root}: {free / 1e9:.2f} GB free, storage.min_free_gb asks for "
                 f"{plan.min_free_gb:g}"
             )
-        return _create(disk, root, plan, values, begin)
+        with _alone(root):
+            return _create(disk, root, plan, values, begin)
     except OSError as error:
         raise StorageError(f"{root}: {_reason(error)}") from None
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Create one session of a root at a time: two of one name share their temporary folder.
+
+    Raises:
+        StorageError: another process creates one all the time.
+    """
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_PAUSE_S)
+            except OSError:
+                break  # a network's file system that cannot lock folders
+        else:
+            raise StorageError(
+                f"{root}: another process has been creating a session there for "
+                f"{_TRIES * _PAUSE_S:g} s; try again"
+            )
+        yield
+    finally:
+        os.close(fd)
 
 
 def _create(

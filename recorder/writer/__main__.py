@@ -12,12 +12,12 @@ from pathlib import Path
 
 from recorder.contract.clock import SystemClock
 from recorder.contract.errors import RecorderError
-from recorder.contract.process import die_with_parent, settle
+from recorder.contract.process import die_with_parent, end_visibly, settle
 from recorder.formats.disk import PosixDisk
 from recorder.writer.service import WriterService
 
 
-def _end_visibly(args: threading.ExceptHookArgs) -> None:
+def _end_with_thread(args: threading.ExceptHookArgs) -> None:
     """End the process when a thread dies of a bug; the supervisor starts another writer."""
     traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
     sys.stderr.flush()
@@ -33,7 +33,8 @@ def main() -> int:
     parser.add_argument("--resume", type=Path, help="session to resume")
     args = parser.parse_args()
     die_with_parent(args.parent)
-    threading.excepthook = _end_visibly
+    end_visibly()
+    threading.excepthook = _end_with_thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal; the supervisor decides
     try:
         service = WriterService(

@@ -373,11 +373,12 @@ class SessionWriter:
         self._close_files()
         log, now_ns = self._session_log, self._clock.monotonic_ns()
         times = log.now_ns(), now_ns, self.start_mono_ns
-        losses = events_of_seal(self._streams.progress, self._last, reason, *times)
+        sealed, *losses = events_of_seal(self._streams.progress, self._last, reason, *times)
         absent = self._streams.absent().items()
         losses += [log.absent_loss(name, p, DISK) for name, p in absent if p["ended"] is None]
         reported = [*log.events.uncommitted, *log.events.pending, *log.incoming]
-        append_events(self._disk, self.path, self._last, [*reported, *losses])
+        # A full disk may take one line more, in the log's last block: the reason.
+        append_events(self._disk, self.path, self._last, [sealed, *reported, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
             self._describe(layout.SEALED, log.now_ns())

@@ -147,7 +147,7 @@ def test_a_killed_session_tells_its_recovery(browser: Browser, faulty: Path) -> 
     opened = open_file(browser, faulty / KILLED / "report.html")
     header = opened.page.locator("header").inner_text()
     assert "FAIL" in header
-    assert re.search(r"recovered\s+session\s+the recorder was killed, or the power was cut", header)
+    assert re.search(r"recovered\s+session\s+the recorder was killed, or its disk failed", header)
     assert re.search(
         r"uncounted loss\s+good\s+1 interval.*; killed: the recorder was killed", header
     )

@@ -339,6 +339,9 @@ def test_a_ring_must_hold_what_a_trigger_asks_for(
     assert "a ring has parts of its own length: session.split must not be set" in (
         capsys.readouterr().err
     )
+    ring = RING.replace("ring: {", f"ring: {{medium: ram, folder: {tmp_path}/./out/sessions, ")
+    code, path = check(tmp_path, ring % (60, 1, 9))
+    assert code == 2 and "ring.folder: is session.root, too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

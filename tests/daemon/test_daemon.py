@@ -10,6 +10,8 @@ from recorder.contract.errors import UsageError
 from recorder.daemon import preflight
 from recorder.daemon.processes.supervisor import WRITER
 from recorder.daemon.recording.state_machine import RETRY_S
+from recorder.daemon.root_lock import is_held
+from recorder.session.layout import read_session_json
 from tests.daemon.fakes import CONFIG, Vehicle, make_session, vehicle
 
 SPLIT = CONFIG.replace("  root: sessions", "  root: sessions\n  split: {minutes: 1}")
@@ -172,6 +174,18 @@ def test_a_failed_disk_is_recovered_and_the_next_part_recorded(rig: Vehicle) -> 
     assert states(rig.ask("status")) == (True, "recording")
     assert rig.sessions == ["drive", "drive_p002"]
     assert rig.chores[0].command == ["recorder", "recover", str(rig.root / "drive")]
+
+
+def test_the_reason_that_a_failed_disk_did_not_take_is_there_before_recovery(rig: Vehicle) -> None:
+    rig.ask("start")
+    rig.run(2)
+    path = rig.root / "drive"
+    rig.writer.end_by_itself(sealed="No space left on device")
+    make_session(path, "recording")  # as it was: the disk took nothing
+    rig.run(5)
+    assert rig.chores[0].command == ["recorder", "recover", str(path)]
+    values = read_session_json(path)
+    assert (values["state"], values["sealed"]) == ("sealed", "No space left on device")
 
 
 def test_an_absent_sensor_is_a_fault_and_the_others_record(tmp_path: Path) -> None:
@@ -450,6 +464,28 @@ def test_one_daemon_per_root(rig: Vehicle) -> None:
         rig.daemon()
     rig.running.close()
     rig.running = first
+
+
+def test_one_daemon_per_ring_in_ram(tmp_path: Path) -> None:
+    """Two daemons with roots of their own: each would delete the parts of the other."""
+    text = f"{CONFIG}ring: {{medium: ram, folder: {tmp_path}/ram}}\n"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = Vehicle(tmp_path / "a", text), Vehicle(tmp_path / "b", text)
+    held = first.daemon()
+    with pytest.raises(UsageError, match=f"{tmp_path}/ram: another daemon records there"):
+        second.daemon()
+    assert not is_held(second.root)  # it waits for the ring, and holds nothing
+    held.close()
+    second.daemon().close()
+    # The tmpfs is mounted again under the daemon.
+    held = first.daemon()
+    (tmp_path / "ram").rename(tmp_path / "before")
+    first.run(12)
+    assert is_held(tmp_path / "ram") and is_held(first.root)
+    with pytest.raises(UsageError, match="another daemon records there"):
+        second.daemon()
+    held.close()
 
 
 def test_keep_and_release(rig: Vehicle) -> None:

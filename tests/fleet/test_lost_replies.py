@@ -149,7 +149,7 @@ def test_what_was_begun_of_a_file_that_is_gone_is_removed(
     large.rename(large.with_name("larger"))
     upload_session(session, store, read_back=True)
     assert not (session / "_recorder/upload").exists()
-    download(store, "drive/_archives/l5kit/larger", tmp_path / "back")
+    download(store, "drive/_archives/l5kit/larger", tmp_path / "back", LARGE)
     assert (tmp_path / "back").read_bytes() == large.with_name("larger").read_bytes()
     if server is not None:
         assert unfinished(server) == []

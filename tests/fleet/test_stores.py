@@ -88,7 +88,7 @@ def test_files_come_back_as_they_were(store: Store, tmp_path: Path, size: int) -
     assert digest == sha256(content(size)) and sum(sent) == size
     assert not record.exists()
     target = tmp_path / "new/file"
-    assert download(store, "deep/er/file", target) == digest
+    assert download(store, "deep/er/file", target, size) == digest
     assert target.read_bytes() == content(size)
     assert same_content(store, "deep/er/file", size, digest)
     assert not same_content(store, "deep/er/file", size, sha256(b"other"))
@@ -96,7 +96,10 @@ def test_files_come_back_as_they_were(store: Store, tmp_path: Path, size: int) -
     assert store.upload_new("deep/er/file", path, pace=sent.append) == digest
     assert sent == []  # it is there
     with pytest.raises(StorageError, match=r"new/file: File exists"):
-        download(store, "deep/er/file", target)
+        download(store, "deep/er/file", target, size)
+    if size:
+        with pytest.raises(StorageError, match=f"deep/er/file: has more than its {size - 1} bytes"):
+            download(store, "deep/er/file", tmp_path / "less", size - 1)
 
 
 class Killed(BaseException):

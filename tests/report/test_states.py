@@ -93,7 +93,7 @@ def test_a_plain_trace(tmp_path: Path) -> None:
     [
         ("recording", "FAIL", "not closed (run `recorder recover`)"),
         ("sealed", "FAIL", "the disk failed"),
-        ("recovered", "FAIL", "early: the recorder was killed, or the power was cut"),
+        ("recovered", "FAIL", "early: the recorder was killed, the power was cut"),
     ],
 )
 def test_states(tmp_path: Path, state: str, word: str, text: str) -> None:

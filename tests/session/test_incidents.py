@@ -56,6 +56,7 @@ def test_what_is_a_fault_and_what_is_not() -> None:
         ([at(1, "disk", cause="floor", detail="full")], {"state": "clean"}, "floor"),
         ([at(1, "disk", cause="floor", detail="full"), EVENTS[-1]], {"state": "clean"}, "floor"),
         (EVENTS, {"state": "sealed", "sealed": "its disk failed"}, "sealed"),
+        ([at(1, "disk", cause="sealed", detail="full")], {"state": "recovered"}, "sealed"),
     ],
 )
 def test_why_a_session_ended(
@@ -85,3 +86,16 @@ def test_info_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     reported = json.loads(capsys.readouterr().out)
     assert reported["ended"]["cause"] == "signal" and len(reported["faults"]) == 34
     assert reported["marks"] == [{"t_ns": START_NS + S, "text": "pothole"}]
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        ("killed", "the recorder was killed, or its disk failed"),
+        ("power", "the power was cut, or the machine was restarted"),
+        (None, "the recorder was killed, the power was cut, or the disk failed"),
+    ],
+)
+def test_a_recovered_session_names_what_can_have_ended_it(cause: str | None, text: str) -> None:
+    events = [] if cause is None else [at(1, "recovery", cause=cause)]
+    assert of_events(events, {"state": "recovered"})["ended"] == {"cause": "killed", "detail": text}

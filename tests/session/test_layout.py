@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import stat
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +104,65 @@ def test_what_an_earlier_start_left_is_cleared_away(tmp_path: Path) -> None:
     path = create(plan(tmp_path))
     assert names(tmp_path) == ["drive"]
     assert (path / "config.yaml").read_text() == "version: 1\n"
+
+
+def test_starts_of_one_name_at_once_get_sessions_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one comes when the first one has files in its temporary folder."""
+    root = tmp_path / "sessions"
+    second_waits, found, sleep = threading.Event(), dict[str, Path](), time.sleep
+
+    def wait(_: float) -> None:
+        second_waits.set()
+        sleep(0.001)
+
+    monkeypatch.setattr("recorder.session.layout.time.sleep", wait)
+
+    def start(text: str, begin: Callable[[Path], None]) -> None:
+        given = SessionPlan(str(root), "drive", False, text)
+        found[text] = create_session(PosixDisk(), given, dict(VALUES), begin)
+
+    def of_first(folder: Path) -> None:
+        (private(folder) / "commits").write_text("first")
+        second.start()
+        while second.is_alive() and not second_waits.wait(0.01):
+            pass
+
+    second = threading.Thread(
+        target=start,
+        args=("second", lambda folder: (private(folder) / "commits").write_text("second") and None),
+    )
+    start("first", of_first)
+    second.join()
+    assert found == {"first": root / "drive", "second": root / "drive_2"}
+    for text, path in found.items():
+        assert private(path, "commits").read_text() == text
+        assert (path / "config.yaml").read_text() == text
+        assert read_session_json(path)["name"] == path.name
+    assert names(root) == ["drive", "drive_2"]
+
+
+def test_a_root_that_another_process_made_meanwhile_is_used(tmp_path: Path) -> None:
+    class Late(PosixDisk):
+        def make_folder(self, path: Path) -> None:
+            if path == tmp_path / "root":
+                PosixDisk.make_folder(self, path)
+            PosixDisk.make_folder(self, path)
+
+    assert create(plan(tmp_path / "root"), Late()) == tmp_path / "root/drive"
+
+
+def test_a_start_does_not_wait_for_ever_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recorder.session.layout.time.sleep", lambda _: None)
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(StorageError, match="another process has been creating a session there"):
+        create(plan(tmp_path))
+    os.close(held)
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("below", ["", "sub", "sub/deeper"])

@@ -120,6 +120,9 @@ class SectionChecker(Checker):
         if session.split != SplitSettings():
             text = "a ring has parts of its own length: session.split must not be set"
             self.faults.append(self.document.fail("ring", text))
+        if ring.ram_folder is not None and ring.ram_folder.resolve() == session.root.resolve():
+            text = "is session.root, too: a ring in RAM needs a folder of its own"
+            self.faults.append(self.document.fail("ring.folder", text))
         for trigger in triggers:
             if trigger.before > ring.seconds:
                 text = f"{trigger.before:g} s is longer than the ring (ring.seconds)"

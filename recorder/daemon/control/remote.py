@@ -16,6 +16,7 @@ from recorder.contract.config.loading import Config
 from recorder.contract.control.requests import MOST_BYTES, parse_request
 from recorder.contract.curve import CurveServer
 from recorder.contract.errors import UsageError
+from recorder.contract.process import start_thread
 from recorder.daemon.control.server import Call, Take, encode_reply, refusal
 
 _POLL_S = 1.0
@@ -41,7 +42,7 @@ class RemoteControl:
         self._under_way = 0
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="remote", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def close(self) -> None:
         """Send the answers that are ready, and end."""

@@ -31,6 +31,7 @@ from typing import Any
 from recorder.contract.bus import Waker
 from recorder.contract.control.requests import MOST_BYTES, Request, parse_request
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.process import start_thread
 
 GROUP = "recorder"
 MODE = 0o660
@@ -158,7 +159,7 @@ class ControlServer:
 
     def start(self) -> None:
         """Serve from now on."""
-        self._thread.start()
+        start_thread(self._thread)
 
     def close(self) -> None:
         """Send the answers that can be sent at once, and end."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from recorder.contract.process import start_thread
 from recorder.daemon.host.clocks import clock_state, summary
 from recorder.daemon.service_notifier import INFO, WARNING, ReportEvent
 
@@ -67,8 +69,10 @@ class ClockRecord:
             self._session, self._due_ns = session, now_ns
         if now_ns >= self._due_ns and (self._thread is None or not self._thread.is_alive()):
             self._due_ns = now_ns + self._every_ns
-            self._thread = threading.Thread(target=self._find_out, name="clocks", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._find_out, name="clocks", daemon=True)
+            with contextlib.suppress(OSError):  # no memory: asked again the next time
+                start_thread(thread)
+                self._thread = thread
 
     def _find_out(self) -> None:
         self._answer = self._ask()

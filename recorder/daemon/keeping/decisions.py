@@ -25,6 +25,7 @@ class Part:
         path: its folder.
         start_ns: its start.
         end_ns: its end; None while it is open, and after a crash until it is recovered.
+        reach_ns: of a session that a crash left open, the latest stamp that it may hold; else None.
         bytes: of all its files; 0 if that does not matter.
         of_ring: it was recorded into a ring.
         kept: for an event, or by a person.
@@ -40,6 +41,7 @@ class Part:
     kept: bool = False
     previous: str | None = None
     volatile: bool = False
+    reach_ns: int | None = None
 
     @property
     def closed(self) -> bool:
@@ -55,7 +57,8 @@ def touches(part: Part, event: KeptEvent) -> bool:
     """Whether a part may hold samples of an event's window."""
     if part.start_ns - SLACK_NS > event.until_ns:
         return False
-    return part.end_ns is None or part.end_ns + SLACK_NS >= event.from_ns
+    end_ns = part.reach_ns if part.end_ns is None else part.end_ns
+    return end_ns is None or end_ns + SLACK_NS >= event.from_ns
 
 
 def is_over(event: KeptEvent, parts: Iterable[Part], now_ns: int) -> bool:

@@ -27,6 +27,7 @@ from recorder.contract.closing import Closing
 from recorder.contract.config.settings import RingSettings
 from recorder.contract.control.requests import Mark
 from recorder.contract.errors import FormatError, RecorderError, StorageError
+from recorder.contract.process import start_thread
 from recorder.daemon.keeping.coverage import PartFacts, needs_following, shortfalls
 from recorder.daemon.keeping.decisions import (
     Part,
@@ -165,8 +166,13 @@ class Keeper(Closing):
             answer, result = self._answers.get()
             answer(result)
         if usable and self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+            try:
+                start_thread(thread)
+            except OSError as error:  # no memory: tried again in the next turn
+                self._tell(f"events: {error.strerror}", ERROR)
+            else:
+                self._thread = thread
 
     def now_ns(self) -> int:
         """Now, epoch ns on the clock of the recording, or of the latest one."""

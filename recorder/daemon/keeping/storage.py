@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from recorder.contract.errors import RecorderError, SessionError
 from recorder.daemon.keeping.coverage import PartFacts, read_facts
 from recorder.daemon.keeping.decisions import Part
 from recorder.daemon.postprocessing.retention import delete, is_kept
 from recorder.formats.disk import Disk, PosixDisk
+from recorder.session.journal import read_journal
 from recorder.session.kept_events import (
     KeptEvent,
     read_events,
@@ -78,15 +80,20 @@ class Storage:
             closed = not live and values["state"] in (CLEAN, RECOVERED)
             end_ns = int(values["end_ns"] or start_ns) if closed else None
             volatile = self._ram is not None and path.parent == self._ram
-            dead = not live and not closed and not lock_is_held(private(path, LOCK))
-            if volatile and dead:
-                end_ns = private(path, JOURNAL).stat().st_mtime_ns
+            reach_ns = None
+            if not live and not closed:
+                reach_ns = None if known is None else known.reach_ns  # it is recovered now
+                if reach_ns is None and not lock_is_held(private(path, LOCK)):
+                    reach_ns = _reach_ns(path, values)
+                if volatile and reach_ns is not None:
+                    end_ns = reach_ns
         except (RecorderError, LookupError, TypeError, ValueError, OSError):
             return None
         of_ring = values.get("ring") is True
         size = folder_bytes(path) if of_ring else 0
         previous = values.get("previous")
-        return Part(path, start_ns, end_ns, size, of_ring, is_kept(path), previous, volatile)
+        kept = is_kept(path)
+        return Part(path, start_ns, end_ns, size, of_ring, kept, previous, volatile, reach_ns)
 
     def facts(self, path: Path) -> PartFacts:
         """What a closed session holds.
@@ -161,6 +168,22 @@ class Storage:
             OSError: the folder cannot be read.
         """
         return free_bytes(self._ram or self.root)
+
+
+def _reach_ns(path: Path, values: Mapping[str, Any]) -> int | None:
+    """The latest stamp that a session may hold that a crash left open, epoch ns; None: not known.
+
+    The journal has the stamps of what was committed.  What was written after that can be as late as
+    the newest file, if the clock was not set back since.
+    """
+    try:
+        offset_ns = int(values["start_ns"]) - int(values["start_mono_ns"])
+        positions = read_journal(private(path, JOURNAL)).positions.values()
+        stamps = [int(position.get("last_ns", -1)) + offset_ns for position in positions]
+        written = [file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()]
+    except (RecorderError, LookupError, TypeError, ValueError, OSError):
+        return None
+    return max(stamps + written) + int(values.get("sync_interval_ms", 0)) * 1_000_000
 
 
 def _sync(path: Path) -> None:

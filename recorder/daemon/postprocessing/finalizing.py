@@ -24,6 +24,7 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.launch import module_command
 from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, due_of, tell
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.session.endings import record_seal
 from recorder.session.layout import private
 from recorder.session.reader import find_sessions, outside
 
@@ -127,6 +128,7 @@ class Finalizing:
         self._due: dict[Path, Due] = {}
         self._not_before: dict[Path, int] = {}
         self._tries: dict[Path, int] = {}
+        self._sealed: dict[Path, str] = {}
         self._process: Process | None = None
         self.current: tuple[Path, Step] | None = None
         self._scan_at_ns = self._look_at_ns = self._used_at_ns = 0
@@ -141,6 +143,10 @@ class Finalizing:
     def hurry(self) -> None:
         """A session was closed: look for it at the next turn."""
         self._scan_at_ns = 0
+
+    def sealed(self, session: Path, reason: str) -> None:
+        """A session's disk failed: its recovery shall know, even where the disk took nothing."""
+        self._sealed[session] = reason
 
     def look_again(self, session: Path) -> None:
         """More may be due of a session than there was; from any thread."""
@@ -227,6 +233,8 @@ class Finalizing:
             self._done.add(path)
 
     def _begin(self, path: Path, step: Step) -> None:
+        if step.name == RECOVER and path in self._sealed:
+            record_seal(path, self._sealed[path])
         try:
             self._process = self._spawn(step.command(path, self._redact))
         except OSError as error:  # no memory, too many processes
@@ -267,6 +275,8 @@ class Finalizing:
             self._wait(path)
             return
         if error is None:
+            if step.name == RECOVER:
+                self._sealed.pop(path, None)
             self.finished += len(step.parts)
             self._tries.pop(path, None)
             self._say(f"{path.name}: {step.name} done")

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from recorder.contract.config.settings import ProcessSettings, SensorEntry
 from recorder.contract.launch import module_command
+from recorder.contract.process import start_thread
 from recorder.daemon.driver_registry import driver_command
 from recorder.daemon.processes.child_output import ChildOutput
 from recorder.daemon.processes.forked import ForkServer, Process, child_environment
@@ -62,23 +63,32 @@ class Child:
             # Before anything can wait for the process.
             self._ended = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left: counts as a failed start
-            self.process.kill()
-            for pipe in (given, self.process.stdout, self.process.stderr):
-                if pipe is not None:
-                    pipe.close()
-            if given is not None:  # else the fork server is its parent still
-                self.process.wait()
+            self._give_up(given)
             raise
         # Before the process has threads: they inherit the priority.
         self.refused = apply(priority, self.process.pid)
+        self._report = bytearray()  # of the line that has not ended
+        self._printed = ChildOutput()
+        self._thread = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
+        try:
+            start_thread(self._thread)
+        except OSError:
+            os.close(self._ended)
+            self._give_up(given)
+            raise
         with contextlib.suppress(BrokenPipeError):  # it died at once; its exit is reported as usual
             if given is not None:
                 given.write(stdin.encode())
                 given.close()
-        self._report = bytearray()  # of the line that has not ended
-        self._printed = ChildOutput()
-        self._thread = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
-        self._thread.start()
+
+    def _give_up(self, given: IO[bytes] | None) -> None:
+        """End a process that cannot be followed."""
+        self.process.kill()
+        for pipe in (given, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        if given is not None:  # else the fork server is its parent still
+            self.process.wait()
 
     @property
     def alive(self) -> bool:

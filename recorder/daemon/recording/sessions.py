@@ -64,6 +64,9 @@ class Told(Protocol):
     def closed(self) -> None:
         """A session or a part is closed, and its archives are due."""
 
+    def sealed(self, session: str, reason: str) -> None:
+        """The disk of a session failed; it is left for recovery."""
+
     def left(self) -> None:
         """The daemon may end."""
 
@@ -307,6 +310,8 @@ class Sessions:
             "streams": {name: account(stream) for name, stream in streams.items()},
             "faults": list(self._supervisor.faults),
         }
+        if ending.sealed and self.machine.session is not None:
+            self._reported.sealed(self.machine.session, ending.sealed)
         level = INFO if why is None else ERROR
         because = f": {why}" if why else ""
         self._say(f"closed {self.machine.session}{because}", level)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -25,6 +25,8 @@ from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 PART_BYTES: Final = 8 << 20
 """Size of the parts of a large object; larger where an object would have more than 10,000."""
 MOST_PARTS: Final = 10_000  # of S3
+MOST_BYTES = 256 << 20
+"""The most bytes of a small object, such as a manifest."""
 _CHUNK: Final = 1 << 20
 
 Pace = Callable[[int], None]
@@ -146,10 +148,10 @@ class Store(Protocol):
         """Objects whose key begins with the prefix, in any order."""
 
     def read(self, key: str) -> bytes:
-        """A small object's bytes."""
+        """The bytes of an object of at most `MOST_BYTES`; a larger one is an error."""
 
-    def chunks(self, key: str) -> Iterator[bytes]:
-        """An object's bytes, piece by piece."""
+    def chunks(self, key: str) -> Generator[bytes, None, None]:
+        """An object's bytes, piece by piece; to be closed where they are not read to their end."""
 
     def put_new(self, key: str, data: bytes) -> None:
         """Create a small object, durably.  One with the same bytes is as good as a new one.
@@ -290,24 +292,54 @@ def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
     found = store.stat(key)
     if found is None or found.size != size:
         return False
-    digest = hashlib.sha256()
-    for chunk in store.chunks(key):
-        digest.update(chunk)
+    digest, read = hashlib.sha256(), 0
+    with closing(store.chunks(key)) as chunks:
+        for chunk in chunks:
+            digest.update(chunk)
+            read += len(chunk)
+            if read > size:
+                return False
     return digest.hexdigest() == sha256
 
 
-def download(store: Store, key: str, target: Path) -> str:
-    """Copy an object into a new file, for use at once; returns the SHA-256 of its bytes, in hex.
+def read_small(store: Store, key: str) -> bytes:
+    """`Store.read` of any store.
 
     Raises:
-        StorageError: there is no such object, or the file cannot be written.
+        StorageError: the object has more than `MOST_BYTES`, or cannot be read.
     """
-    digest = hashlib.sha256()
+    data = bytearray()
+    with closing(store.chunks(key)) as chunks:
+        for chunk in chunks:
+            data += chunk
+            if len(data) > MOST_BYTES:
+                raise StorageError(
+                    f"{store.url}/{key}: has more than {MOST_BYTES >> 20} MiB; not read further"
+                )
+    return bytes(data)
+
+
+def download(store: Store, key: str, target: Path, size: int) -> str:
+    """Copy an object into a new file, for use at once; returns the SHA-256 of its bytes, in hex.
+
+    Args:
+        store: where from.
+        key: of the object.
+        target: the file.
+        size: bytes that the object should have; one with more is not read to its end.
+
+    Raises:
+        StorageError: there is no such object, it is larger, or the file cannot be written.
+    """
+    digest, read = hashlib.sha256(), 0
     with disk_errors(target):
         make_private_folders(target.parent)
         make_empty(target)
-        with target.open("wb") as file:
-            for chunk in store.chunks(key):
+        with target.open("wb") as file, closing(store.chunks(key)) as chunks:
+            for chunk in chunks:
+                read += len(chunk)
+                if read > size:
+                    raise StorageError(f"{store.url}/{key}: has more than its {size} bytes")
                 digest.update(chunk)
                 file.write(chunk)
     return digest.hexdigest()

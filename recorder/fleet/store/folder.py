@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ from recorder.fleet.store.base import (
     UploadRecord,
     check_key,
     disk_errors,
+    read_small,
     same_content,
     send_parts,
 )
@@ -60,9 +62,9 @@ class FolderStore:
                     yield StoredObject(key, path.stat().st_size)
 
     def read(self, key: str) -> bytes:
-        return b"".join(self.chunks(key))
+        return read_small(self, key)
 
-    def chunks(self, key: str) -> Iterator[bytes]:
+    def chunks(self, key: str) -> Generator[bytes, None, None]:
         path = self._path(key)
         if path.exists() and not path.is_file():  # a pipe would be read forever
             raise StorageError(f"{path}: is no file")
@@ -84,7 +86,7 @@ class FolderStore:
             finally:
                 hidden.unlink(missing_ok=True)
             PosixDisk().sync_folder(path.parent)
-        if not made and self.read(key) != data:
+        if not made and not same_content(self, key, len(data), hashlib.sha256(data).hexdigest()):
             raise ObjectExistsError(f"{path}: is there already, with other content")
 
     def upload_new(

@@ -18,7 +18,7 @@ import msgspec
 from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.session_names import check_name
 from recorder.contract.wire_struct import ready
-from recorder.fleet.store.base import Store, canonical_json, check_key
+from recorder.fleet.store.base import Store, canonical_json, check_key, same_content
 
 MANIFESTS: Final = "_manifests/"
 VERSION: Final = 1
@@ -148,6 +148,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                 f"{where}: is no manifest: it is of another {manifest.kind}, {manifest.folder}"
             )
         return manifest
+
+    def put(self, store: Store) -> None:
+        """Create the manifest, when the store has all objects; the upload is complete with it.
+
+        A store may acknowledge what it does not keep.  The objects are therefore listed with their
+        sizes before, and the manifest is read back.
+
+        Raises:
+            ObjectExistsError: there is a manifest with other content.
+            StorageError: the store lacks an object, or the manifest.
+        """
+        sizes = {found.key: found.size for found in store.list(f"{self.folder}/")}
+        for each in self.objects():
+            if sizes.get(each.path) != each.size:
+                raise StorageError(
+                    f"{store.url}/{each.path}: the store acknowledged it, and does not list it "
+                    f"with its {each.size} bytes; the upload is not complete; try again"
+                )
+        data = self.encode()
+        store.put_new(self.key, data)
+        if not same_content(store, self.key, len(data), sha256(data).hexdigest()):
+            raise StorageError(
+                f"{store.url}/{self.key}: the store acknowledged it, and does not have it as it "
+                "was sent; the upload is not complete"
+            )
 
     def objects(self) -> Iterator[Segment]:
         """What the store has of the files: keys, bytes and SHA-256."""

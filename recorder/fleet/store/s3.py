@@ -13,8 +13,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from recorder.fleet.store.base import (
     UploadRecord,
     check_key,
     disk_errors,
+    read_small,
     same_content,
     send_parts,
 )
@@ -55,6 +57,11 @@ _FIELDS: Final = {
 }
 _UNTOLD: Final = ("400", "403")  # of a HEAD, whose reply has no body that tells the reason
 _BUSY: Final = (429, 502, 503, 504)
+_REDIRECTS: Final = range(300, 400)
+_PLAIN: Final = ("", "identity", "aws-chunked")
+"""Content encodings of objects that come as they were stored."""
+MOST_PAGES = 10_000
+"""The most pages of a listing; Amazon's have 1000 entries."""
 _BREAKS: Final = 5  # of a link, one after the other, without a byte between them
 _DAMAGED: Final = "the bytes that arrived are not those that were sent"
 _REASONS: Final = {
@@ -97,12 +104,19 @@ class S3Store:
     def _name(self, key: str) -> str:
         return f"{self.url}/{key}"
 
-    def _refuse_redirection(self, response_dict: Any, **_: Any) -> None:
-        """An S3 server that redirects gives the bucket's region, or an id, in `x-amz-...`."""
+    def _refuse_redirection(self, response_dict: Any, operation_model: Any, **_: Any) -> None:
+        """Refuse what botocore would follow without end.
+
+        An S3 server that redirects gives the bucket's region, or an id, in `x-amz-...`.  Botocore
+        asks for a region that is missing by HeadBucket, and again where that is redirected.
+        """
+        if response_dict["status_code"] not in _REDIRECTS:
+            return
         names = [str(name).lower() for name in response_dict["headers"]]
-        redirects = 300 <= response_dict["status_code"] < 400
-        if redirects and not any(name.startswith("x-amz-") for name in names):
+        if not any(name.startswith("x-amz-") for name in names):
             raise _stranger(self.url)
+        if operation_model.name == "HeadBucket" and "x-amz-bucket-region" not in names:
+            raise _redirected(self.url)
 
     def _refuse_stranger(self, http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
         field = _FIELDS.get(model.name)
@@ -111,7 +125,13 @@ class S3Store:
 
     def stat(self, key: str) -> StoredObject | None:
         with self._errors(key, _MISSING + _UNTOLD) as found:
-            return StoredObject(key, self._client.head_object(**self._at(key))["ContentLength"])
+            size = self._client.head_object(**self._at(key)).get("ContentLength")
+            if size is None:
+                raise StorageError(
+                    f"{self._name(key)}: the server does not give the size of the object (HEAD "
+                    "without Content-Length); a proxy on the way may remove it"
+                )
+            return StoredObject(key, size)
         if found.code in ("404", *_UNTOLD):  # the bucket may be missing, a key or the clock wrong
             with self._errors(""):
                 self._client.list_objects_v2(Bucket=self._bucket, MaxKeys=1)
@@ -120,45 +140,78 @@ class S3Store:
         return None
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix
-        )
+        begin, sizes = self._prefix + prefix, dict[str, int]()
         with self._errors(prefix):
-            for page in pages:
+            for page in self._pages("list_objects_v2", Bucket=self._bucket, Prefix=begin):
+                known = len(sizes)
                 for entry in page.get("Contents", ()):
-                    yield StoredObject(entry["Key"][len(self._prefix) :], entry["Size"])
+                    key, size = entry["Key"][len(self._prefix) :], entry["Size"]
+                    if not entry["Key"].startswith(begin):
+                        raise StorageError(
+                            f"{self.url}: the server lists {entry['Key']!r}, which does not begin "
+                            f"with {begin!r}"
+                        )
+                    if sizes.setdefault(key, size) != size:
+                        raise StorageError(f"{self._name(key)}: the server lists it with two sizes")
+                found = islice(sizes.items(), known, None)
+                yield from [StoredObject(key, size) for key, size in found]
+                if page["IsTruncated"] and len(sizes) == known:
+                    raise StorageError(
+                        f"{self._name(prefix)}: the server repeats its listing, or lists nothing, "
+                        "and gives no end; not listed"
+                    )
+
+    def _pages(self, operation: str, **given: Any) -> Iterator[Any]:
+        """The answers to a request that comes in pages."""
+        pages = self._client.get_paginator(operation).paginate(**given)
+        for number, page in enumerate(pages, 1):
+            if number > MOST_PAGES:
+                raise StorageError(
+                    f"{self.url}: {operation} has more than {MOST_PAGES} pages; not listed"
+                )
+            yield page
 
     def read(self, key: str) -> bytes:
-        return b"".join(self.chunks(key))
+        return read_small(self, key)
 
-    def chunks(self, key: str) -> Iterator[bytes]:
+    def chunks(self, key: str) -> Generator[bytes, None, None]:
         with self._errors(key, _MISSING) as found:
             yield from self._chunks(key)
         if found.code:
             raise StorageError(f"{self._name(key)}: there is no such object")
 
-    def _chunks(self, key: str) -> Iterator[bytes]:
+    def _chunks(self, key: str) -> Generator[bytes, None, None]:
         """An object's bytes; where the link breaks, the rest is asked for."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
         reply = self._client.get_object(**self._at(key))
-        size, etag, done, breaks = reply["ContentLength"], reply["ETag"], 0, 0
+        size, etag, done, breaks = reply.get("ContentLength"), reply["ETag"], 0, 0
+        encoding = reply.get("ContentEncoding", "")
         while True:
-            try:
-                for chunk in reply["Body"].iter_chunks(_CHUNK):
-                    done, breaks = done + len(chunk), 0
-                    yield chunk
-                return
-            except (HTTPClientError, IncompleteReadError):
-                breaks += 1
-                if breaks > _BREAKS or done >= size:
-                    raise
+            with closing(reply["Body"]) as body:
+                if encoding not in _PLAIN:
+                    raise StorageError(
+                        f"{self._name(key)}: the server sends it with Content-Encoding {encoding}, "
+                        "not as it was stored; a proxy on the way may do that"
+                    )
+                if done and reply.get("ContentRange") != f"bytes {done}-{size - 1}/{size}":
+                    text = "the server sent other bytes than the rest"
+                    raise StorageError(f"{self._name(key)}: {text}")
+                try:
+                    for chunk in body.iter_chunks(_CHUNK):
+                        done, breaks = done + len(chunk), 0
+                        yield chunk
+                    return
+                except (HTTPClientError, IncompleteReadError):
+                    breaks += 1
+                    if breaks > _BREAKS or size is None or done >= size:
+                        raise
             reply = self._client.get_object(**self._at(key), Range=f"bytes={done}-", IfMatch=etag)
-            if reply.get("ContentRange") != f"bytes {done}-{size - 1}/{size}":
-                raise StorageError(f"{self._name(key)}: the server sent other bytes than the rest")
 
     def put_new(self, key: str, data: bytes) -> None:
-        if not self._put(key, data) and self.read(key) != data:
+        if self._put(key, data):
+            return
+        if not same_content(self, key, len(data), hashlib.sha256(data).hexdigest()):
             raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
 
     def _put(self, key: str, data: bytes) -> bool:
@@ -292,9 +345,7 @@ class S3Store:
 
     def _parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
         """ETag and size of the parts that the server has, by number."""
-        pages = self._client.get_paginator("list_parts").paginate(
-            **self._at(key), UploadId=upload_id
-        )
+        pages = self._pages("list_parts", **self._at(key), UploadId=upload_id)
         return {
             part["PartNumber"]: (part["ETag"], part["Size"])
             for page in pages
@@ -304,9 +355,7 @@ class S3Store:
     def _uploads(self, key: str) -> tuple[str, ...]:
         """Uploads of a key that are not complete; none where the server does not allow to ask."""
         full = self._at(key)["Key"]
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self._bucket, Prefix=full
-        )
+        pages = self._pages("list_multipart_uploads", Bucket=self._bucket, Prefix=full)
         with self._errors(key, _NOT_ALLOWED):
             return tuple(
                 str(each["UploadId"])
@@ -383,8 +432,11 @@ class _Errors:
             why = _REFUSALS.get(code) or _REASONS.get(code) or about.get("Message") or code
             where = f"s3://{self._bucket}" if code == "NoSuchBucket" else self._where
             kind = StoreRefusedError if code in _REFUSALS else StorageError
-            if error.response["ResponseMetadata"].get("HTTPStatusCode") in _BUSY:
+            status = error.response["ResponseMetadata"].get("HTTPStatusCode")
+            if status in _BUSY:
                 kind, why = StoreUnreachableError, f"the server cannot be reached: {why}"
+            if status in _REDIRECTS:
+                raise _redirected(self._where) from None
             raise kind(f"{where}: {why} ({code})") from None
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError):
             raise StoreRefusedError(
@@ -397,8 +449,14 @@ class _Errors:
             ) from None
         if isinstance(error, ResponseParserError):
             raise _stranger(self._where) from None
+        if isinstance(error, known.InvalidRegionError):
+            raise _redirected(self._where) from None
         if isinstance(error, known.BotoCoreError | HTTPError):
             raise StorageError(f"{self._where}: {error}") from None
+        if isinstance(error, LookupError | ValueError | TypeError):  # botocore takes it for granted
+            raise StorageError(
+                f"{self._where}: the answer of the server cannot be read: {error!r}"
+            ) from None
         return False
 
 
@@ -406,6 +464,13 @@ def _stranger(where: str) -> StoreUnreachableError:
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: what answers is no S3 server; check "
         "AWS_ENDPOINT_URL, and whether the network wants a login"
+    )
+
+
+def _redirected(where: str) -> StoreUnreachableError:
+    return StoreUnreachableError(
+        f"{where}: the server cannot be reached: it redirects to a place that does not answer for "
+        "the bucket; check AWS_ENDPOINT_URL and AWS_DEFAULT_REGION"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from recorder.daemon.postprocessing.steps import due_of
 from recorder.formats.disk import PosixDisk
 from recorder.session.kept_events import KeptEvent, read_events, read_index
 from recorder.session.layout import private
+from recorder.session.lock import lock_session
 from tests.daemon.keeping.recording_model import silent
 from tests.manual_clock import ManualClock
 from tests.session.build import START_NS, Builder, imu_spec
@@ -289,3 +291,40 @@ def test_a_part_in_ram_whose_writer_died_is_copied(
     vehicle.step(1.0)
     assert not path.exists() and (vehicle.root / "p1").exists()
     assert vehicle.keeper.status()["open"]  # recovery comes first
+
+
+def test_a_part_that_a_crash_left_open_is_of_no_later_event(vehicle: Vehicle) -> None:
+    """Its end is not known before recovery, which may have to wait for other work."""
+    path = vehicle.part("p1", state="recording")
+    for file in path.rglob("*"):  # written until 1.5 s after the start
+        os.utime(file, ns=(0, START_NS + 3 * S // 2))
+    vehicle.ask(199.0, 1.0, 0.5)
+    vehicle.step(200.0)
+    (answer,) = vehicle.answers
+    assert isinstance(answer, KeptEvent) and answer.parts == ()
+    assert not is_kept(path) and vehicle.claimed == []
+    holder = lock_session(path)  # recovery works on it, and writes
+    private(path, "commits").touch()
+    vehicle.ask(201.0, 1.0, 0.5)
+    vehicle.step(202.0)
+    assert [a.parts for a in vehicle.answers if isinstance(a, KeptEvent)] == [(), ()]
+    os.close(holder)
+    vehicle.ask(4.0, 2.0, 0.5)  # what was in flight at the crash may be in the window
+    vehicle.step(203.0)
+    assert [a.parts for a in vehicle.answers if isinstance(a, KeptEvent)] == [(), (), ("p1",)]
+    assert vehicle.claimed == ["p1"]
+    private(vehicle.part("p2", state="sealed"), "commits").write_bytes(b"damaged")
+    vehicle.ask(204.0, 1.0, 0.5)  # where the end cannot be known, nothing is left out
+    vehicle.step(240.0)
+    assert vehicle.claimed == ["p1", "p2"]
+
+
+def test_a_part_that_another_process_records_may_hold_every_later_event(vehicle: Vehicle) -> None:
+    path = vehicle.part("p1", state="recording")
+    for file in path.rglob("*"):
+        os.utime(file, ns=(0, START_NS))
+    holder = lock_session(path)
+    vehicle.ask(199.0, 1.0, 0.5)
+    vehicle.step(200.0)
+    assert vehicle.claimed == ["p1"]
+    os.close(holder)
