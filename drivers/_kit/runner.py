@@ -54,7 +54,6 @@ from recorder.contract.errors import (
 )
 from recorder.contract.messages import CHANGED
 from recorder.contract.process import die_with_parent, end_visibly, settle
-from recorder.contract.wire import Kind, Message
 
 UNREAD = "unread"
 """Cause of the loss of what a played source has after the place where it cannot be read."""

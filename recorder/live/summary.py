@@ -275,7 +275,6 @@ def _row(
         "lost": lost,
         "unknown_losses": unknown,
         "incomplete": values.get("incomplete") or {} if recording else {},
-        "outage": values.get("outage", state.get("outage")) if recording else None,
         "samples": samples,
         "bytes": values.get("bytes") if recording else None,
         "spark": [round(value, 2) for value in track.spark],

@@ -43,7 +43,8 @@ _OVERLAPS = """() => {
             const [p, q] = [a.getBoundingClientRect(), b.getBoundingClientRect()];
             const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
             const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-            if (across > 1 && down > 1 && !a.contains(b)) found.push([a, b].map(e => e.outerHTML.slice(0, 80)));
+            if (across > 1 && down > 1 && !a.contains(b))
+                found.push([a, b].map(e => e.outerHTML.slice(0, 80)));
         }));
     }
     return found;

@@ -106,7 +106,7 @@ def test_the_status_shows_an_outage_while_it_goes_on(rig: Vehicle) -> None:
     assert "device outage for " in status_text(status)
     counted = 'recorder_stream_uncounted_losses_total{sensor="cam",stream="cam"} 1'
     assert counted in render(status), "counted before the device is back"
-    row = Summary().note(status, {}, 1.0, time.time_ns())["streams"]["cam"]
+    row = Summary().note(status, {}, time.monotonic_ns())["streams"]["cam"]
     assert row["outage"] == cam["outage"]
     note = Timeline().note(cam["outage"]["since_ns"] + 5 * S, _outages(status))
     since, until = (str(cam["outage"]["since_ns"] + s * S) for s in (0, 5))
@@ -131,7 +131,7 @@ def test_a_sensor_that_has_declared_nothing_has_its_outage_too(tmp_path: Path) -
         cam = status["sensors"]["cam"]
         assert cam["streams"] == {} and cam["outage"]["cause"] == "absent"
         assert cam["outage"]["estimated"] is None and status["session"]["outages"] == ["cam"]
-        assert Summary().note(status, {}, 1.0, 0)["streams"]["cam"]["outage"] == cam["outage"]
+        assert Summary().note(status, {}, 0)["streams"]["cam"]["outage"] == cam["outage"]
         assert 'recorder_stream_outage_seconds{sensor="cam",stream="cam"}' in render(status)
 
 
