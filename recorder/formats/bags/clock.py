@@ -23,9 +23,11 @@ times stay as they were recorded.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +41,7 @@ LATE_NS: Final = 10_000_000_000
 _KEPT: Final = 4096  # latest messages of a topic that are remembered
 _MOST_BELOW: Final = 512  # messages behind the latest time after which a decision is made
 _FEWEST: Final = 3  # messages that make a step longer than LATE_NS
+_MANY: Final = 8  # messages that cover an interval without doubt
 _GAPS: Final = 64  # latest gaps that a topic's usual gap is taken from
 
 
@@ -84,11 +87,11 @@ class _Topic:
         return self.past[-1][1] if self.past else None
 
     def gap_ns(self) -> float | None:
-        """The usual gap between its messages; None: too few are known."""
+        """The usual gap between its messages, without pauses; None: too few are known."""
         times = np.array([time for _, time in self.past[-_GAPS:]], np.int64)
         gaps = np.diff(times)
         gaps = gaps[gaps > 0]
-        return float(np.median(gaps)) if len(gaps) else None
+        return float(gaps[gaps <= 4 * np.median(gaps)].mean()) if len(gaps) else None
 
     def insert(self, entries: Iterable[tuple[int, int]]) -> None:
         self.past.extend(entries)
@@ -99,11 +102,25 @@ class _Topic:
     def entries(self) -> Iterator[tuple[int, int]]:
         return itertools.chain(self.past, self.below, self.incoming)
 
-    def around(self, position: int) -> tuple[int, int] | None:
-        """The times before and after a position; None: there are none on one side."""
-        before = [entry for entry in self.entries() if entry[0] < position]
-        after = [entry for entry in self.entries() if entry[0] >= position]
-        return (max(before)[1], min(after)[1]) if before and after else None
+    def last_before(self, position: int) -> int:
+        """The position of the topic's last message before a position."""
+        return max((at for at, _ in self.entries() if at < position), default=-1)
+
+    def jump(self, after: int, until: int) -> tuple[int, int] | None:
+        """The smallest jump from message to message in a part of the recording.
+
+        Args:
+            after: position of a message before the part.
+            until: position of the last message of the part.
+
+        Returns:
+            The jump in ns and the position behind it; None: the topic does not tell.
+        """
+        found = sorted(self.entries())
+        first = bisect_right(found, (after, 1 << 63))
+        last = bisect_left(found, (until, 0))
+        pairs = pairwise(found[max(0, first - 1) : last + 1])
+        return min(((b[1] - a[1], b[0]) for a, b in pairs), default=None)
 
 
 def _time(entry: tuple[int, int]) -> int:
@@ -113,11 +130,15 @@ def _time(entry: tuple[int, int]) -> int:
 class RecordingClock:
     """Finds the steps of one recording; see the module.
 
+    Args:
+        long: find only steps over many messages.
+
     Attributes:
         steps: in the order of the recording.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, long: bool = False) -> None:
+        self._long = long
         self.steps: list[ClockStep] = []
         self._topics: dict[str, _Topic] = {}
         self._shift_ns = 0  # of topics in common order
@@ -163,6 +184,15 @@ class RecordingClock:
         for topic in slow:
             self._work(topic)
 
+    def take_one(self, name: str, position: int, time_ns: int) -> bool:
+        """Take one message; return whether it is decided where it and those before it belong."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._begin(name, position, time_ns)
+        topic.incoming.append((position, time_ns + topic.shift_ns))
+        self._work(topic)
+        return not topic.below
+
     def _begin(self, name: str, position: int, log_ns: int) -> _Topic:
         topic = self._topics[name] = _Topic(shift_ns=self._shift_ns)
         last = self.steps[-1] if self.steps else None
@@ -188,6 +218,8 @@ class RecordingClock:
             if not topic.below:
                 if latest_ns is None or entry[1] >= latest_ns:
                     topic.past.append(entry)
+                    if len(topic.past) > 2 * _KEPT:
+                        del topic.past[:-_KEPT]
                 else:
                     topic.below.append(entry)
             elif latest_ns is not None and entry[1] > latest_ns:
@@ -215,28 +247,28 @@ class RecordingClock:
     def _step_of(self, topic: _Topic, beyond_ns: int | None) -> ClockStep | None:
         gap_ns = topic.gap_ns()
         latest_ns, first_ns = topic.past[-1][1], topic.below[0][1]
-        if gap_ns is None or not _is_step(topic, beyond_ns, gap_ns):
+        if gap_ns is None or not _is_step(topic, beyond_ns, gap_ns, long=self._long):
             return None
         position = topic.below[0][0]
         step_ns = latest_ns - first_ns + round(gap_ns)
         if topic.alone:
             return self._known(topic, position, step_ns, gap_ns)
-        evidence = [(gap_ns, step_ns)]
-        against = 0
+        evidence = [(gap_ns, step_ns, position)]
+        against, before = 0, topic.last_before(position)
         for other in self._topics.values():
             if other is topic or other.alone or (other_gap := other.gap_ns()) is None:
                 continue
-            around = other.around(position)
-            if around is None or other_gap > 2 * step_ns:
+            jump = other.jump(before, position)
+            if jump is None or other_gap > 2 * step_ns:
                 continue
-            jump_ns = around[1] - around[0]
-            if jump_ns < other_gap - step_ns / 2:
-                evidence.append((other_gap, round(other_gap) - jump_ns))
+            if jump[0] < other_gap - step_ns / 2:
+                evidence.append((other_gap, round(other_gap) - jump[0], jump[1]))
             else:
                 against += 1
         if against >= len(evidence):
             return None
-        _, step_ns = min(evidence)  # of the topic with the shortest gap
+        _, step_ns, _ = min(evidence)  # of the topic with the shortest gap
+        position = min(at for _, _, at in evidence)
         shift_ns = topic.shift_ns
         return ClockStep(position, -step_ns, latest_ns - shift_ns, first_ns - shift_ns)
 
@@ -280,28 +312,43 @@ class RecordingClock:
         return list(positions), list(shifts)
 
 
-def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float) -> bool:
-    """Whether a topic's times went back by a step of the clock, as far as the topic tells."""
-    latest_ns = topic.past[-1][1]
-    below = np.array([time for _, time in topic.below], np.int64)
-    step_ns = latest_ns - int(below[0]) + gap_ns
-    if step_ns > LATE_NS and beyond_ns is None:
+def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float, *, long: bool) -> bool:
+    """Whether a topic's times went back by a step of the clock, as far as the topic tells.
+
+    Args:
+        topic: has messages behind its latest time.
+        beyond_ns: the first time that is later than the latest again; None: there is none yet.
+        gap_ns: the topic's usual gap.
+        long: only a step over many messages counts, all of which are behind the first one.
+    """
+    past, below = topic.past, [time for _, time in topic.below]
+    latest_ns = past[-1][1]
+    if latest_ns - below[0] + gap_ns > LATE_NS and beyond_ns is None and not long:
         return len(below) >= _FEWEST
-    past = np.array([time for _, time in topic.past], np.int64)
-    low = max(int(below[0]), int(past[0]))
-    high = latest_ns if beyond_ns is not None else int(below.max())
-    continues_below = beyond_ns is None or _nearer(
-        beyond_ns - int(below[-1]), beyond_ns - latest_ns, gap_ns
-    )
+    low = max(below[0], past[0][1])
+    high = latest_ns if beyond_ns is not None else max(below)
+    if high < low:  # all before the first message
+        return len(below) >= _MANY and not long
     expected = (high - low) / gap_ns + 1
-    if expected >= 2:
-        counts = [int(((times >= low) & (times <= high)).sum()) for times in (past, below)]
-        covered = min(counts) >= max(2.0, 0.85 * expected - 1)
-        return covered and (expected >= 8 or continues_below)
-    if beyond_ns is None:
+    if expected < 2:
+        return beyond_ns is not None and not long and _is_regular(topic, beyond_ns, gap_ns)
+    there = bisect_right(past, high, key=_time) - bisect_left(past, low, key=_time)
+    again = sum(low <= time <= high for time in below)
+    if min(there, again) < max(2.0, 0.85 * expected - 1):
         return False
-    clear = abs(beyond_ns - latest_ns - gap_ns) > gap_ns / 4
-    return clear and abs(beyond_ns - int(below[-1]) - gap_ns) <= gap_ns / 4
+    if expected >= _MANY:
+        return True
+    nearer = beyond_ns is None or _nearer(beyond_ns - below[-1], beyond_ns - latest_ns, gap_ns)
+    return nearer and not long
+
+
+def _is_regular(topic: _Topic, beyond_ns: int, gap_ns: float) -> bool:
+    """Whether the topic's even gaps continue after the step, and not as before it."""
+    gaps = np.diff([time for _, time in topic.past[-_MANY:]])
+    if (np.abs(gaps - gap_ns) > gap_ns / 4).any():
+        return False
+    as_before_ns, as_after_ns = beyond_ns - topic.past[-1][1], beyond_ns - topic.below[-1][1]
+    return abs(as_before_ns - gap_ns) > gap_ns / 4 and abs(as_after_ns - gap_ns) <= gap_ns / 4
 
 
 def _nearer(one: Any, other: Any, to: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -58,7 +59,7 @@ def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
     (first,) = PARTS[0]
     data = zstandard.ZstdCompressor().compress(first.data)
     sent = Sent(first.topic, first.schema, "cdr", data, first.log_ns)
-    how = {"compression_format": "zstd", "compression_mode": "MESSAGE"}
+    how: dict[str, Any] = {"compression_format": "zstd", "compression_mode": "MESSAGE"}
     with Bag(write_bag(tmp_path / "a", [[sent]], **how)) as bag:
         assert [message.data for message in bag.messages(["/imu"])] == [first.data]
     with (
@@ -84,7 +85,7 @@ def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
     ],
 )
 def test_metadata_that_cannot_be_followed(
-    tmp_path: Path, changes: dict[str, object], text: str | None
+    tmp_path: Path, changes: dict[str, Any], text: str | None
 ) -> None:
     folder = write_bag(tmp_path / "bag", PARTS[:1], **changes)
     if text is None:  # names lead nowhere out of the folder
