@@ -38,7 +38,9 @@ _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
 """The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
 _MAGIC: Final = b"\x89MCAP0\r\n"
-_LONGEST: Final = 1 << 30  # bytes of a message that was compressed
+_ANY: Final = 128 << 20  # bytes of a message that was compressed, however few are stored
+_LONGEST: Final = 1 << 30  # bytes of such a message
+_MOST_RATIO: Final = 1000  # bytes per stored byte, above _ANY
 _FILE_BITS: Final = 62  # of a place in a file
 
 
@@ -191,8 +193,11 @@ class Bag(Closing):
     def messages(self, topics: Collection[str]) -> Generator[McapMessage]:
         """Yield the messages of some topics in the order of their corrected log times.
 
+        Messages that cannot be read, since a chunk is damaged, or a message that is compressed by
+        itself, have a fault.
+
         Raises:
-            FormatError: a file is damaged; the messages before the damage have been yielded.
+            FormatError: a file cannot be read; the messages before have been yielded.
         """
         waiting = sorted(self._files, key=lambda file: self._files[file].start_ns, reverse=True)
         queue: list[tuple[int, int, McapMessage, Generator[McapMessage]]] = []
@@ -221,18 +226,21 @@ class Bag(Closing):
                 for name in topics
                 if (found := reader.topics.get(name)) and found.is_decoded_as(self.topics[name])
             }
-            for message in reader.messages(names, order=self._files[file].order):
-                yield self._uncompressed(message, file) if self._compressed else message
+            order = self._files[file].order
+            for message in reader.messages(names, order=order, passes_damage=True):
+                yield self._uncompressed(message) if self._compressed else message
 
-    def _uncompressed(self, message: McapMessage, file: Path) -> McapMessage:
+    def _uncompressed(self, message: McapMessage) -> McapMessage:
+        if message.fault:
+            return message
         try:
             size = zstandard.frame_content_size(message.data)
-            if not 0 <= size <= _LONGEST:
-                raise zstandard.ZstdError(f"a size of {size} bytes")
+            if not 0 <= size <= max(_ANY, min(_LONGEST, _MOST_RATIO * len(message.data))):
+                text = f"a message of {size} bytes, stored in {len(message.data)} bytes"
+                raise zstandard.ZstdError(text)
             data = zstandard.ZstdDecompressor().decompress(message.data)
         except zstandard.ZstdError as error:
-            where = f"{file}: {message.topic}, {message.log_ns} ns"
-            raise FormatError(f"{where}: the message cannot be decompressed: {error}") from None
+            return replace(message, data=b"", fault=f"cannot be decompressed: {error}")
         return replace(message, data=data)
 
     def close(self) -> None:
@@ -357,7 +365,9 @@ def _read_metadata(folder: Path) -> _Metadata:
     try:
         values = yaml.safe_load(path.read_bytes())[_INFORMATION]
         storage = values["storage_identifier"]
-        names = [str(name) for name in values["relative_file_paths"]]
+        names = list(values["relative_file_paths"])
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("names of files are texts")
         mode = str(values.get("compression_mode") or "").lower()
         kind = str(values.get("compression_format") or "")
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
