@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,70 @@ def test_raw_pictures_are_imported_where_the_compressed_ones_cannot_be_read(
     assert_nothing_lost(tmp_path / "a")
     with Session(tmp_path / "a") as opened:
         assert times(opened, "c") == [START_NS + at * FRAME_NS for at in range(3)]
+
+
+def test_late_messages_pauses_and_messages_without_a_time(tmp_path: Path) -> None:
+    """As recorders of others write them: overlapping files, snapshots, simulated time at 0."""
+    hour_ns, ms = 3600 * SECOND, 1_000_000
+    order = [0, 1, 5, 2, 3, 4, 6, 7, 8]  # picture 5 was published before 2, 3 and 4
+    pictures = [
+        compressed("/cam", jpeg(k), START_NS + n * FRAME_NS + 5 * ms, START_NS + k * FRAME_NS)
+        for n, k in enumerate(order)
+    ]
+    pictures.append(compressed("/cam", jpeg(9), START_NS + hour_ns, START_NS + hour_ns))
+    inertial = [
+        imu("/imu", t_ns, (n, 0, 0), (0, 0, 0), stamp_ns=t_ns - 150 * ms * (n == 0))
+        for n, t_ns in enumerate(
+            [*range(START_NS, START_NS + 90 * ms, 10 * ms), START_NS + hour_ns]
+        )
+    ]
+    static = transforms("/tf_static", ("base_link", "camera_optical", (1, 2, 3), OPTICAL))
+    untimed = compressed("/cam", jpeg(10), 0, 0)
+    first = [replace(static, log_ns=0), untimed, *pictures, *inertial[:3], *inertial[5:7]]
+    bag = write_bag(tmp_path / "bag", [first, [*inertial[3:5], *inertial[7:]]])
+    ran = here("import", bag, "--root", tmp_path, "--name", "s", "--format", "json")
+    assert ran.result["faults"] == []
+    assert ran.result["streams"]["cam"]["lost"] == {"time": 1}
+    assert ran.result["streams"]["imu"]["lost"] == {}
+    with Session(tmp_path / "s") as opened:
+        assert opened.start_ns == START_NS - 150 * ms  # a stamp in the second topic
+        wanted = [START_NS + n * FRAME_NS for n in range(9)]
+        assert times(opened, "cam") == [*wanted, START_NS + hour_ns]
+        assert jpegs(opened, "cam") == [jpeg(at) for at in range(10)]
+        assert times(opened, "imu")[1:] == [each.log_ns for each in inertial[1:]]
+        assert values(opened, "imu", "acc")[:, 0].tolist() == list(range(10))
+    assert_sound(tmp_path / "s")
+
+
+def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
+    def clock(t_ns: int) -> int:
+        return START_NS + t_ns - (SECOND // 10 if t_ns >= SECOND // 5 else 0)
+
+    sent = [(n * STEP_NS, imu("/imu", clock(n * STEP_NS), (n, 0, 0), (0, 0, 0))) for n in range(40)]
+    for n in range(10):
+        t_ns = n * 4 * STEP_NS + 5
+        sent.append((t_ns, compressed("/cam", jpeg(n), clock(t_ns))))
+    sent.append((400_000_000, imu("/imu", clock(400_000_000), (40, 0, 0), (0, 0, 0))))
+    sent.append((400_000_001, imu("/imu", clock(400_000_001), (41, 0, 0), (0, 0, 0), None, 7)))
+    sent.append((400_000_001, imu("/imu", clock(400_000_001), (42, 0, 0), (0, 0, 0), None, 7)))
+    messages = [each for _, each in sorted(sent, key=lambda each: each[0])]
+    ran = here("import", write_mcap(tmp_path / "a.mcap", messages), "--root", tmp_path,
+               "--name", "s", "--format", "json")  # fmt: skip
+    (fault,) = ran.result["faults"]
+    assert ran.code == 3 and "a.mcap: the clock of the recording was set back by 0.100 s" in fault
+    with Session(tmp_path / "s") as opened:
+        assert values(opened, "imu", "acc")[:, 0].tolist() == list(range(43))
+        found = np.array(times(opened, "imu")[:41]) - times(opened, "imu")[0]
+        assert found.tolist() == [n * STEP_NS for n in range(41)]
+        pictures = np.array(times(opened, "cam"))
+        assert (pictures - pictures[0]).tolist() == [n * 4 * STEP_NS for n in range(10)]
+        of_time = [event for event in opened.events() if event["type"] == "time"]
+        steps = [event for event in of_time if event["cause"] == "step"]
+        assert [(e["stream"], e["step_ns"]) for e in steps] == [(None, -SECOND // 10)]
+        # Two messages at one time: the stamp of the second is moved, and that is counted.
+        moved = [event for event in of_time if event["cause"] == "moved"]
+        assert [(e["stream"], e["count"]) for e in moved] == [("imu", 1)]
+    assert_sound(tmp_path / "s")
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from drivers.mmwave import MmwaveDriver
 from drivers.xsens import XsensDriver
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.daemon.driver_registry import load
+from recorder.formats.bags import timing
 from recorder.formats.bags.messages import Inertial
 from tests.formats.bags.kit import (
     HEIGHT,
@@ -426,6 +427,83 @@ def test_a_file_whose_recorder_was_killed_plays_as_far_as_it_is_whole(tmp_path: 
     ]
     assert isinstance(end, Lost) and (end.cause, end.count) == ("truncated", None)
     assert end.t_ns == stamps(pictures)[-1]
+
+
+def test_an_interval_of_loss_lies_where_a_file_was_cut(tmp_path: Path) -> None:
+    sent = [imu("/imu", START_NS + n * STEP_NS, (n, 0, 0), (0, 0, 0)) for n in range(60)]
+    bag = write_bag(tmp_path / "bag", [sent[:50], sent[50:]], chunk_size=1000)
+    first = bag / "bag_0.mcap"
+    first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
+    _, items = play(open_(XsensDriver, bag))
+    before, lost, behind = items
+    assert isinstance(before, Sample) and isinstance(lost, Lost) and isinstance(behind, Sample)
+    assert 9 < before.count < 49 and behind.count == 10
+    assert (lost.cause, lost.count, lost.t_ns) == ("truncated", None, int(before.t_ns[-1]))
+    assert lost.detail["reason"].startswith("bag_0.mcap: ")
+
+
+def test_time_0_is_no_time_unless_the_recording_begins_there(tmp_path: Path) -> None:
+    zero = [imu("/imu", 0, (n, 0, 0), (0, 0, 0), None, 0) for n in range(2)]
+    later = [imu("/imu", n * STEP_NS, (n, 0, 0), (0, 0, 0), None, n * STEP_NS) for n in (2, 3)]
+    driver = open_(XsensDriver, write_mcap(tmp_path / "a.mcap", [*zero, *later]))
+    _, items = play(driver)
+    assert stamps(items) == [0, 0, 2 * STEP_NS, 3 * STEP_NS] and driver.origin_ns == 0
+    day = imu("/imu", START_NS, (2, 0, 0), (0, 0, 0))
+    true = imu("/imu", 0, (3, 0, 0), (0, 0, 0), None, START_NS + 5)  # no log time, but a stamp
+    driver = open_(XsensDriver, write_mcap(tmp_path / "b.mcap", [*zero, true, day]))
+    _, items = play(driver)
+    lost = [item for item in items if isinstance(item, Lost)]
+    assert [(each.cause, each.count, each.t_ns) for each in lost] == [
+        ("time", 1, START_NS - 1_000_000)
+    ] * 2
+    assert "has no time" in lost[0].detail["reason"]
+    (samples,) = [item for item in items if isinstance(item, Sample)]
+    assert samples.t_ns.tolist() == [START_NS - 1_000_000, START_NS + 5]
+    assert driver.origin_ns == START_NS - 1_000_000
+
+
+def test_a_stamp_that_cannot_be_true_is_replaced_by_the_log_time(tmp_path: Path) -> None:
+    sent = [imu("/imu", START_NS + n * STEP_NS, (n, 0, 0), (0, 0, 0)) for n in range(9)]
+    for n, stamp_ns in ((0, 0), (3, START_NS + 3600 * SECOND), (6, 5)):
+        log_ns = START_NS + n * STEP_NS
+        sent[n] = imu("/imu", log_ns, (n, 0, 0), (0, 0, 0), None, stamp_ns)
+    spec, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    assert spec.settings["mcap_stamps"] == "header" and not spec.device_clock
+    assert joined(items, "acc")[:, 0].tolist() == list(range(9))
+    early = [START_NS + n * STEP_NS - 1_000_000 * (n not in (0, 3, 6)) for n in range(9)]
+    assert stamps(items) == early
+
+
+def test_a_message_that_is_too_late_for_the_buffer_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "_BUFFER_BYTES", 20_000)
+    stamped = [START_NS + n * FRAME_NS for n in range(40)]
+    order = [n for n in range(40) if n != 2] + [2]
+    sent = [
+        compressed("/c", jpeg(n), START_NS + at * FRAME_NS, stamped[n])
+        for at, n in enumerate(order)
+    ]
+    _, items = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    shown = [item.data["video.avi"] for item in samples(items)]
+    place = shown.index([jpeg(2)])
+    assert shown[:place] + shown[place + 1 :] == [[jpeg(n)] for n in order[:-1]]
+    assert 20 < place < 39  # before what still waits
+    times = stamps(items)
+    assert times.pop(place) == times[place - 1]
+    assert times == [stamped[n] for n in order[:-1]]
+
+
+def test_a_devices_own_clock_does_not_step_with_the_recorders(tmp_path: Path) -> None:
+    sent = []
+    for n in range(60):
+        t_ns = START_NS + n * STEP_NS
+        log_ns = t_ns + 7_000_000 - (SECOND // 2 if n >= 30 else 0)
+        sent.append(imu("/imu", log_ns, (n, 0, 0), (0, 0, 0), stamp_ns=t_ns))
+    driver = open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent))
+    _, items = play(driver)
+    assert [step_ns for step_ns, _ in driver.clock_steps] == [-SECOND // 2]
+    assert stamps(items) == [START_NS + n * STEP_NS for n in range(60)]
 
 
 def test_the_messages_of_a_damaged_chunk_are_counted_and_hide_no_others(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ class _Look:
         channels: topics by channel.
         block_starts_ns: by block, its earliest log time.
         latest: by channel, block, offset and log time of its last message.
-        last_ns: the last log time in the order of the file.
+        first_ns, last_ns: the first and last log time in the order of the file.
     """
 
     file: Path
@@ -272,7 +272,8 @@ class _Look:
     channels: dict[int, str] = field(default_factory=dict)
     block_starts_ns: list[int] = field(default_factory=list)
     latest: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    last_ns: int | None = None
+    first_ns: int = 0
+    last_ns: int = 0
 
     @property
     def _origin(self) -> int:
@@ -299,17 +300,18 @@ class _Look:
                 continue
             if not begun:
                 begun = True
-                _, first_ns = min((int(p[0]), int(times[0])) for p, times in found.values())
-                if before is None or not before.goes_on_to(self, first_ns):
+                _, self.first_ns = min((int(p[0]), int(times[0])) for p, times in found.values())
+                if before is None or not before.goes_on_to(self):
                     clock.restart(self._origin)
             clock.take(found, self._origin)
             _, self.last_ns = max((int(p[-1]), int(times[-1])) for p, times in found.values())
         return untimed
 
-    def goes_on_to(self, other: _Look, first_ns: int) -> bool:
+    def goes_on_to(self, other: _Look) -> bool:
         """Whether another file continues this one, by its first log time and its topics."""
         common = set(self.channels.values()) & set(other.channels.values())
-        return bool(common) and self.last_ns is not None and first_ns >= self.last_ns - LATE_NS
+        back_ns = min(LATE_NS, abs(self.last_ns - self.first_ns) // 2)
+        return bool(common) and other.first_ns >= self.last_ns - back_ns
 
     def order(self, clock: RecordingClock) -> LogOrder:
         """Return the corrections of this file's log times."""

@@ -23,9 +23,11 @@ times stay as they were recorded.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +41,7 @@ LATE_NS: Final = 10_000_000_000
 _KEPT: Final = 4096  # latest messages of a topic that are remembered
 _MOST_BELOW: Final = 512  # messages behind the latest time after which a decision is made
 _FEWEST: Final = 3  # messages that make a step longer than LATE_NS
+_MANY: Final = 8  # messages before the beginning that make a step
 _GAPS: Final = 64  # latest gaps that a topic's usual gap is taken from
 
 
@@ -84,11 +87,11 @@ class _Topic:
         return self.past[-1][1] if self.past else None
 
     def gap_ns(self) -> float | None:
-        """The usual gap between its messages; None: too few are known."""
+        """The usual gap between its messages, without pauses; None: too few are known."""
         times = np.array([time for _, time in self.past[-_GAPS:]], np.int64)
         gaps = np.diff(times)
         gaps = gaps[gaps > 0]
-        return float(np.median(gaps)) if len(gaps) else None
+        return float(gaps[gaps <= 4 * np.median(gaps)].mean()) if len(gaps) else None
 
     def insert(self, entries: Iterable[tuple[int, int]]) -> None:
         self.past.extend(entries)
@@ -99,11 +102,25 @@ class _Topic:
     def entries(self) -> Iterator[tuple[int, int]]:
         return itertools.chain(self.past, self.below, self.incoming)
 
-    def around(self, position: int) -> tuple[int, int] | None:
-        """The times before and after a position; None: there are none on one side."""
-        before = [entry for entry in self.entries() if entry[0] < position]
-        after = [entry for entry in self.entries() if entry[0] >= position]
-        return (max(before)[1], min(after)[1]) if before and after else None
+    def last_before(self, position: int) -> int:
+        """The position of the topic's last message before a position."""
+        return max((at for at, _ in self.entries() if at < position), default=-1)
+
+    def jump(self, after: int, until: int) -> tuple[int, int] | None:
+        """The smallest jump from message to message in a part of the recording.
+
+        Args:
+            after: position of a message before the part.
+            until: position of the last message of the part.
+
+        Returns:
+            The jump in ns and the position behind it; None: the topic does not tell.
+        """
+        found = sorted(self.entries())
+        first = bisect_right(found, (after, 1 << 63))
+        last = bisect_left(found, (until, 0))
+        pairs = pairwise(found[max(0, first - 1) : last + 1])
+        return min(((b[1] - a[1], b[0]) for a, b in pairs), default=None)
 
 
 def _time(entry: tuple[int, int]) -> int:
@@ -221,22 +238,22 @@ class RecordingClock:
         step_ns = latest_ns - first_ns + round(gap_ns)
         if topic.alone:
             return self._known(topic, position, step_ns, gap_ns)
-        evidence = [(gap_ns, step_ns)]
-        against = 0
+        evidence = [(gap_ns, step_ns, position)]
+        against, before = 0, topic.last_before(position)
         for other in self._topics.values():
             if other is topic or other.alone or (other_gap := other.gap_ns()) is None:
                 continue
-            around = other.around(position)
-            if around is None or other_gap > 2 * step_ns:
+            jump = other.jump(before, position)
+            if jump is None or other_gap > 2 * step_ns:
                 continue
-            jump_ns = around[1] - around[0]
-            if jump_ns < other_gap - step_ns / 2:
-                evidence.append((other_gap, round(other_gap) - jump_ns))
+            if jump[0] < other_gap - step_ns / 2:
+                evidence.append((other_gap, round(other_gap) - jump[0], jump[1]))
             else:
                 against += 1
         if against >= len(evidence):
             return None
-        _, step_ns = min(evidence)  # of the topic with the shortest gap
+        _, step_ns, _ = min(evidence)  # of the topic with the shortest gap
+        position = min(at for _, _, at in evidence)
         shift_ns = topic.shift_ns
         return ClockStep(position, -step_ns, latest_ns - shift_ns, first_ns - shift_ns)
 
@@ -290,6 +307,8 @@ def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float) -> bool:
     past = np.array([time for _, time in topic.past], np.int64)
     low = max(int(below[0]), int(past[0]))
     high = latest_ns if beyond_ns is not None else int(below.max())
+    if high < low:  # all before the first message
+        return len(below) >= _MANY
     continues_below = beyond_ns is None or _nearer(
         beyond_ns - int(below[-1]), beyond_ns - latest_ns, gap_ns
     )

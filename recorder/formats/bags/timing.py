@@ -17,6 +17,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.contract.errors import FormatError
@@ -47,13 +48,14 @@ class Stamping:
     Attributes:
         of_header: whether stamps in headers are used.
         unused: number of stamps that were too far from their log times.
+        lag_ns: of the latest stamp that was used, behind its log time; negative.
     """
 
     of_header: bool
     unused: int = 0
     lag_ns: int = 0
-    """Of the latest stamp behind its log time; negative."""
-    _shift_ns: int = 0
+    _nearest_ns: int | None = None  # smallest lag of stamps behind their log times
+    _shifts: list[int] = field(default_factory=lambda: [0])
 
     @classmethod
     def of(cls, first: Iterable[tuple[int, int]]) -> Stamping:
@@ -72,14 +74,31 @@ class Stamping:
         time_ns = log_ns + shift_ns
         if not self.of_header or stamp_ns <= 0:
             return time_ns
-        # The stamp's clock may have stepped together with that of the log, or not.
-        expected_ns = time_ns + self.lag_ns - stamp_ns
-        shift_ns = min(self._shift_ns, shift_ns, key=lambda each: abs(each - expected_ns))
-        if abs(stamp_ns + shift_ns - time_ns) > APART_NS:
+        if shift_ns:
+            shift_ns = self._shift_of(stamp_ns - time_ns, shift_ns)
+        lag_ns = stamp_ns + shift_ns - time_ns
+        if abs(lag_ns) > APART_NS:
             self.unused += 1
             return time_ns
-        self._shift_ns, self.lag_ns = shift_ns, stamp_ns + shift_ns - time_ns
+        self.lag_ns = lag_ns
+        self._nearest_ns = lag_ns if self._nearest_ns is None else max(self._nearest_ns, lag_ns)
         return stamp_ns + shift_ns
+
+    def _shift_of(self, lag_ns: int, shift_ns: int) -> int:
+        """Return the correction of a stamp.
+
+        A message that was measured before a step of the clock, and received after it, has a stamp
+        of the clock before the step; so have all messages of a device whose own clock did not step.
+        With the correction of the log time such a stamp would lie after its log time.
+        """
+        if shift_ns not in self._shifts:
+            self._shifts.append(shift_ns)
+            self._shifts.sort()
+        nearest_ns = self.lag_ns if self._nearest_ns is None else self._nearest_ns
+        for smaller, shift in reversed(list(pairwise(self._shifts))):
+            if shift <= shift_ns and lag_ns + shift <= nearest_ns + (shift - smaller) // 4:
+                return shift
+        return self._shifts[0]
 
 
 @dataclass(slots=True)

@@ -68,12 +68,14 @@ def write_mcap(
     return path
 
 
-def write_bag(folder: Path, parts: Sequence[Sequence[Sent]], **information: Any) -> Path:
+def write_bag(
+    folder: Path, parts: Sequence[Sequence[Sent]], *, chunk_size: int = 1 << 20, **information: Any
+) -> Path:
     """Write a folder as rosbag2 does, one file a part, with ``metadata.yaml``."""
     folder.mkdir()
     names = [f"{folder.name}_{number}.mcap" for number in range(len(parts))]
     for name, part in zip(names, parts, strict=True):
-        write_mcap(folder / name, part)
+        write_mcap(folder / name, part, chunk_size=chunk_size)
     content: dict[str, Any] = {
         "version": 5,
         "storage_identifier": "mcap",
