@@ -32,7 +32,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.bags.bag import Bag, Cut
 from recorder.formats.bags.contents import LOSSES, choose_topic, content_of, origin_ns
 from recorder.formats.bags.messages import Kind, Loss, decode_loss
-from recorder.formats.bags.timing import DECIDING, Stamping, Timed, in_order, stamp_of
+from recorder.formats.bags.timing import DECIDING, Stamping, Timed, Timing, in_order, stamp_of
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
@@ -168,7 +168,8 @@ class McapSource(RecordedSource):
         if LOSSES in bag.topics and content_of(bag.topics[LOSSES]).kind is Kind.LOSSES:
             decoders[LOSSES] = None
             self._decode_loss = content_of(bag.topics[LOSSES]).decode
-        self._messages, self._held = in_order(bag, decoders), None
+        self._timing = Timing(bag, decoders)
+        self._messages, self._held = in_order(bag, self._timing), None
         return StreamSpec(
             self.sensor.name,
             self._channels,
@@ -225,6 +226,7 @@ class McapSource(RecordedSource):
                 return self._item(item)
             if (lost := self._recorded(item.message)) is not None:
                 return lost
+        self.replaced_stamps = self._timing.unused
         raise EndOfSource
 
     def _item(self, timed: Timed) -> Item:

@@ -269,6 +269,11 @@ class Runner:
                 self._lose_rest(session, detail)
         finally:
             self._stall.leave()  # no item is expected any more
+        if (count := self._driver.replaced_stamps) > 0:
+            text = f"{self._sensor.name}: {count} stamps cannot be true, because they are far from "
+            text += "the times of the log: the samples have the times of the log"
+            about = {"stream": self._sensor.name, "cause": "replaced", "count": count}
+            report("event", kind="time", detail=text, **about)
         self._finish(session, reason, detail, kind)
 
     def _play_item(self, item: Item, session: Session, resume_ns: int) -> bool:

@@ -245,6 +245,8 @@ def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
         of_time = [event for event in opened.events() if event["type"] == "time"]
         steps = [event for event in of_time if event["cause"] == "step"]
         assert [(e["stream"], e["step_ns"]) for e in steps] == [(None, -SECOND // 10)]
+        (replaced,) = [event for event in of_time if event["cause"] == "replaced"]
+        assert (replaced["stream"], replaced["count"]) == ("imu", 2)
         # Two messages at one time: the stamp of the second is moved, and that is counted.
         moved = [event for event in of_time if event["cause"] == "moved"]
         assert [(e["stream"], e["count"]) for e in moved] == [("imu", 1)]

@@ -467,8 +467,10 @@ def test_a_stamp_that_cannot_be_true_is_replaced_by_the_log_time(tmp_path: Path)
     for n, stamp_ns in ((0, 0), (3, START_NS + 3600 * SECOND), (6, 5)):
         log_ns = START_NS + n * STEP_NS
         sent[n] = imu("/imu", log_ns, (n, 0, 0), (0, 0, 0), None, stamp_ns)
-    spec, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    driver = open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent))
+    spec, items = play(driver)
     assert spec.settings["mcap_stamps"] == "header" and not spec.device_clock
+    assert driver.replaced_stamps == 2  # the first message has no stamp
     assert joined(items, "acc")[:, 0].tolist() == list(range(9))
     early = [START_NS + n * STEP_NS - 1_000_000 * (n not in (0, 3, 6)) for n in range(9)]
     assert stamps(items) == early

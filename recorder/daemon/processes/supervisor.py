@@ -116,6 +116,7 @@ class Supervisor:
         self.heard_ns = self._turned_ns = clock.monotonic_ns()
         self._paused_ns = 0
         self.faults: list[str] = []
+        self._early: list[tuple[Sensor, dict[str, Any]]] = []  # of a session that is not known yet
         self.events = RecentEvents()
         self.progress = Progress(say, self.tell, self.show)
         self.warnings: list[str] = []
@@ -330,10 +331,13 @@ class Supervisor:
                 self._add_fault(fault)
             elif sensor.stepped is not None:
                 self._take_report(sensor, sensor.stepped)
+        early, self._early = self._early, []
+        for sensor, report in early:
+            self._take_report(sensor, report)
 
     def _closed(self) -> None:
         """The session is closed: sensors that ended in it are restarted for the next one."""
-        self.session = None
+        self.session, self._early = None, []
         self.progress.reset()
         for sensor in self.sensors.values():
             sensor.ended, sensor.reported_ns = False, None
@@ -443,11 +447,15 @@ class Supervisor:
                 self._on_device(sensor, report["state"], report.get("message") or "")
             case "fault":
                 self._on_fault(sensor, report)
+            case "event" if self.session is None and not sensor.entry.live:
+                self._early.append((sensor, report))
             case "event" if report["stream"] or report["detail"] not in self.faults:
                 # An event without a stream is of all sensors of a recording: each reports it.
-                sensor.stepped = report if sensor.entry.live else None
+                stepped = sensor.entry.live and report["cause"] == "step"
+                sensor.stepped = report if stepped else None
                 self._say(report["detail"])
-                self._add_fault(report["detail"])
+                if report["cause"] == "step":
+                    self._add_fault(report["detail"])
                 self.tell(**{key: value for key, value in report.items() if key != "event"})
             case "exit" if not sensor.alive:  # else the report is of the process before
                 self._on_exit(sensor, report["code"], report.get("last", ""))

@@ -6,7 +6,7 @@ the recording's clock was set back (`recorder.formats.bags.clock`).
 
 ::
 
-    for timed in in_order(bag, {"/imu/data": decode}):
+    for timed in in_order(bag, Timing(bag, {"/imu/data": decode})):
         timed.t_ns, timed.decoded           # t_ns never decreases, but for what the buffer misses
 """
 
@@ -167,6 +167,16 @@ class Timing:
         self.stampings: dict[str, Stamping] = {}
         self._first: dict[str, list[Timed]] = {}
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose messages have times here."""
+        return list(self._decoders)
+
+    @property
+    def unused(self) -> int:
+        """Number of stamps that were too far from their log times."""
+        return sum(stamping.unused for stamping in self.stampings.values())
+
     def of(self, message: McapMessage) -> list[Timed]:
         """Return the messages whose times are known now: none, one, or the first of a topic."""
         topic, timed = message.topic, self._decoded(message)
@@ -227,7 +237,7 @@ class Timing:
             timed.t_ns = stamp_ns
 
 
-def in_order(bag: Bag, decoders: Mapping[str, Decode | None]) -> Generator[Timed | Cut]:
+def in_order(bag: Bag, timing: Timing) -> Generator[Timed | Cut]:
     """Yield messages, and the early ends of files, in the order of their times.
 
     A message that was written late is put in its place, if the messages behind that place fit into
@@ -235,12 +245,12 @@ def in_order(bag: Bag, decoders: Mapping[str, Decode | None]) -> Generator[Timed
 
     Args:
         bag: the recording.
-        decoders: see `Timing`.
+        timing: of the topics whose messages are yielded.
 
     Raises:
         FormatError: a file is damaged; the messages before the damage have been yielded.
     """
-    timing, buffer, cuts = Timing(bag, decoders), _Buffer(), deque(bag.cuts)
+    buffer, cuts = _Buffer(), deque(bag.cuts)
     damage: FormatError | OSError | None = None
 
     def put(found: list[Timed]) -> Iterator[Timed]:
@@ -250,7 +260,7 @@ def in_order(bag: Bag, decoders: Mapping[str, Decode | None]) -> Generator[Timed
             else:
                 buffer.put(timed.t_ns, timed)
 
-    messages = bag.messages(list(decoders))
+    messages = bag.messages(timing.topics)
     with contextlib.closing(messages):
         try:
             for message in messages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -60,7 +61,7 @@ def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
     compressor, later = zstandard.ZstdCompressor(), first.log_ns + 1
     data = compressor.compress(first.data)
     sent = Sent(first.topic, first.schema, "cdr", data, first.log_ns)
-    how = {"compression_format": "zstd", "compression_mode": "MESSAGE"}
+    how: dict[str, Any] = {"compression_format": "zstd", "compression_mode": "MESSAGE"}
     with Bag(write_bag(tmp_path / "a", [[sent]], **how)) as bag:
         assert [message.data for message in bag.messages(["/imu"])] == [first.data]
     # One that cannot be decompressed, or grows too far, has a fault and hides no other.
@@ -92,7 +93,7 @@ def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
     ],
 )
 def test_metadata_that_cannot_be_followed(
-    tmp_path: Path, changes: dict[str, object], text: str | None
+    tmp_path: Path, changes: dict[str, Any], text: str | None
 ) -> None:
     folder = write_bag(tmp_path / "bag", PARTS[:1], **changes)
     if text is None:  # names lead nowhere out of the folder
