@@ -55,10 +55,11 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A file of a recording that ends early.
+    """A file of a recording that ends early, or cannot be read.
 
     Attributes:
-        time_ns: corrected log time of the last message that is read of the file.
+        time_ns: corrected log time of the last message that is read of the file, or of the file
+            before.
         reason: why the file ends there.
     """
 
@@ -88,12 +89,12 @@ class Bag(Closing):
         start_ns, end_ns: earliest and latest log time, corrected; None: there is no message.
             Messages at time 0 count only if the recording begins there.
         profile: of the files' headers, such as ``ros2``.
-        cuts: files that end early, by their times.
+        cuts: files that end early, or cannot be read beside others that can, by their times.
         steps: where the recording's clock was set back.
         conflicts: a line for each channel of a topic that is of another type, and is not read.
 
     Raises:
-        FormatError: the file is not MCAP or is damaged, the folder is not a bag of MCAP files, or
+        FormatError: no file is MCAP, or all are damaged, the folder is not a bag of MCAP files, or
             the package that reads MCAP is missing.
         OSError: a file cannot be read.
     """
@@ -109,11 +110,17 @@ class Bag(Closing):
         self._files: dict[Path, _File] = {}
         self._untimed = False
         looks: list[_Look] = []
+        unread: list[tuple[int, FormatError]] = []  # number of files before, and the reason
         clock = RecordingClock()
         try:
             for number, file in enumerate(metadata.files):
                 before = looks[-1] if looks and metadata.numbered else None
-                looks.append(self._look(file, number, clock, before))
+                try:
+                    looks.append(self._look(file, number, clock, before))
+                except FormatError as error:
+                    unread.append((len(looks), error))
+            if unread and not looks:
+                raise unread[0][1]
         except BaseException:
             self.close()
             raise
@@ -126,6 +133,9 @@ class Bag(Closing):
         self.start_ns: int | None = min(starts, default=None)
         self.end_ns: int | None = max(ends, default=self.start_ns)
         cuts = [Cut(look.end_ns, look.tail) for look in looks if look.tail is not None]
+        for count, reason in unread:
+            before_ns = looks[count - 1].end_ns if count else self.start_ns or 0
+            cuts.append(Cut(before_ns, str(reason).removeprefix(f"{path}/")))
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
 
     def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
@@ -377,7 +387,7 @@ def _read_metadata(folder: Path) -> _Metadata:
     # Early versions of rosbag2 wrote the bag's folder before the name.
     files = [folder / Path(name).name for name in names]
     # `ros2 bag reindex` of Humble leaves the name empty.
-    if storage != "mcap" and (storage or not all(map(_is_mcap, files))):
+    if storage != "mcap" and (storage or not any(map(_is_mcap, files))):
         raise FormatError(
             f"{path}: the bag's storage is {storage!r:.40}, not 'mcap': `ros2 bag convert` makes "
             "an MCAP bag of it"
@@ -389,7 +399,8 @@ def _read_metadata(folder: Path) -> _Metadata:
         )
     if mode == "message" and kind != "zstd":
         raise FormatError(f"{path}: messages are compressed as {kind!r:.40}, which is not known")
-    if absent := [file for file in files if not file.is_file()]:
+    absent = [file for file in files if not file.is_file()]
+    if absent and len(absent) == len(files):
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")

@@ -109,7 +109,8 @@ def test_a_storage_without_a_name_is_that_of_the_files(tmp_path: Path, storage: 
     """``ros2 bag reindex`` of Humble leaves the name empty."""
     folder = write_bag(tmp_path / "bag", PARTS[:2], storage_identifier=storage)
     assert logs(folder) == [0, *(n * SECOND for n in range(1, len(PARTS[1]) + 1))]
-    (folder / "bag_1.mcap").write_bytes(b"SQLite format 3\0")
+    for number in range(2):
+        (folder / f"bag_{number}.mcap").write_bytes(b"SQLite format 3\0")
     with pytest.raises(FormatError, match=r"not 'mcap': `ros2 bag convert`"):
         Bag(folder)
 
@@ -129,10 +130,29 @@ def test_a_folder_without_recordings_is_an_error(tmp_path: Path) -> None:
         Bag(tmp_path)
 
 
-def test_one_damaged_file_of_a_bag_is_an_error_that_names_it(tmp_path: Path) -> None:
-    folder = write_bag(tmp_path / "bag", PARTS[:2])
-    (folder / "bag_1.mcap").write_bytes(b"nothing")
-    with pytest.raises(FormatError, match=r"bag_1\.mcap"):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"nothing", "bag_1.mcap: byte 0: not an MCAP file"),
+        (b"", "bag_1.mcap: byte 0: not an MCAP file"),
+        (None, "bag_1.mcap: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_of_a_bag_that_cannot_be_read_is_named_and_hides_no_other(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:3])
+    if content is None:
+        (folder / "bag_1.mcap").unlink()
+    else:
+        (folder / "bag_1.mcap").write_bytes(content)
+    assert logs(folder) == [0, 2 * SECOND]
+    with Bag(folder) as bag:
+        assert [(cut.time_ns, cut.reason) for cut in bag.cuts] == [(START_NS, reason)]
+        assert bag.topics["/imu"].count == 2
+    for number in (0, 2):
+        (folder / f"bag_{number}.mcap").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match=r"bag_0\.mcap: byte 0: not an MCAP file"):
         Bag(folder)
 
 
