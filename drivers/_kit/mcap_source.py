@@ -193,7 +193,7 @@ class McapSource(RecordedSource):
         try:
             for number, message in enumerate(messages):
                 try:
-                    decoded = self._decode(message.data)
+                    decoded = self._decode(message.read_data())
                     if self._kind is Kind.PICTURES:
                         picture_of(decoded)
                     found.append((message, decoded))
@@ -290,12 +290,12 @@ class McapSource(RecordedSource):
     def _lost(self, timed: Timed, cause: str, reason: str) -> Lost:
         detail = {"reason": reason, "log_ns": timed.message.log_ns}
         t_ns = self._last_ns or timed.t_ns or self.origin_ns or 0
-        return Lost(self.sensor.name, t_ns, cause, 1, detail=detail)
+        return Lost(self.sensor.name, t_ns, cause, timed.message.count, detail=detail)
 
     def _recorded(self, message: McapMessage) -> Lost | None:
         """Return a loss that this recorder counted in the stream of the topic; None: of another."""
         try:
-            loss: Loss = self._decode_loss(message.data)
+            loss: Loss = self._decode_loss(message.read_data())
         except FormatError as error:
             detail = {"reason": str(error)}
             return Lost(self.sensor.name, message.time_ns, "recorded", None, detail=detail)

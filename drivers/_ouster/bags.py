@@ -82,7 +82,7 @@ class BagSource(PacketSource):
             if topic.rpartition("/")[0] != namespace or "metadata" not in topic:
                 continue
             if (message := first_of(bag, topic)) is not None:
-                text = content.decode(message.data)
+                text = content.decode(message.read_data())
                 where = f"{self._config.name}: {bag.path}: {topic}"
                 return parse_info(core, text, where), text, where
         raise FormatError(
@@ -95,7 +95,7 @@ class BagSource(PacketSource):
         message = first_of(bag, topic)
         if message is None:
             raise FormatError(f"topic {topic!r} has no message")
-        payload = np.frombuffer(self._decode(message.data), np.uint8)
+        payload = np.frombuffer(self._decode(message.read_data()), np.uint8)
         packet = self._packet(_LIDAR_PORT, payload)
         expected = int(self._sorter.layout.lidar_packet_size)
         profile = info.format.udp_profile_lidar.name
@@ -135,7 +135,7 @@ class BagSource(PacketSource):
                 self._last_ns = max(self._last_ns, message.time_ns)
             t_ns = self._last_ns
             try:
-                payload = np.frombuffer(self._decode(message.data), np.uint8)
+                payload = np.frombuffer(self._decode(message.read_data()), np.uint8)
             except FormatError:
                 payload = np.empty(0, np.uint8)
             packet = self._packet(port, payload)

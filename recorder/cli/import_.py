@@ -242,7 +242,8 @@ def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:
             sizes[sensor.name] = width, height
     topics = plan.found.for_calibration
     made = recorded_calibration(plan.bag, topics, plan.found.sensors, frames, sizes)
-    plan.calibration, plan.notes = made.text, [*plan.bag.conflicts, *made.notes]
+    cuts = [f"the recording is not whole: {cut.reason}" for cut in plan.bag.cuts]
+    plan.calibration, plan.notes = made.text, [*cuts, *plan.bag.conflicts, *made.notes]
 
 
 def _name_of(file: Path) -> str:

@@ -128,7 +128,7 @@ def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
     try:
         for message in bag.messages([topic]):
             try:
-                yield decode(message.data)
+                yield decode(message.read_data())
             except FormatError as error:
                 if not is_noted:
                     notes.append(f"{topic}: not used for the calibration: {error}")

@@ -508,24 +508,43 @@ def test_a_devices_own_clock_does_not_step_with_the_recorders(tmp_path: Path) ->
     assert stamps(items) == [START_NS + n * STEP_NS for n in range(60)]
 
 
-def test_damage_is_one_error_after_what_is_before_it(tmp_path: Path) -> None:
+def test_the_messages_of_a_damaged_chunk_are_counted_and_hide_no_others(tmp_path: Path) -> None:
     sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
     none = CompressionType.NONE
     path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=3000, compression=none)
     content = bytearray(path.read_bytes())
     content[content.index(jpeg(20)) + 30] ^= 1
     path.write_bytes(content)
-    driver = open_(CameraDriver, path)
+    _, items = play(open_(CameraDriver, path))
+    (lost,) = (item for item in items if isinstance(item, Lost))
+    assert lost.cause == "corrupt" and lost.count is not None
+    assert f"{path}: byte " in lost.detail["reason"] and "a wrong CRC" in lost.detail["reason"]
+    before = items.index(lost)
+    after = before + lost.count
+    assert before <= 20 < after
+    wanted = [jpeg(at) for at in range(30) if not before <= at < after]
+    items.remove(lost)
+    assert [item.data["video.avi"] for item in samples(items)] == [[data] for data in wanted]
+    assert stamps(items)[before:] == [
+        START_NS - 3_000_000 + at * FRAME_NS for at in range(after, 30)
+    ]
+
+
+def test_a_file_that_cannot_be_read_any_more_is_one_error(tmp_path: Path) -> None:
+    parts = [
+        [compressed("/c", jpeg(at), START_NS + (at + 100 * part) * SECOND) for at in range(3)]
+        for part in range(2)
+    ]
+    folder = write_bag(tmp_path / "bag", parts)
+    driver = open_(CameraDriver, folder)
     driver.open()
-    for at in range(10):
+    (folder / "bag_1.mcap").unlink()
+    for at in range(3):
         item = driver.read()
         assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(at)]
-    with pytest.raises(SourceError) as caught:
-        for _ in range(30):
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"bag_1\.mcap: cannot be read: No such file"):
             driver.read()
-    assert str(path) in str(caught.value)
-    with pytest.raises(SourceError):
-        driver.read()
     driver.close()
 
 

@@ -362,7 +362,7 @@ def test_damage_is_noted_and_does_not_hide_the_rest(tmp_path: Path) -> None:
         made = recorded_calibration(bag, found.for_calibration, found.sensors, *names)
     assert made.sensors["camera"]["model"] == "opencv-pinhole"
     (note,) = made.notes
-    assert note.startswith("/tf_static: not used for the calibration from here on: ")
+    assert note.startswith("/tf_static: not used for the calibration: ")
     assert "a chunk with a wrong CRC" in note
 
 

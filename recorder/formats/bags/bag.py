@@ -39,7 +39,9 @@ _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
 """The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
 _MAGIC: Final = b"\x89MCAP0\r\n"
-_LONGEST: Final = 1 << 30  # bytes of a message that was compressed
+_ANY: Final = 128 << 20  # bytes of a message that was compressed, however few are stored
+_LONGEST: Final = 1 << 30  # bytes of such a message
+_MOST_RATIO: Final = 1000  # bytes per stored byte, above _ANY
 _FILE_BITS: Final = 62  # of a place in a file
 
 
@@ -54,10 +56,11 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A file of a recording that ends early.
+    """A file of a recording that ends early, or cannot be read.
 
     Attributes:
-        time_ns: corrected log time of the last message that is read of the file.
+        time_ns: corrected log time of the last message that is read of the file, or of the file
+            before.
         reason: why the file ends there.
     """
 
@@ -87,12 +90,12 @@ class Bag(Closing):
         start_ns, end_ns: earliest and latest log time, corrected; None: there is no message.
             Messages at time 0 count only if the recording begins there.
         profile: of the files' headers, such as ``ros2``.
-        cuts: files that end early, by their times.
+        cuts: files that end early, or cannot be read beside others that can, by their times.
         steps: where the recording's clock was set back.
         conflicts: a line for each channel of a topic that is of another type, and is not read.
 
     Raises:
-        FormatError: the file is not MCAP or is damaged, the folder is not a bag of MCAP files, or
+        FormatError: no file is MCAP, or all are damaged, the folder is not a bag of MCAP files, or
             the package that reads MCAP is missing.
         OSError: a file cannot be read.
     """
@@ -108,11 +111,17 @@ class Bag(Closing):
         self._files: dict[Path, _File] = {}
         self._untimed = False
         looks: list[_Look] = []
+        unread: list[tuple[int, FormatError]] = []  # number of files before, and the reason
         clock = RecordingClock()
         try:
             for number, file in enumerate(metadata.files):
                 before = looks[-1] if looks and metadata.numbered else None
-                looks.append(self._look(file, number, clock, before))
+                try:
+                    looks.append(self._look(file, number, clock, before))
+                except FormatError as error:
+                    unread.append((len(looks), error))
+            if unread and not looks:
+                raise unread[0][1]
         except BaseException:
             self.close()
             raise
@@ -125,6 +134,9 @@ class Bag(Closing):
         self.start_ns: int | None = min(starts, default=None)
         self.end_ns: int | None = max(ends, default=self.start_ns)
         cuts = [Cut(look.end_ns, look.tail) for look in looks if look.tail is not None]
+        for count, reason in unread:
+            before_ns = looks[count - 1].end_ns if count else self.start_ns or 0
+            cuts.append(Cut(before_ns, str(reason).removeprefix(f"{path}/")))
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
 
     def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
@@ -192,8 +204,11 @@ class Bag(Closing):
     def messages(self, topics: Collection[str]) -> Generator[McapMessage]:
         """Yield the messages of some topics in the order of their corrected log times.
 
+        Messages that cannot be read, since a chunk is damaged, or a message that is compressed by
+        itself, have a fault.
+
         Raises:
-            FormatError: a file is damaged; the messages before the damage have been yielded.
+            FormatError: a file cannot be read; the messages before have been yielded.
         """
         waiting = sorted(self._files, key=lambda file: self._files[file].start_ns, reverse=True)
         queue: list[tuple[int, int, McapMessage, Generator[McapMessage]]] = []
@@ -222,18 +237,21 @@ class Bag(Closing):
                 for name in topics
                 if (found := reader.topics.get(name)) and found.is_decoded_as(self.topics[name])
             }
-            for message in reader.messages(names, order=self._files[file].order):
-                yield self._uncompressed(message, file) if self._compressed else message
+            order = self._files[file].order
+            for message in reader.messages(names, order=order, passes_damage=True):
+                yield self._uncompressed(message) if self._compressed else message
 
-    def _uncompressed(self, message: McapMessage, file: Path) -> McapMessage:
+    def _uncompressed(self, message: McapMessage) -> McapMessage:
+        if message.fault:
+            return message
         try:
             size = zstandard.frame_content_size(message.data)
-            if not 0 <= size <= _LONGEST:
-                raise zstandard.ZstdError(f"a size of {size} bytes")
+            if not 0 <= size <= max(_ANY, min(_LONGEST, _MOST_RATIO * len(message.data))):
+                text = f"a message of {size} bytes, stored in {len(message.data)} bytes"
+                raise zstandard.ZstdError(text)
             data = zstandard.ZstdDecompressor().decompress(message.data)
         except zstandard.ZstdError as error:
-            where = f"{file}: {message.topic}, {message.log_ns} ns"
-            raise FormatError(f"{where}: the message cannot be decompressed: {error}") from None
+            return replace(message, data=b"", fault=f"cannot be decompressed: {error}")
         return replace(message, data=data)
 
     def close(self) -> None:
@@ -360,7 +378,9 @@ def _read_metadata(folder: Path) -> _Metadata:
     try:
         values = yaml.safe_load(path.read_bytes())[_INFORMATION]
         storage = values["storage_identifier"]
-        names = [str(name) for name in values["relative_file_paths"]]
+        names = list(values["relative_file_paths"])
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("names of files are texts")
         mode = str(values.get("compression_mode") or "").lower()
         kind = str(values.get("compression_format") or "")
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -368,7 +388,7 @@ def _read_metadata(folder: Path) -> _Metadata:
     # Early versions of rosbag2 wrote the bag's folder before the name.
     files = [folder / Path(name).name for name in names]
     # `ros2 bag reindex` of Humble leaves the name empty.
-    if storage != "mcap" and (storage or not all(map(_is_mcap, files))):
+    if storage != "mcap" and (storage or not any(map(_is_mcap, files))):
         raise FormatError(
             f"{path}: the bag's storage is {storage!r:.40}, not 'mcap': `ros2 bag convert` makes "
             "an MCAP bag of it"
@@ -380,7 +400,8 @@ def _read_metadata(folder: Path) -> _Metadata:
         )
     if mode == "message" and kind != "zstd":
         raise FormatError(f"{path}: messages are compressed as {kind!r:.40}, which is not known")
-    if absent := [file for file in files if not file.is_file()]:
+    absent = [file for file in files if not file.is_file()]
+    if absent and len(absent) == len(files):
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")

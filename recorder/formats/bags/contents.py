@@ -120,8 +120,13 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
 
 
 def first_of(bag: Bag, topic: str) -> McapMessage | None:
-    """The first message of a topic; None without one."""
-    return next(bag.messages([topic]), None)
+    """The first message of a topic, if there is one without a fault; None without a message."""
+    first = None
+    for message in bag.messages([topic]):
+        if not message.fault:
+            return message
+        first = first or message
+    return first
 
 
 def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:

@@ -208,7 +208,7 @@ class Timing:
         if decode is None:
             return Timed(None, message)
         try:
-            return Timed(None, message, decode(message.data))
+            return Timed(None, message, decode(message.read_data()))
         except FormatError as error:
             return Timed(None, message, problem=error)
 

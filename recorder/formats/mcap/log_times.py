@@ -31,7 +31,7 @@ def read_log_times(file: RecordFile, blocks: Blocks) -> Iterator[tuple[int, dict
     """
     budget = Budget()
     for block in np.argsort(np.frombuffer(blocks.offset, np.uint64), kind="stable").tolist():
-        found = _indexed(file, blocks, block)
+        found = indexed_log_times(file, blocks, block)
         if found is None:
             try:
                 found = _scanned(file, blocks, block, budget)
@@ -41,7 +41,7 @@ def read_log_times(file: RecordFile, blocks: Blocks) -> Iterator[tuple[int, dict
             yield block, found
 
 
-def _indexed(file: RecordFile, blocks: Blocks, block: int) -> dict[int, Entries] | None:
+def indexed_log_times(file: RecordFile, blocks: Blocks, block: int) -> dict[int, Entries] | None:
     """Return the log times in the message indexes of a chunk; None if they cannot be used."""
     size = blocks.index_bytes[block]
     if not size:

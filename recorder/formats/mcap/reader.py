@@ -26,7 +26,12 @@ from mcap.records import Header, Metadata
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.index import FileIndex
-from recorder.formats.mcap.log_times import Entries, block_records, read_log_times
+from recorder.formats.mcap.log_times import (
+    Entries,
+    block_records,
+    indexed_log_times,
+    read_log_times,
+)
 from recorder.formats.mcap.order import LogOrder
 from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile, records
 from recorder.formats.mcap.schema import layout
@@ -82,6 +87,9 @@ class McapMessage:
         log_ns, publish_ns: when it was recorded and published.
         data: the message.
         shift_ns: what is added to log times from here on, because the clock was set back.
+        fault: why the message cannot be read; it then has no data.
+        count: number of messages with that fault, of the same topic, at the time of the first;
+            None: not known.
     """
 
     topic: str
@@ -90,6 +98,14 @@ class McapMessage:
     publish_ns: int
     data: bytes = field(repr=False)
     shift_ns: int = 0
+    fault: str = ""
+    count: int | None = 1
+
+    def read_data(self) -> bytes:
+        """The data; FormatError for a message with a fault."""
+        if self.fault:
+            raise FormatError(self.fault)
+        return self.data
 
     @property
     def time_ns(self) -> int:
@@ -221,6 +237,8 @@ class McapReader(Closing):
         start_ns: int | None = None,
         end_ns: int | None = None,
         order: LogOrder | None = None,
+        *,
+        passes_damage: bool = False,
     ) -> Iterator[McapMessage]:
         """Messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
 
@@ -229,9 +247,10 @@ class McapReader(Closing):
             start_ns, end_ns: half-open interval of log times; None: open.
             order: corrections of the log times; messages at time 0 then follow the message before
                 them in the file.
+            passes_damage: a chunk that is damaged gives a message with a fault for each topic.
 
         Raises:
-            FormatError: a chunk is damaged; names path and offset.
+            FormatError: a chunk is damaged, without `passes_damage`; names path and offset.
         """
         wanted = {
             number: channel.topic
@@ -252,7 +271,13 @@ class McapReader(Closing):
                 not queue or (starts[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
             ):
                 block = waiting.pop()
-                data, found = self._block(block, wanted, (start_ns, end_ns), order, budget)
+                try:
+                    data, found = self._block(block, wanted, (start_ns, end_ns), order, budget)
+                except FormatError as error:
+                    if not passes_damage:
+                        raise
+                    yield from self._faults(block, wanted, order, str(error))
+                    continue
                 if found:
                     opened[block] = data, found
                     held += len(data)
@@ -309,6 +334,23 @@ class McapReader(Closing):
                 found.append((time_ns, record, shift_ns))
         found.sort(key=_time_ns)
         return data, found
+
+    def _faults(
+        self, block: int, wanted: Mapping[int, str], order: LogOrder | None, fault: str
+    ) -> Iterator[McapMessage]:
+        """The messages of a damaged chunk, counted by the message indexes behind the chunk."""
+        blocks = self._index.blocks
+        indexed = indexed_log_times(self._file, blocks, block)
+        has = blocks.channels[block] if indexed is None else indexed.keys()
+        for number, topic in wanted.items():
+            if has is not None and number not in has:
+                continue
+            count, log_ns = None, blocks.start_ns[block]
+            if indexed is not None:
+                _, times = indexed[number]
+                count, log_ns = len(times), int(times.min())
+            shift_ns = order.shift_ns(number, block, 0) if order is not None else 0
+            yield McapMessage(topic, 0, log_ns, log_ns, b"", shift_ns, fault, count)
 
     def attachments(self) -> Iterator[McapAttachment]:
         """The attached files; FormatError where one is damaged."""

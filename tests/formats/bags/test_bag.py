@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
-from mcap.writer import CompressionType
+from mcap.writer import CompressionType, IndexType, Writer
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
@@ -57,16 +58,23 @@ def test_early_versions_named_the_folder_too(tmp_path: Path) -> None:
 
 def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
     (first,) = PARTS[0]
-    data = zstandard.ZstdCompressor().compress(first.data)
+    compressor, later = zstandard.ZstdCompressor(), first.log_ns + 1
+    data = compressor.compress(first.data)
     sent = Sent(first.topic, first.schema, "cdr", data, first.log_ns)
     how: dict[str, Any] = {"compression_format": "zstd", "compression_mode": "MESSAGE"}
     with Bag(write_bag(tmp_path / "a", [[sent]], **how)) as bag:
         assert [message.data for message in bag.messages(["/imu"])] == [first.data]
-    with (
-        Bag(write_bag(tmp_path / "b", [[first]], **how)) as bag,
-        pytest.raises(FormatError, match=r"/imu, 17.* cannot be decompressed"),
-    ):
-        list(bag.messages(["/imu"]))
+    # One that cannot be decompressed, or grows too far, has a fault and hides no other.
+    bomb = Sent(first.topic, first.schema, "cdr", compressor.compress(bytes(200 << 20)), later)
+    with Bag(
+        write_bag(tmp_path / "b", [[first, bomb, replace(sent, log_ns=later + 1)]], **how)
+    ) as bag:
+        damaged, grown, whole = bag.messages(["/imu"])
+    assert damaged.fault.startswith("cannot be decompressed") and not damaged.data
+    assert "a message of 209715200 bytes, stored in" in grown.fault and not grown.data
+    assert (whole.data, whole.fault) == (first.data, "")
+    with pytest.raises(FormatError, match="cannot be decompressed"):
+        damaged.read_data()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,8 @@ def test_a_storage_without_a_name_is_that_of_the_files(tmp_path: Path, storage: 
     """``ros2 bag reindex`` of Humble leaves the name empty."""
     folder = write_bag(tmp_path / "bag", PARTS[:2], storage_identifier=storage)
     assert logs(folder) == [0, *(n * SECOND for n in range(1, len(PARTS[1]) + 1))]
-    (folder / "bag_1.mcap").write_bytes(b"SQLite format 3\0")
+    for number in range(2):
+        (folder / f"bag_{number}.mcap").write_bytes(b"SQLite format 3\0")
     with pytest.raises(FormatError, match=r"not 'mcap': `ros2 bag convert`"):
         Bag(folder)
 
@@ -121,10 +130,29 @@ def test_a_folder_without_recordings_is_an_error(tmp_path: Path) -> None:
         Bag(tmp_path)
 
 
-def test_one_damaged_file_of_a_bag_is_an_error_that_names_it(tmp_path: Path) -> None:
-    folder = write_bag(tmp_path / "bag", PARTS[:2])
-    (folder / "bag_1.mcap").write_bytes(b"nothing")
-    with pytest.raises(FormatError, match=r"bag_1\.mcap"):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"nothing", "bag_1.mcap: byte 0: not an MCAP file"),
+        (b"", "bag_1.mcap: byte 0: not an MCAP file"),
+        (None, "bag_1.mcap: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_of_a_bag_that_cannot_be_read_is_named_and_hides_no_other(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:3])
+    if content is None:
+        (folder / "bag_1.mcap").unlink()
+    else:
+        (folder / "bag_1.mcap").write_bytes(content)
+    assert logs(folder) == [0, 2 * SECOND]
+    with Bag(folder) as bag:
+        assert [(cut.time_ns, cut.reason) for cut in bag.cuts] == [(START_NS, reason)]
+        assert bag.topics["/imu"].count == 2
+    for number in (0, 2):
+        (folder / f"bag_{number}.mcap").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match=r"bag_0\.mcap: byte 0: not an MCAP file"):
         Bag(folder)
 
 
@@ -174,8 +202,41 @@ def test_the_beginning_is_found_before_damage(tmp_path: Path) -> None:
     path.write_bytes(content)
     with Bag(path) as bag:
         assert origin_ns(bag) == START_NS - 5
-        with pytest.raises(FormatError, match="wrong CRC"):
-            list(bag.messages(["/c"]))
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_damaged_chunk_hides_no_other(tmp_path: Path, indexed: bool) -> None:
+    """Its messages are counted by the indexes behind it; without indexes they are not known."""
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as file:
+        index = IndexType.ALL if indexed else IndexType.ALL & ~IndexType.MESSAGE
+        writer = Writer(file, chunk_size=700, compression=CompressionType.NONE, index_types=index)
+        writer.start("ros2")
+        schema = writer.register_schema("x", "x", b"")
+        channels = [writer.register_channel(topic, "x", schema) for topic in ("/a", "/b", "/c")]
+        for number in range(40):  # 7 messages a chunk; /c has none in the damaged one
+            channel = channels[2 if number > 30 else number % 2]
+            writer.add_message(channel, START_NS + number, bytes([number]) * 80, START_NS)
+        writer.finish()  # type: ignore[no-untyped-call]
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes([9]) * 80) + 40] ^= 1
+    path.write_bytes(content)
+    with Bag(path) as bag:
+        found = list(bag.messages(["/a", "/b", "/c"]))
+    faults = {message.topic: message for message in found if message.fault}
+    assert all("a chunk with a wrong CRC" in each.fault for each in faults.values())
+    lost = [6, 7, 8, 9, 10, 11, 12]
+    assert [m.log_ns - START_NS for m in found if not m.fault] == [
+        number for number in range(40) if number not in lost
+    ]
+    times = [message.log_ns for message in found]
+    assert times == sorted(times)
+    counts = {topic: message.count for topic, message in faults.items()}
+    if indexed:
+        assert counts == {"/a": 4, "/b": 3}
+        assert (faults["/a"].log_ns, faults["/b"].log_ns) == (START_NS + 6, START_NS + 7)
+    else:
+        assert counts == {"/a": None, "/b": None, "/c": None}
 
 
 @pytest.mark.parametrize("log_ns", [1 << 63, (1 << 64) - 8])
