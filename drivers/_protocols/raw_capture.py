@@ -254,8 +254,6 @@ class _Bytes:
                 got, here, wanted = got + count, here + count, wanted - count
             if wanted > 0 or got == len(view) or is_last:
                 return got, part
-            if self._parts[self._at + 1].missing:
-                return got, part
             self._open(self._at + 1)
 
     def resume(self, position: int) -> Part | None:

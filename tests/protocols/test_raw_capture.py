@@ -307,7 +307,7 @@ def test_two_captures_with_headers_begin_anew(tmp_path: Path) -> None:
     data = frames(40)
     for k in (0, 1):
         part = data[20 * k : 20 * k + 20].tobytes()
-        (tmp_path / f"drive_{k}.bin").write_bytes(ti_packets(part))
+        (tmp_path / f"drive_{7 * k}.bin").write_bytes(ti_packets(part) + bytes(20))
     items = read(tmp_path)
     assert played(items) == all_of(data) and losses(items) == []
 
