@@ -107,7 +107,7 @@ class CaptureNotes:
 
     def warnings(self) -> list[str]:
         """Return a text about each."""
-        texts = [f"not read are {count} {what}" for what, count in self.skipped.items()]
+        texts = [f"{count} {what} are not read" for what, count in self.skipped.items()]
         if self.dropped:
             texts.append(
                 f"the capturing program dropped {self.dropped} packets; this sensor's may be "
@@ -145,21 +145,27 @@ def read_capture(
             damage has been yielded.  The message lacks the file's name.
     """
     fragments, now_ns = Fragments(), 0
-    for frame in read_frames(file):
-        if isinstance(frame, DroppedPackets):
-            yield frame
-        elif isinstance(frame, UnknownBlock):
-            yield SkippedPacket(f"blocks of type {frame.kind:#x}")
-        elif frame.link not in _LINKS:
-            yield SkippedPacket(f"packets of link type {frame.link}")
-        else:
-            now_ns = now_ns if frame.t_ns is None else frame.t_ns
-            if (found := _read_frame(frame, now_ns, fragments)) is not None:
-                yield found
-            if fragments.given_up:
-                yield from _lost_fragments(fragments, now_ns)
+    fault: FormatError | None = None
+    try:
+        for frame in read_frames(file):
+            if isinstance(frame, DroppedPackets):
+                yield frame
+            elif isinstance(frame, UnknownBlock):
+                yield SkippedPacket(f"blocks of type {frame.kind:#x}")
+            elif frame.link not in _LINKS:
+                yield SkippedPacket(f"packets of link type {frame.link}")
+            else:
+                now_ns = now_ns if frame.t_ns is None else frame.t_ns
+                if (found := _read_frame(frame, now_ns, fragments)) is not None:
+                    yield found
+                if fragments.given_up:
+                    yield from _lost_fragments(fragments, now_ns)
+    except FormatError as error:
+        fault = error
     fragments.finish()
     yield from _lost_fragments(fragments, now_ns)
+    if fault is not None:
+        raise fault
 
 
 def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
@@ -188,7 +194,8 @@ def _lost_fragments(fragments: Fragments, now_ns: int) -> Iterator[LostDatagram]
 
 
 def _port_in(body: bytes | memoryview) -> int | None:
-    return body[2] << 8 | body[3] if len(body) >= 4 else None
+    """Return the port in a UDP header; None where it is cut and filled with zeros."""
+    return (body[2] << 8 | body[3] if len(body) >= 4 else 0) or None
 
 
 def _read_frame(

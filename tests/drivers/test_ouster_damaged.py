@@ -208,7 +208,7 @@ def test_what_cannot_be_read_is_reported(
     items = played(path)
     assert len(samples(items)) == 3
     assert states(items) == [{"not_read": {"packets of link type 127": 1}}]
-    assert "not read are 1 packets of link type 127" in capsys.readouterr().err
+    assert "1 packets of link type 127 are not read" in capsys.readouterr().err
 
 
 def test_a_cut_imu_packet_is_a_gap_of_the_imu(tmp_path: Path) -> None:

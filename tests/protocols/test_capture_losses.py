@@ -310,6 +310,15 @@ def test_a_datagram_of_which_a_fragment_is_cut_is_one_loss() -> None:
     assert told(pcap([*captured[:1], *captured[3:]])) == [B, "snaplen"]
 
 
+def test_what_waits_at_a_truncated_end_is_counted() -> None:
+    data = timed((0, split(A, 7)[0]), (0, PLAIN))
+    items = []
+    with pytest.raises(FormatError, match="is truncated at byte"):
+        for item in read_capture(io.BytesIO(data[:-1])):
+            items.append(item)
+    assert [getattr(item, "cause", None) for item in items] == ["fragments"]
+
+
 def test_a_lost_datagram_has_its_port_where_its_first_fragment_came() -> None:
     a, b = split(A, 7), split(B, 8)
     lost = read(timed((0, a[0]), (0, b[1]), (0, b[2])))
