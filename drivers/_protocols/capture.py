@@ -123,6 +123,13 @@ _LINKS: Final = {1: 14, 113: 16, 276: 20, 0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 22
 _TYPE_AT: Final = {1: 12, 113: 14, 276: 0}  # offset of the EtherType
 _VLAN_TAGS: Final = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")  # 802.1Q, 802.1ad, and its forerunner
 _IP_TYPES: Final = (b"\x08\x00", b"\x86\xdd")
+_SNAP: Final = b"\xaa\xaa\x03\0\0\0"
+_TUNNELS: Final = {
+    b"\x88\x47": "MPLS",
+    b"\x88\x48": "MPLS",
+    b"\x88\x64": "PPPoE",
+    b"\x88\xe5": "MACsec",
+}
 _UDP: Final = 17
 _FRAGMENT, _AUTHENTICATION = 44, 51
 _EXTENSIONS: Final = frozenset({0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135, 139, 140})
@@ -205,8 +212,8 @@ def _read_frame(
     data, t_ns = frame.data, frame.t_ns or 0
     cut_bytes = max(0, frame.sent_bytes - len(data))
     at = _ip_offset(frame.link, data)
-    if at is None:
-        return None
+    if at is None or isinstance(at, SkippedPacket):
+        return at
     if at >= len(data):
         return _HEADERS_CUT if cut_bytes else None
     packet = memoryview(data)[at:]
@@ -248,7 +255,7 @@ def _read_frame(
     return Datagram(t_ns, source, port, bytes(body[8:length]), source_port, destination, stamped)
 
 
-def _ip_offset(link: int, data: bytes) -> int | None:
+def _ip_offset(link: int, data: bytes) -> int | SkippedPacket | None:
     """Return the offset of the network layer in a frame; None if it is not IP."""
     at = _LINKS[link]
     if link not in _TYPE_AT:
@@ -257,6 +264,11 @@ def _ip_offset(link: int, data: bytes) -> int | None:
     while kind in _VLAN_TAGS:
         kind = data[at + 2 : at + 4]
         at += 4
+    if data[at : at + 6] == _SNAP and kind < b"\x06\x00":  # IEEE 802.3: a length, not a type
+        kind = data[at + 6 : at + 8]
+        at += 8
+    if kind in _TUNNELS:
+        return SkippedPacket(f"packets in {_TUNNELS[kind]}")
     # Without a type, the frame is cut: it may have been IP.
     return at if kind in _IP_TYPES or len(kind) < 2 else None
 

@@ -175,6 +175,21 @@ def test_blocks_and_links_that_are_not_known_are_named() -> None:
     assert told(data) == ["blocks of type 0x101", "packets of link type 127", PAYLOAD]
 
 
+def test_ieee_802_3_frames_with_snap() -> None:
+    packet = ipv4(udp(PAYLOAD))
+    frame = bytes(12) + struct.pack(">H", 8 + len(packet)) + b"\xaa\xaa\3\0\0\0\x08\0" + packet
+    assert told(timed((0, frame))) == [PAYLOAD]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(b"\x88\x47", "MPLS"), (b"\x88\x64", "PPPoE"), (b"\x88\xe5", "MACsec")]
+)
+def test_what_carries_ip_in_a_way_that_is_not_read_is_named(kind: bytes, name: str) -> None:
+    frame = bytes(12) + kind + bytes(8) + ipv4(udp(PAYLOAD))
+    tagged = bytes(12) + b"\x81\0\0\7" + kind + bytes(8) + ipv4(udp(PAYLOAD))
+    assert told(timed((0, frame), (0, tagged))) == [f"packets in {name}"] * 2
+
+
 def test_authentication_headers_before_udp() -> None:
     """RFC 4302: its length counts words of 4 bytes, less 2."""
     header = struct.pack(">BBHIIII", 17, 4, 0, 1, 2, 3, 4) + bytes(4)
