@@ -183,12 +183,13 @@ def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
     """
     skipped, any_found = "", False
     for item in read_capture(file):
-        if isinstance(item, SkippedPacket):
-            skipped = skipped or item.what
-        elif isinstance(item, Datagram | LostDatagram):
-            any_found = True
         if isinstance(item, Datagram):
+            any_found = True
             yield item
+        elif isinstance(item, LostDatagram):
+            any_found = True
+        elif isinstance(item, SkippedPacket):
+            skipped = skipped or item.what
     if skipped and not any_found:
         raise FormatError(f"has {skipped}, which are not supported")
 
