@@ -159,15 +159,16 @@ class MmwaveDriver(Driver):
         card = options["capture"] if sensor.scheme == "dca1000" else None
         self.warnings = check_chirp(chirp, key, card, captured=sensor.scheme == "file")
         self.warnings += setup.cfg.warnings if setup.cfg is not None else ()
+        if sensor.scheme == "file":
+            self._recorded = RecordedFrames(sensor, chirp)
+            self.warnings += self._recorded.warnings
         for warning in self.warnings:
             print(f"{sensor.name}: {warning}", file=sys.stderr, flush=True)
         self._index = 0
         if sensor.scheme == "sim":
             order = setup.iq_order
             self._simulated = SimulatedFrames(simulated_radar(sensor.name, options, chirp, order))
-        elif sensor.scheme == "file":
-            self._recorded = RecordedFrames(sensor, chirp)
-        else:
+        elif sensor.scheme != "file":
             self._live = LiveFrames(sensor, setup, self.warnings)
         return [self._spec(chirp)]
 
@@ -252,6 +253,9 @@ class RecordedFrames:
         sensor: its address is a file or a folder.
         chirp: defines a frame's shape and the period.
 
+    Attributes:
+        warnings: what is not played.
+
     Raises:
         SourceError: there is no complete frame, or the frames cannot be found.
     """
@@ -260,6 +264,7 @@ class RecordedFrames:
         self._name, self._period_ms = sensor.name, chirp.frame_period
         where = f"{sensor.name}: file:{sensor.address}"
         self._capture = CaptureFiles(sensor.path, chirp, where)
+        self.warnings = self._capture.warnings
         self._items: deque[Item] = deque()
         self._last_ns = 0
         self._ended = False

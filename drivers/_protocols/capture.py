@@ -107,7 +107,7 @@ class CaptureNotes:
 
     def warnings(self) -> list[str]:
         """Return a text about each."""
-        texts = [f"not read are {count} {what}" for what, count in self.skipped.items()]
+        texts = [f"{count} {what} are not read" for what, count in self.skipped.items()]
         if self.dropped:
             texts.append(
                 f"the capturing program dropped {self.dropped} packets; this sensor's may be "
@@ -123,6 +123,13 @@ _LINKS: Final = {1: 14, 113: 16, 276: 20, 0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 22
 _TYPE_AT: Final = {1: 12, 113: 14, 276: 0}  # offset of the EtherType
 _VLAN_TAGS: Final = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")  # 802.1Q, 802.1ad, and its forerunner
 _IP_TYPES: Final = (b"\x08\x00", b"\x86\xdd")
+_SNAP: Final = b"\xaa\xaa\x03\0\0\0"
+_TUNNELS: Final = {
+    b"\x88\x47": "MPLS",
+    b"\x88\x48": "MPLS",
+    b"\x88\x64": "PPPoE",
+    b"\x88\xe5": "MACsec",
+}
 _UDP: Final = 17
 _FRAGMENT, _AUTHENTICATION = 44, 51
 _EXTENSIONS: Final = frozenset({0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135, 139, 140})
@@ -145,21 +152,27 @@ def read_capture(
             damage has been yielded.  The message lacks the file's name.
     """
     fragments, now_ns = Fragments(), 0
-    for frame in read_frames(file):
-        if isinstance(frame, DroppedPackets):
-            yield frame
-        elif isinstance(frame, UnknownBlock):
-            yield SkippedPacket(f"blocks of type {frame.kind:#x}")
-        elif frame.link not in _LINKS:
-            yield SkippedPacket(f"packets of link type {frame.link}")
-        else:
-            now_ns = now_ns if frame.t_ns is None else frame.t_ns
-            if (found := _read_frame(frame, now_ns, fragments)) is not None:
-                yield found
-            if fragments.given_up:
-                yield from _lost_fragments(fragments, now_ns)
+    fault: FormatError | None = None
+    try:
+        for frame in read_frames(file):
+            if isinstance(frame, DroppedPackets):
+                yield frame
+            elif isinstance(frame, UnknownBlock):
+                yield SkippedPacket(f"blocks of type {frame.kind:#x}")
+            elif frame.link not in _LINKS:
+                yield SkippedPacket(f"packets of link type {frame.link}")
+            else:
+                now_ns = now_ns if frame.t_ns is None else frame.t_ns
+                if (found := _read_frame(frame, now_ns, fragments)) is not None:
+                    yield found
+                if fragments.given_up:
+                    yield from _lost_fragments(fragments, now_ns)
+    except FormatError as error:
+        fault = error
     fragments.finish()
     yield from _lost_fragments(fragments, now_ns)
+    if fault is not None:
+        raise fault
 
 
 def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
@@ -170,12 +183,13 @@ def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
     """
     skipped, any_found = "", False
     for item in read_capture(file):
-        if isinstance(item, SkippedPacket):
-            skipped = skipped or item.what
-        elif isinstance(item, Datagram | LostDatagram):
-            any_found = True
         if isinstance(item, Datagram):
+            any_found = True
             yield item
+        elif isinstance(item, LostDatagram):
+            any_found = True
+        elif isinstance(item, SkippedPacket):
+            skipped = skipped or item.what
     if skipped and not any_found:
         raise FormatError(f"has {skipped}, which are not supported")
 
@@ -188,7 +202,8 @@ def _lost_fragments(fragments: Fragments, now_ns: int) -> Iterator[LostDatagram]
 
 
 def _port_in(body: bytes | memoryview) -> int | None:
-    return body[2] << 8 | body[3] if len(body) >= 4 else None
+    """Return the port in a UDP header; None where it is cut and filled with zeros."""
+    return (body[2] << 8 | body[3] if len(body) >= 4 else 0) or None
 
 
 def _read_frame(
@@ -198,8 +213,8 @@ def _read_frame(
     data, t_ns = frame.data, frame.t_ns or 0
     cut_bytes = max(0, frame.sent_bytes - len(data))
     at = _ip_offset(frame.link, data)
-    if at is None:
-        return None
+    if at is None or isinstance(at, SkippedPacket):
+        return at
     if at >= len(data):
         return _HEADERS_CUT if cut_bytes else None
     packet = memoryview(data)[at:]
@@ -241,7 +256,7 @@ def _read_frame(
     return Datagram(t_ns, source, port, bytes(body[8:length]), source_port, destination, stamped)
 
 
-def _ip_offset(link: int, data: bytes) -> int | None:
+def _ip_offset(link: int, data: bytes) -> int | SkippedPacket | None:
     """Return the offset of the network layer in a frame; None if it is not IP."""
     at = _LINKS[link]
     if link not in _TYPE_AT:
@@ -250,6 +265,11 @@ def _ip_offset(link: int, data: bytes) -> int | None:
     while kind in _VLAN_TAGS:
         kind = data[at + 2 : at + 4]
         at += 4
+    if data[at : at + 6] == _SNAP and kind < b"\x06\x00":  # IEEE 802.3: a length, not a type
+        kind = data[at + 6 : at + 8]
+        at += 8
+    if kind in _TUNNELS:
+        return SkippedPacket(f"packets in {_TUNNELS[kind]}")
     # Without a type, the frame is cut: it may have been IP.
     return at if kind in _IP_TYPES or len(kind) < 2 else None
 

@@ -88,7 +88,17 @@ def find_captures(path: Path, frame_bytes: int, where: str) -> list[Capture]:
     for each in found:
         groups.setdefault(_prefix_of(each), []).append(each)
     captures = [capture for g in groups.values() for capture in _captures(g, frame_bytes, where)]
-    return sorted(captures, key=lambda capture: found.index(capture.parts[0].path))
+    order = {each: k for k, each in enumerate(found)}
+    return sorted(captures, key=lambda capture: order[capture.parts[0].path])
+
+
+def next_file(path: Path) -> Path | None:
+    """Return the file in which TI's recorder continued a file; None: it is not there."""
+    number, prefix = _number_of(path), _prefix_of(path)
+    if number is None or not _TI_PREFIX.fullmatch(prefix):
+        return None
+    following = path.with_name(f"{prefix}{number + 1}.bin")
+    return following if following.is_file() else None
 
 
 def _captures(
@@ -103,10 +113,10 @@ def _captures(
         alone: one file is played, whatever files are beside it.
     """
     sizes = {path: path.stat().st_size for path in paths}
+    paths = [path for path in paths if sizes[path]] or paths  # an empty file is a missing one
     prefix = _prefix_of(paths[0])
     is_ti = _TI_PREFIX.fullmatch(prefix) is not None
-    first = next((path for path in paths if sizes[path]), paths[0])
-    if first_position(first) is not None:
+    if first_position(paths[0]) is not None:
         return _with_headers(paths, sizes, where, is_ti and not alone)
     if not alone and (is_ti or _was_cut_at_a_size([sizes[path] for path in paths], frame_bytes)):
         begin = 0 if is_ti else _number_of(paths[0]) or 0
@@ -121,7 +131,7 @@ def _was_cut_at_a_size(sizes: Sequence[int], frame_bytes: int) -> bool:
     until they fill a packet.
     """
     full, last = set(sizes[:-1]), sizes[-1]
-    if len(full) != 1 or not 0 < last <= max(full):
+    if len(full) != 1 or last > max(full):
         return False
     each_is_whole = all(-size % frame_bytes < PAYLOAD_BYTES for size in sizes)
     all_are_whole = -sum(sizes) % frame_bytes < PAYLOAD_BYTES
@@ -137,7 +147,7 @@ def _placed(paths: Sequence[Path], sizes: dict[Path, int], first: int, where: st
         number = _number_of(path)
         if number is None:
             return [Part(path, 0, sizes[path])]
-        missing = tuple(f"{_prefix_of(path)}{n}.bin" for n in range(expected, number))
+        missing = _names(path, expected, number)
         if missing and len(full) != 1:
             raise SourceError(
                 f"{where}: {missing[0]} is missing, so that it is not known where the frames of "
@@ -181,16 +191,14 @@ def _with_headers(
         position, number = first_position(path), _number_of(path)
         missing: tuple[str, ...] = ()
         if before is not None and number is not None:
-            prefix = _prefix_of(path)
-            missing = tuple(f"{prefix}{n}.bin" for n in range(before + 1, number))
+            missing = _names(path, before + 1, number)
         before = number
-        if position is None and sizes[path] and (missing or not groups):
+        if position is None and (missing or not groups):
             raise SourceError(
                 f"{where}: {path.name} does not begin with a packet's header, as other files of "
                 "its name do"
             )
         if not groups or (position is not None and position <= last):
-            missing = missing if not groups else ()
             groups.append([])
         part = Part(path, position or 0, sizes[path], missing, joins=position is None)
         groups[-1].append(part)
@@ -206,6 +214,13 @@ def _number_of(path: Path) -> int | None:
 def _prefix_of(path: Path) -> str:
     match = _NUMBERED.fullmatch(path.name)
     return match[1] if match else path.name
+
+
+def _names(path: Path, begin: int, end: int) -> tuple[str, ...]:
+    """Return the names of files with the numbers [begin, end), in the form of a file's name."""
+    digits = path.name.removeprefix(_prefix_of(path)).removesuffix(".bin")
+    width = len(digits) if digits.startswith("0") else 0
+    return tuple(f"{_prefix_of(path)}{n:0{width}}.bin" for n in range(begin, end))
 
 
 def _number_order(path: Path) -> list[tuple[bool, int | str]]:

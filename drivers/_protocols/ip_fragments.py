@@ -100,8 +100,9 @@ class Fragments:
             t_ns: its stamp.
             cause: why the body is not usable; None: it is.
         """
-        key = fragment[:3]
-        body = bytes(fragment.body)
+        key, body = fragment[:3], bytes(fragment.body)
+        if not body:
+            return None
         if len(self._counts) > _SENDER_LIMIT:
             senders = {each.source for each in self._open.values()} | {fragment.source}
             self._counts = {each: self._counts.get(each, 0) for each in senders}
@@ -110,7 +111,6 @@ class Fragments:
         datagram = self._open.get(key)
         if datagram is not None:
             if datagram.parts.get(fragment.position) == body:
-                datagram.last = number
                 return None
             if not _fits(datagram, fragment):
                 self._give_up(key)
@@ -155,9 +155,7 @@ class Fragments:
 def _fits(datagram: PartialDatagram, fragment: Fragment) -> bool:
     """Whether a fragment lies where no other fragment lies, inside the datagram."""
     begin, end = fragment.position, fragment.position + len(fragment.body)
-    if begin in datagram.parts or end > _MOST_BYTES:
-        return False
-    if datagram.size is not None and (end > datagram.size or not fragment.more):
+    if end > (_MOST_BYTES if datagram.size is None else datagram.size):
         return False
     for first, part in datagram.parts.items():
         is_before, is_behind = first + len(part) <= begin, end <= first

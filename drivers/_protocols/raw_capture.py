@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._protocols.capture_series import Capture, Part, find_captures
+from drivers._protocols.capture_series import Capture, Part, find_captures, next_file
 from drivers._protocols.chirp import ChirpConfig
 from drivers._protocols.dca1000 import PAYLOAD_BYTES
 from drivers._protocols.dca1000_files import read_packets
@@ -77,6 +77,7 @@ class CaptureFiles:
 
     Attributes:
         counts: packets that were discarded without a loss, or damaged; of files with headers.
+        warnings: what is not played.
 
     Raises:
         SourceError: no capture holds a complete frame, or the frames cannot be found.
@@ -85,6 +86,12 @@ class CaptureFiles:
     def __init__(self, path: Path, chirp: ChirpConfig, where: str) -> None:
         self._where, self._chirp = where, chirp
         self.counts: dict[str, int] = {}
+        self.warnings: list[str] = []
+        if path.is_file() and (following := next_file(path)) is not None:
+            self.warnings.append(
+                f"{following.name} continues {path.name} and is not played; give the folder to "
+                "play both"
+            )
         try:
             self._captures = find_captures(path, chirp.frame_bytes, where)
         except OSError as error:
@@ -173,7 +180,9 @@ class CaptureFiles:
             if packets.file > file:
                 file = packets.file
                 missing += parts[file].missing
-            if packets.end is not None and packets.end > assembler.position:
+            if packets.end is not None:
+                if packets.end <= assembler.position:
+                    break  # the rest of a late packet
                 end = packets.end
             t_ns = np.zeros(len(packets.rows), np.int64)
             for item in assembler.take(packets.rows, packets.sizes, t_ns):
@@ -253,8 +262,6 @@ class _Bytes:
             while wanted > 0 and (count := self._read(part, here, view[got : got + wanted])):
                 got, here, wanted = got + count, here + count, wanted - count
             if wanted > 0 or got == len(view) or is_last:
-                return got, part
-            if self._parts[self._at + 1].missing:
                 return got, part
             self._open(self._at + 1)
 

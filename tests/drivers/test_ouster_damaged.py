@@ -117,6 +117,14 @@ def test_a_packet_that_came_twice_is_used_once(tmp_path: Path) -> None:
     assert sum(int(str(s["packets_repeated"])) for s in states(items)) == 3 * PACKETS
 
 
+def test_a_repetition_does_not_replace_what_came_first(tmp_path: Path) -> None:
+    """Firmware without checksums; the second of two packets is damaged on its way."""
+    first = [(t_ns, port, data[:-8] + b"\xde" * 8) for t_ns, port, data in SWEEPS]
+    second = damaged(first, *range(len(first)))
+    both = [packet for pair in zip(first, second, strict=True) for packet in pair]
+    assert_same_items(data_of(from_pcap(tmp_path, both)), data_of(from_pcap(tmp_path, first)))
+
+
 def framed(packets: Packets, cut: set[int], size: int = 100) -> list[tuple[int, bytes, int]]:
     """Frames of a capture, some of them cut by a snap length."""
     frames = [(t_ns, ethernet(ipv4(udp(data, port)))) for t_ns, port, data in packets]
@@ -200,7 +208,7 @@ def test_what_cannot_be_read_is_reported(
     items = played(path)
     assert len(samples(items)) == 3
     assert states(items) == [{"not_read": {"packets of link type 127": 1}}]
-    assert "not read are 1 packets of link type 127" in capsys.readouterr().err
+    assert "1 packets of link type 127 are not read" in capsys.readouterr().err
 
 
 def test_a_cut_imu_packet_is_a_gap_of_the_imu(tmp_path: Path) -> None:

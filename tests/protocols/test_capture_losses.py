@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from drivers._protocols.capture import Datagram, LostDatagram, SkippedPacket, read_capture
 from drivers._protocols.capture_records import DroppedPackets
+from drivers._protocols.ip_fragments import Fragment, Fragments
+from recorder.contract.errors import FormatError
 from tests.protocols.test_capture import (
     HERE,
     HOST,
@@ -153,7 +155,7 @@ def test_packets_that_the_capture_declares_as_dropped() -> None:
     data = SECTION + interface() + interface()
     data += obsolete(PLAIN, drops=3) + obsolete(PLAIN, drops=0xFFFF)
     data += block("<", 6, head + PLAIN + padding + dropcount)
-    for number, (by_interface, by_system) in ((0, (6, 4)), (0, (6, 5)), (1, (0, 0))):
+    for number, (by_interface, by_system) in ((0, (1, 2)), (0, (6, 4)), (0, (6, 5)), (1, (0, 0))):
         counts = struct.pack("<HHQHHQHH", 5, 8, by_interface, 7, 8, by_system, 0, 0)
         data += block("<", 5, struct.pack("<III", number, 0, 0) + counts)
     dropped = [item.count for item in read_capture(io.BytesIO(data))
@@ -171,6 +173,41 @@ def test_blocks_and_links_that_are_not_known_are_named() -> None:
     data = SECTION + interface() + interface(link=127) + block("<", 0x101, bytes(24))
     data += enhanced(bytes(60), number=1) + enhanced(PLAIN)
     assert told(data) == ["blocks of type 0x101", "packets of link type 127", PAYLOAD]
+
+
+def test_ieee_802_3_frames_with_snap() -> None:
+    packet = ipv4(udp(PAYLOAD))
+    frame = bytes(12) + struct.pack(">H", 8 + len(packet)) + b"\xaa\xaa\3\0\0\0\x08\0" + packet
+    assert told(timed((0, frame))) == [PAYLOAD]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(b"\x88\x47", "MPLS"), (b"\x88\x64", "PPPoE"), (b"\x88\xe5", "MACsec")]
+)
+def test_what_carries_ip_in_a_way_that_is_not_read_is_named(kind: bytes, name: str) -> None:
+    frame = bytes(12) + kind + bytes(8) + ipv4(udp(PAYLOAD))
+    tagged = bytes(12) + b"\x81\0\0\7" + kind + bytes(8) + ipv4(udp(PAYLOAD))
+    assert told(timed((0, frame), (0, tagged))) == [f"packets in {name}"] * 2
+
+
+def test_authentication_headers_before_udp() -> None:
+    """RFC 4302: its length counts words of 4 bytes, less 2."""
+    header = struct.pack(">BBHIIII", 17, 4, 0, 1, 2, 3, 4) + bytes(4)
+    assert told(timed((0, ethernet(ipv6(header + udp(PAYLOAD), following=51))))) == [PAYLOAD]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        (enhanced(PLAIN)[:20] + struct.pack("<I", 400) + enhanced(PLAIN)[24:], ": it claims 400"),
+        (enhanced(PLAIN, number=1, ticks=99_000_000), ": its stamp is before 1970"),
+        (enhanced(PLAIN, number=2), "$"),
+    ],
+)
+def test_damaged_blocks_are_named(damaged: bytes, message: str) -> None:
+    early = interface(options=struct.pack("<HHqHH", 14, 8, -100, 0, 0))
+    with pytest.raises(FormatError, match=rf"the block at byte \d+ is damaged{message}"):
+        read(SECTION + interface() + early + damaged)
 
 
 @pytest.mark.parametrize("tag", [b"\x81\x00", b"\x88\xa8", b"\x91\x00"])
@@ -235,6 +272,9 @@ def test_an_identification_that_comes_again_within_seconds_is_another_datagram()
 def test_fragments_that_overlap_begin_another_datagram() -> None:
     a, b = split(A, 7), split(B, 7)
     assert told(timed((0, a[0]), (0, b[0]), (0, b[1]), (0, b[2]))) == ["fragments", B]
+    assert told(timed((0, a[2]), (0, split(A[:160], 7)[1]))) == ["fragments"] * 2  # two ends
+    empty = ethernet(ipv4(b"", 7, 0, True))
+    assert told(timed((0, a[0]), (0, empty), (0, a[1]), (0, a[2]))) == [A]
     small = split(B, 7, size=80)
     frames = [(0.0, frame) for frame in [a[0], *small]]
     assert told(timed(*frames)) == ["fragments", B]
@@ -247,6 +287,27 @@ def test_joined_bytes_of_two_datagrams_are_found_by_the_checksum() -> None:
     a, b = split(A, 0, checked=True), split(B, 0, checked=True)
     assert told(timed((0, a[0]), (0, a[1]), (0, b[2]))) == ["corrupt"]
     assert told(timed((0, a[0]), (0, a[1]), (0, a[2]), (0, b[2]), (0, b[1]), (0, b[0]))) == [A, B]
+
+
+def test_the_checksum_of_a_whole_packet_may_not_be_set_yet() -> None:
+    """Where the sender itself captures, its network card computes the checksum afterwards."""
+    (frame,) = split(A, 1, size=1400, checked=True)
+    wrong = frame.replace(A[:2], b"\7\7", 1)
+    assert told(timed((0, wrong))) == [b"\7\7" + A[2:]]
+
+
+def test_fragments_without_a_stamp_are_as_old_as_the_packet_before() -> None:
+    a = split(A, 7)
+    data = SECTION + interface() + enhanced(a[0]) + simple(a[1]) + enhanced(a[2])
+    assert told(data) == [A]
+
+
+def test_what_is_kept_of_fragments_is_bounded() -> None:
+    fragments, body = Fragments(), memoryview(bytes(8))
+    for n in range(5000):
+        fragments.add(Fragment(struct.pack(">I", n), HERE, b"", 0, True, body), STAMP)
+        assert len(fragments._open) <= 64 and len(fragments._counts) <= 1100
+        assert len(fragments.given_up) == max(0, n - 63)
 
 
 def test_fragments_that_came_twice_are_no_loss() -> None:
@@ -262,6 +323,15 @@ def test_a_datagram_of_which_a_fragment_is_cut_is_one_loss() -> None:
     captured += [(STAMP, frame, len(frame)) for frame in b]
     assert told(pcap(captured)) == ["snaplen", B]
     assert told(pcap([*captured[:1], *captured[3:]])) == [B, "snaplen"]
+
+
+def test_what_waits_at_a_truncated_end_is_counted() -> None:
+    data = timed((0, split(A, 7)[0]), (0, PLAIN))
+    items = []
+    with pytest.raises(FormatError, match="is truncated at byte"):
+        for item in read_capture(io.BytesIO(data[:-1])):
+            items.append(item)
+    assert [getattr(item, "cause", None) for item in items] == ["fragments"]
 
 
 def test_a_lost_datagram_has_its_port_where_its_first_fragment_came() -> None:

@@ -141,6 +141,28 @@ def test_one_later_file_alone_is_placed_by_the_files_before_it(tmp_path: Path) -
     assert losses(read(split(tmp_path, data.tobytes(), 40 * PACKET)[0])) == []
 
 
+def test_a_file_that_is_continued_warns(tmp_path: Path) -> None:
+    first, second = split(tmp_path, frames(8).tobytes(), 4 * PACKET)
+    capture = CaptureFiles(first, CHIRP, "radar")
+    assert capture.warnings == [
+        "adc_data_Raw_1.bin continues adc_data_Raw_0.bin and is not played; give the folder to "
+        "play both"
+    ]
+    assert losses(rest_of(capture)) == [(5, 1, "truncated")]
+    second.unlink()
+    assert CaptureFiles(first, CHIRP, "radar").warnings == []
+
+
+def test_numbers_with_zeros_before_them_and_empty_files(tmp_path: Path) -> None:
+    data = frames(30)
+    paths = split(tmp_path, data.tobytes(), 3000, "drive_{:03}.bin")
+    (tmp_path / "drive_011.bin").write_bytes(b"")
+    assert played(read(tmp_path)) == all_of(data)
+    paths[4].unlink()
+    (lost,) = [item for item in read(tmp_path) if isinstance(item, LostFrames)]
+    assert lost.detail["files_missing"] == ["drive_004.bin"]
+
+
 def test_captures_that_end_with_their_last_packet_are_no_continuations(tmp_path: Path) -> None:
     """The card keeps what does not fill a packet: five frames end 664 bytes early."""
     data = frames(10)
@@ -307,7 +329,7 @@ def test_two_captures_with_headers_begin_anew(tmp_path: Path) -> None:
     data = frames(40)
     for k in (0, 1):
         part = data[20 * k : 20 * k + 20].tobytes()
-        (tmp_path / f"drive_{k}.bin").write_bytes(ti_packets(part))
+        (tmp_path / f"drive_{7 * k}.bin").write_bytes(ti_packets(part) + bytes(20))
     items = read(tmp_path)
     assert played(items) == all_of(data) and losses(items) == []
 
@@ -324,6 +346,21 @@ def test_the_rest_of_a_file_with_headers_is_a_loss(tmp_path: Path) -> None:
         assert losses(items) == (
             [(there // SMALL_BYTES, 1, "truncated")] if there % SMALL_BYTES else []
         )
+
+
+def test_the_rest_of_a_late_packet_is_not_used(tmp_path: Path) -> None:
+    data = frames(20)
+    raw = ti_packets(data.tobytes())
+    records = [raw[at : at + 1470] for at in range(0, 14 * 1470, 1470)]
+    records[12], records[13] = records[13], records[12][:500]
+    (tmp_path / "a.bin").write_bytes(b"".join(records))
+    items = read(tmp_path / "a.bin")
+    bad = [i.index for i in items if isinstance(i, CapturedFrame) and i.bytes_missing]
+    first, end = 12 * PACKET, 13 * PACKET
+    assert bad == [k for k in range(20) if first < (k + 1) * SMALL_BYTES and k * SMALL_BYTES < end]
+    assert {k: v for k, v in played(items).items() if k not in bad} == {
+        k: v for k, v in all_of(data).items() if k not in (*bad, 19)
+    }
 
 
 def test_samples_are_no_headers(tmp_path: Path) -> None:
