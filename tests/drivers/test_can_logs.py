@@ -310,6 +310,15 @@ def test_places_without_a_frame_are_counted(tmp_path: Path) -> None:
         assert lost.detail["reason"].startswith(place)
 
 
+def test_a_first_line_that_is_damaged_refuses_nothing(tmp_path: Path) -> None:
+    """As of a log that begins in the middle of a line."""
+    (tmp_path / "a.log").write_text("00000.5) can0 100#00\n(1700000001.0) can0 100#01\n")
+    with opened(driver_for("file", str(tmp_path / "a.log"), "max")) as driver:
+        lost, sample = read_all(driver)
+    assert isinstance(lost, Lost) and (lost.cause, lost.count) == ("corrupt", 1)
+    assert [data[0] for *_, data in frames([sample])] == [1]
+
+
 def test_error_messages_of_candump_keep_their_bytes(tmp_path: Path) -> None:
     """python-can reads the first one as a data frame of identifier 4."""
     path = tmp_path / "a.log"
