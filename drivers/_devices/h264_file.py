@@ -10,7 +10,7 @@ from typing import Any
 from drivers._devices.h264_pictures import B_FRAMES, H264Pictures
 from drivers._devices.pictures import CodedPicture, Missing
 from drivers._devices.video_decoder import require_pyav
-from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, truncated
+from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, readable, truncated
 from recorder.contract.channel_formats.h264 import is_key
 from recorder.contract.errors import SourceError, StreamChangedError
 from recorder.contract.messages import CHANGED
@@ -62,7 +62,7 @@ class H264File:
         if not Path(self._address).is_file():
             raise SourceError(f"{self.where}: no such file")
         try:
-            self._container = av.open(self._address)
+            self._container = av.open(readable(self._address))
             self._start(av)
         except av.error.FFmpegError as error:
             self.close()

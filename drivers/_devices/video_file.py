@@ -110,7 +110,7 @@ class VideoFile:
 
     def _start(self, raw: bool) -> Any:
         """Open a capture of packets (`raw`) or pictures; return its first item, or None."""
-        self._capture = _open_capture(self._address, raw)
+        self._capture = _open_capture(readable(self._address), raw)
         done, first = self._capture.read() if self._capture.isOpened() else (False, None)
         return first if done else None
 
@@ -163,7 +163,7 @@ class VideoFile:
 
     def _packets(self) -> int:
         """Count the file's video packets; reads the file again, without decoding."""
-        capture = _open_capture(self._address, raw=True)
+        capture = _open_capture(readable(self._address), raw=True)
         count = 0
         while capture.grab():
             count += 1
@@ -242,6 +242,12 @@ def index_of(address: str) -> VideoIndex:
             return read_video_index(file)
     except OSError:
         return VideoIndex()
+
+
+def readable(address: str) -> str:
+    """The address at which FFmpeg opens a file: without a fragment's head that the end cuts."""
+    end = index_of(address).broken_at
+    return address if end is None else f"subfile,,start,0,end,{end},,:{address}"
 
 
 def truncated(where: str, taken: int, index: VideoIndex) -> SourceError:

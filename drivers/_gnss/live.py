@@ -13,6 +13,7 @@ from drivers._devices.pps import PulsePerSecond
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_epochs import Row
 from drivers._protocols.gnss_fixes import gnss_spec
+from drivers._protocols.gnss_places import PlaceTrack
 from drivers._protocols.gnss_reception import (
     UNPLACED,
     Cadence,
@@ -119,16 +120,20 @@ class DeviceSource:
         rows += self._more(self._reception.choose())
         if not rows:
             return False
-        rate_hz = self._options["rate"] or rate_of([row for row, _ in rows]) or 1.0
+        first = [row for row, _ in rows]
+        track = PlaceTrack.of(first)
+        own = [(row, at_ns) for row, at_ns in rows if not track.is_of_another(row)]
+        rate_hz = self._options["rate"] or rate_of([row for row, _ in own]) or 1.0
+        self._track = PlaceTrack.of(first)
         self._cadence = Cadence(rate_hz, fixed=bool(self._options["rate"]))
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
         if isinstance(self._reception, GpsdReception):
             self.device = about["device"] = self._reception.device
         self.spec = gnss_spec(self._sensor.name, rate_hz, False, about)
-        for row, arrival_ns in rows:  # the least delayed one gives all of them their times
+        for row, arrival_ns in own:  # the least delayed one gives all of them their times
             self._host.observe(row.gps_ns, arrival_ns)
         self._rows = rows
-        self._reports = EpochReports(self._reception.epochs)
+        self._reports = EpochReports(self._reception.epochs, self._track)
         state = State(self._sensor.name, time.monotonic_ns(), about, lasting=True)
         self._items.append(state)
         return True
@@ -173,6 +178,7 @@ class DeviceSource:
     def _place(self, row: Row, arrival_ns: int) -> None:
         """A row's times, and what is missing before it."""
         name = self._sensor.name
+        is_of_another = self._track.is_of_another(row)
         since, values = self._reports.take(row)
         if since.unplaced:
             reason = {"reason": UNPLACED}
@@ -181,8 +187,10 @@ class DeviceSource:
             self._repeated += since.repeated
             values["epochs_repeated_or_late"] = self._repeated
         if values:  # a second sender may be known before any session
-            lasting = "positions_by_sender" in values
+            lasting = bool(values.keys() & {"positions_by_sender", "second_receiver"})
             self._items.append(State(name, arrival_ns, values, lasting=lasting))
+        if is_of_another:
+            return
         if self._last is not None:
             last_ns, last_arrival_ns = self._last
             advance_ns = row.gps_ns - last_ns

@@ -10,6 +10,7 @@ import numpy as np
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_epochs import Row, Unrecorded
 from drivers._protocols.gnss_fixes import gnss_spec
+from drivers._protocols.gnss_places import PlaceTrack
 from drivers._protocols.gnss_reception import (
     UNPLACED,
     Cadence,
@@ -59,7 +60,6 @@ class LogSource:
         """Read until the first rows, which say the rate."""
         options = self._sensor.options
         self._reception = Reception(options["protocol"], options["talker"])
-        self._reports = EpochReports(self._reception.epochs)
         rows: deque[Row] = deque()
         while len(rows) < _SCAN_ROWS and not self._is_over:
             rows += self._read_chunk()
@@ -71,7 +71,10 @@ class LogSource:
             untimed = self._reception.epochs.untimed
             why = f"; {untimed} positions without a time" if untimed else ""
             raise SourceError(f"{self._where}: no position: {self._reception.seen}{why}")
-        rate_hz = options["rate"] or rate_of(rows) or 1.0
+        own = PlaceTrack.of(rows)
+        rate_hz = options["rate"] or rate_of([r for r in rows if not own.is_of_another(r)]) or 1.0
+        self._track = PlaceTrack.of(rows)
+        self._reports = EpochReports(self._reception.epochs, self._track)
         self._cadence = Cadence(rate_hz, fixed=bool(options["rate"]))
         about = {"protocol": self._reception.protocol}
         self.spec = gnss_spec(self._sensor.name, rate_hz, True, about)
@@ -91,6 +94,7 @@ class LogSource:
     def _take(self, row: Row | None) -> None:
         """Report the epochs before a row that gave none, and place the row; None: at the end."""
         name = self._sensor.name
+        is_of_another = row is not None and self._track.is_of_another(row)
         since, values = self._reports.take(row)
         t_ns = self._t_ns if self._last is not None or row is None else row.gps_ns
         if values:
@@ -100,7 +104,7 @@ class LogSource:
             self._items.append(Lost(name, t_ns, "time", since.unplaced, detail=detail))
         self._unordered += since.repeated
         self._since = self._since.with_more(since)
-        if row is not None:
+        if row is not None and not is_of_another:
             self._place(row)
 
     def _place(self, row: Row) -> None:

@@ -96,8 +96,7 @@ class _Objects:
 
     def feed(self, data: bytes) -> Iterator[_Object]:
         """Take bytes; FormatError where no object begins, or one is shorter than its head."""
-        self.rest = data = self.rest + data
-        base, at = self.at, 0
+        data, at = self.rest + data, 0
         while (start := data.find(b"LOBJ", at, at + 8)) >= 0 and start + 16 <= len(data):
             _, _, version, size, kind = _OBJECT.unpack_from(data, start)
             if not _OBJECT.size <= size <= _MOST_OBJECT:
@@ -105,10 +104,10 @@ class _Objects:
             if start + size > len(data):
                 break
             at = start + size
-            self.rest, self.at = data[at:], base + at
-            yield _Object(base + start, version, kind, data[start:at])
-        if start < 0 and len(data) - at >= 8:
-            raise FormatError(f"is damaged: no object begins at byte {base + at} {self._place}")
+            yield _Object(self.at + start, version, kind, data[start:at])
+        self.rest, self.at = data[at:], self.at + at
+        if start < 0 and len(self.rest) >= 8:
+            raise FormatError(f"is damaged: no object begins at byte {self.at} {self._place}")
 
 
 def read_blf(file: BinaryIO) -> Iterator[LogEntry]:

@@ -69,9 +69,9 @@ def read_candump(file: BinaryIO) -> Iterator[Logged | Damaged]:
     """Yield the frames of a log of ``candump -L`` or ``-l``.
 
     Raises:
-        FormatError: the first line is no frame, or the last one is truncated; names the line.
+        FormatError: the last line is truncated; names the line.
     """
-    number, frames = 0, 0
+    number = 0
     while line := file.readline(_LONGEST_LINE):
         number += 1
         text = line.strip()
@@ -82,12 +82,8 @@ def read_candump(file: BinaryIO) -> Iterator[Logged | Damaged]:
         found = _CANDUMP.fullmatch(text)
         frame = None if found is None else _candump_frame(found)
         if found is None or frame is None:
-            reason = f"line {number}: is no frame of candump: {_shown(text)}"
-            if not frames:
-                raise FormatError(reason)
-            yield Damaged(reason)
+            yield Damaged(f"line {number}: is no frame of candump: {_shown(text)}")
             continue
-        frames += 1
         yield Logged(frame, found[3].decode())
 
 

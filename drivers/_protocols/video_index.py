@@ -33,16 +33,20 @@ class VideoIndex(NamedTuple):
     Attributes:
         pictures: samples of the first track of pictures; None: the file does not declare them.
         is_cut: the file ends before the end that it declares.
+        broken_at: where a description of pictures begins that the end of the file cuts; None:
+            there is none.  FFmpeg opens the file only up to there.
     """
 
     pictures: int | None = None
     is_cut: bool = False
+    broken_at: int | None = None
 
 
 class _Box(NamedTuple):
     kind: bytes
     start: int  # of what is behind the header
     end: int
+    at: int = 0  # of the header
 
 
 def read_video_index(file: BinaryIO) -> VideoIndex:
@@ -67,7 +71,7 @@ def _read(file: BinaryIO, at: int, count: int) -> bytes:
 
 
 def _iso_index(file: BinaryIO, size: int) -> VideoIndex:
-    track, pictures, is_cut = None, 0, False
+    track, pictures, is_cut, broken_at = None, 0, False, None
     top = list(islice(_boxes(file, 0, size), _MOST_BOXES))
     for movie in (box for box in top if box.kind == b"moov"):
         for each in _boxes(file, movie.start, movie.end):
@@ -76,9 +80,11 @@ def _iso_index(file: BinaryIO, size: int) -> VideoIndex:
                 pictures += _samples(file, each)
     for box in top:
         is_cut |= box.kind in (b"mdat", b"moof") and box.end > size
-        if box.kind == b"moof" and box.end <= size:
-            pictures += _fragment_samples(file, box, track)
-    return VideoIndex(None if track is None or len(top) == _MOST_BOXES else pictures, is_cut)
+        if box.kind == b"moof":
+            pictures += _fragment_samples(file, box, track) if box.end <= size else 0
+            broken_at = box.at if box.end > size else broken_at
+    is_known = track is not None and len(top) < _MOST_BOXES
+    return VideoIndex(pictures if is_known else None, is_cut, broken_at)
 
 
 def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[_Box]:
@@ -92,7 +98,7 @@ def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[_Box]:
             size = end - start
         if size < body - start:
             return
-        yield _Box(kind, body, start + size)
+        yield _Box(kind, body, start + size, start)
         start += size
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 from pathlib import Path
 
@@ -62,12 +61,6 @@ def run(folder: Path, count: int, seed: int) -> None:
         suffix, data = whole[k % len(whole)]
         read += check(folder / f"a{suffix}", mutated(rng, data, PARTS), k % 20 == 0) > 0
     assert read > count // 3  # the frames before the damage are played
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    """python-can logs each odd line."""
-    logging.getLogger("can").setLevel(logging.CRITICAL)
 
 
 def test_mutated_logs(tmp_path: Path) -> None:

@@ -246,6 +246,20 @@ def test_every_object_of_a_blf_file_is_a_frame_or_counted(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
+def test_stamps_and_data_of_a_blf_file_are_as_its_fields_say(tmp_path: Path) -> None:
+    """Stamps of 10 us; data that end where other data of the object begin."""
+    message = blf_object(1, 7, struct.pack("<HBBL8s", 1, 0, 2, 0x64, b"\1\2"))
+    coarse = message.replace(struct.pack("<LHH", 2, 0, 0), struct.pack("<LHH", 1, 0, 0))
+    fields = struct.pack("<BBBxLLL16xHBBL", 1, 8, 8, 0x123, 0, 0x1000, 0, 0, 32 + 40 + 3, 0)
+    extra = blf_object(101, 80_000, fields + b"\1\2\3" + b"\xff" * 9)
+    path = tmp_path / "a.blf"
+    path.write_bytes(blf_file(coarse, extra))
+    with opened(driver_for("file", str(path), "max")) as driver:
+        items = read_all(driver)
+    assert times(items) == [70_000, 80_000]
+    assert frames(items)[1] == (0x123, 8, 4, b"\1\2\3".ljust(64, b"\0"))
+
+
 def test_a_container_that_cannot_be_read_ends_the_log(tmp_path: Path) -> None:
     data = blf_object(1, 0, struct.pack("<HBBL8s", 1, 0, 2, 0x64, b"\1\2"))
     path = tmp_path / "a.blf"
@@ -308,6 +322,15 @@ def test_places_without_a_frame_are_counted(tmp_path: Path) -> None:
         assert told == [1, ("corrupt", 2), told[2], ("corrupt", 1)] and told[2] in (2, 3), name
         lost = next(i for i in items if isinstance(i, Lost))
         assert lost.detail["reason"].startswith(place)
+
+
+def test_a_first_line_that_is_damaged_refuses_nothing(tmp_path: Path) -> None:
+    """As of a log that begins in the middle of a line."""
+    (tmp_path / "a.log").write_text("00000.5) can0 100#00\n(1700000001.0) can0 100#01\n")
+    with opened(driver_for("file", str(tmp_path / "a.log"), "max")) as driver:
+        lost, sample = read_all(driver)
+    assert isinstance(lost, Lost) and (lost.cause, lost.count) == ("corrupt", 1)
+    assert [data[0] for *_, data in frames([sample])] == [1]
 
 
 def test_error_messages_of_candump_keep_their_bytes(tmp_path: Path) -> None:

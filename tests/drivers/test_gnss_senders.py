@@ -44,10 +44,10 @@ def rmc(clock: str, degrees: str = "", talker: str = "GP") -> bytes:
     return sentence(f"{talker}RMC,{clock},{place},010526,,,A")
 
 
-def clocks(count: int, period_s: float = 1.0, digits: int = 2) -> list[str]:
+def clocks(count: int, period_s: float = 1.0, start_s: float = 0.0) -> list[str]:
     start = datetime(2026, 5, 1, 10, tzinfo=UTC)
-    times = [start + timedelta(seconds=k * period_s) for k in range(count)]
-    return [f"{t:%H%M%S.%f}"[: 7 + digits] for t in times]
+    times = [start + timedelta(seconds=start_s + k * period_s) for k in range(count)]
+    return [f"{t:%H%M%S.%f}"[:9] for t in times]
 
 
 def latitudes(items: Iterable[Item]) -> list[float]:
@@ -95,6 +95,40 @@ def test_a_rate_above_the_digits_of_the_times_is_counted(
     assert latitudes(items) == pytest.approx([48 + (7 + k / 2000) / 60 for k in range(10)])
     assert {cause for cause, _ in losses(items)} == {"time"}
     assert sum(count or 0 for _, count in losses(items)) == 40
+
+
+@pytest.mark.parametrize("late_s", [0.1, 0.2, 0.25, 0.3])
+def test_of_two_receivers_at_other_times_one_is_recorded(tmp_path: Path, late_s: float) -> None:
+    """2 Hz each, with one talker: their positions alternate faster than anything drives."""
+    ours = clocks(24, 0.5)
+    theirs = clocks(25, 0.5, start_s=late_s)
+    log = b"".join(
+        gga(a, "48") + rmc(a, "48") + gga(b, "49") + rmc(b, "49")
+        for a, b in zip(ours, theirs, strict=False)
+    )
+    items = play(tmp_path / "log", log)
+    assert latitudes(items) == pytest.approx([SOUTH] * 24) and not losses(items)
+    other = states(items)[-1]["second_receiver"]
+    assert other == {"positions": 24, "distance_m": 111_000}
+
+
+def test_a_receiver_that_leaps_now_and_then_is_one(tmp_path: Path) -> None:
+    """It reports a place far away: its rows are recorded as they come."""
+    places = ["48"] * 10 + ["00"] + ["48"] * 10 + ["00"] + ["48"] * 10 + ["10"] * 30
+    log = b"".join(gga(c, p) + rmc(c, p) for c, p in zip(clocks(61 + 1), places, strict=False))
+    items = play(tmp_path / "log", log)
+    assert len(samples(items)) == 62 and not losses(items) and not states(items)
+
+
+def test_times_with_too_few_digits_for_their_rate_are_no_loss(tmp_path: Path) -> None:
+    """4 Hz with tenths of seconds, as they are rounded: 0.0, 0.2, 0.5, 0.8."""
+    tenths = [round(2.5 * k + 1e-9) for k in range(40)]
+    log = b"".join(
+        gga(f"1000{t // 10:02d}.{t % 10}", "48") + rmc(f"1000{t // 10:02d}.{t % 10}", "48")
+        for t in tenths
+    )
+    items = play(tmp_path / "log", log)
+    assert len(samples(items)) == 40 and not losses(items)
 
 
 def test_a_message_that_comes_twice_is_no_loss(tmp_path: Path) -> None:
@@ -150,6 +184,31 @@ def test_epochs_without_a_time_are_not_missing(tmp_path: Path) -> None:
     assert states(items) == [{"epochs_without_time": 7}]
     missing = play(tmp_path / "log", log.replace(dark * 7, dark * 4))
     assert losses(missing) == [("device", 3)]
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_of_two_receivers_on_a_live_line_one_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    lines: list[tuple[bytes, int]] = []
+    for k in range(count):
+        lines.append((pvt(UTC_NS + k * 10**9), START_NS + k * 10**9))
+        late_ns = k * 10**9 + 300_000_000
+        lines.append((pvt(UTC_NS + late_ns, lat=49.5), START_NS + late_ns))
+    monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
+    clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: lines_now(lines))
+    monkeypatch.setattr(live_module, "time", clock)
+    recorded = driver("tcp", "host:1")
+    (spec,) = recorded.open()
+    items: list[Item] = []
+    while lines:
+        if (item := recorded.read()) is not None:
+            items.append(item)
+    assert spec.rate_hz == pytest.approx(1.0)
+    found = latitudes(items)
+    assert found == pytest.approx([48.1234567] * len(found)) and not losses(items)
+    lasting = [i.values for i in items if isinstance(i, State) and i.lasting]
+    assert any("second_receiver" in values for values in lasting)
 
 
 # gpsd

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -173,7 +172,6 @@ def capture(_: Path) -> Iterator[Prepared]:
 
 @target("can-logs", *can.PARTS)
 def can_logs(folder: Path) -> Iterator[Prepared]:
-    logging.getLogger("can").setLevel(logging.CRITICAL)
     whole = can.logs(folder)
     suffixes = sorted(whole)
 

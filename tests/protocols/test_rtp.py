@@ -195,6 +195,34 @@ def test_missing_pictures_are_counted_where_the_timestamps_jump(
     assert [unit.missed for unit in units] == [0] * 21 + [2] + [0] * 16
 
 
+def test_the_timestamps_count_again_after_a_jump() -> None:
+    """Packets would say 1: the keyframe had 20 of them."""
+    tested, units, sequence = depacketizer(), [], 0
+    for picture in range(30):
+        stamp = picture * 3600 + 10 * SECOND * (picture >= 10)
+        parts = 20 if picture == 0 else 1
+        for part in range(parts):
+            payload = (b"\x65" if picture == 0 else b"\x41") + (b"\x9a" if part == 0 else b"\x2a")
+            packet = rtp(sequence, stamp, payload + b"two", marker=part == parts - 1)
+            sequence += 1
+            if picture not in (12, 13):
+                units += tested.feed(packet, sequence)
+    assert [unit.missed for unit in units] == [0] * 12 + [2] + [0] * 15
+
+
+def test_packets_of_cut_pictures_are_no_picture_between_them() -> None:
+    """The timestamps jump back between two pictures that lack two of four packets each."""
+    tested, units = depacketizer(), []
+    for number in range(48):
+        picture, part = divmod(number, 4)
+        stamp = 100 * SECOND + picture * 3600 - 50 * SECOND * (picture >= 8)
+        payload = FIRST if part == 0 else LATER
+        if number not in range(30, 34):
+            units += tested.feed(rtp(number, stamp, payload, marker=part == 3), number)
+    assert [unit.missed for unit in units] == [0] * 12
+    assert [bool(unit.fault) for unit in units] == [k in (7, 8) for k in range(12)]
+
+
 def test_there_is_a_packet_for_each_missing_picture() -> None:
     """The timestamps jump ahead in the gap."""
     tested = depacketizer()
