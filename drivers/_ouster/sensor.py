@@ -70,6 +70,7 @@ class Sensor:
         self.last_id: int | None = None
         self.repeated = self.corrupt = 0
         self.ending = False
+        self._damaged = 0  # packets before the last sweep that no missing packet explains yet
         self._options = config.options
         self._live = live
         self._shape: tuple[int, int] = (info.h, info.w)
@@ -133,12 +134,13 @@ class Sensor:
         device_ns = _latest(frame.timestamp)
         yield Sample(self.name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         missing: dict[str, Any] = {}
+        packets = self._packets_missing(frame, previous_id is None)
+        cause = self._cause(packets)
         if valid < self._columns_expected:
-            packets = self._packets_missing(frame, previous_id is None)
             missing["columns_missing"] = self._columns_expected - valid
             missing["packets_missing"] = packets
             if holes := self._columns_missing(frame, previous_id is None):
-                missing |= incomplete(self._cause(packets), holes)
+                missing |= incomplete(cause, holes)
         if self.repeated or self.corrupt:
             missing |= {"packets_repeated": self.repeated, "packets_corrupt": self.corrupt}
             self.repeated = self.corrupt = 0
@@ -156,10 +158,16 @@ class Sensor:
         return until - since - len(there)
 
     def _cause(self, packets: int) -> str:
-        """Return why columns are missing in a sweep that lacks so many packets."""
+        """Return why columns are missing in a sweep that lacks so many packets.
+
+        A damaged packet of this sweep may have arrived before the previous sweep was complete.
+        """
+        damaged = self._damaged + self.corrupt
+        matched = min(packets, damaged)
+        self._damaged = min(self.corrupt, damaged - matched)
         if not packets:
             return "device"  # its packets have arrived: the sensor measured nothing there
-        if 2 * self.corrupt > packets:
+        if 2 * matched > packets:
             return "corrupt"
         return "network" if self._live else "device"
 

@@ -41,7 +41,7 @@ def event_text(event: Mapping[str, Any]) -> str:
         text = f"lost {count} samples" if count is not None else f"lost samples{about}"
         text += f" ({cause})" if cause else ""
     if text is None and kind == INCOMPLETE:
-        text = f"{event.get('count')} samples lack {event.get('parts')} parts"
+        text = f"{event.get('count')} incomplete samples, {event.get('parts')} parts missing"
         text += f" ({cause})" if cause else ""
     if text is None:
         text = " ".join(str(part) for part in (kind, cause) if part)
