@@ -74,6 +74,7 @@ class Sensor:
         self.repeated = self.corrupt = 0
         self.partial: Counter[str] = Counter()
         self.ending = False
+        self._unexplained: Counter[str] = Counter()  # discarded packets that no sweep lacks yet
         self._options = config.options
         self._live = live
         self._shape: tuple[int, int] = (info.h, info.w)
@@ -119,6 +120,8 @@ class Sensor:
     def sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
         """Convert a decoded frame to a sample, and report missing data before and in it."""
         frame_id, previous_id = int(frame.frame_id), self.last_id
+        arrived = self.partial + Counter(corrupt=self.corrupt)
+        self._unexplained += arrived
         detail: dict[str, Any] = {"frame_id": frame_id}
         if previous_id is not None:
             ahead = (frame_id - previous_id) % self._id_span
@@ -136,12 +139,14 @@ class Sensor:
         device_ns = _latest(frame.timestamp)
         yield Sample(self.name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         missing: dict[str, Any] = {}
+        packets = self._packets_missing(frame, previous_id is None)
+        cause = self._cause_of(packets)
+        self._unexplained &= arrived
         if valid < self._columns_expected:
-            packets = self._packets_missing(frame, previous_id is None)
             missing["columns_missing"] = self._columns_expected - valid
             missing["packets_missing"] = packets
             if holes := self._columns_missing(frame, previous_id is None):
-                missing |= incomplete(self._cause_of(packets), holes)
+                missing |= incomplete(cause, holes)
         missing |= self._discarded()
         if missing:
             yield State(self.name, t_ns, missing | detail)
@@ -158,12 +163,18 @@ class Sensor:
         return found
 
     def _cause_of(self, packets: int) -> str:
-        """Return why so many packets are missing."""
+        """Return why so many packets are missing: were as many discarded?
+
+        A discarded packet of a sweep may have arrived before the previous sweep was complete.
+        """
+        found: Counter[str] = Counter()
+        for cause, count in self._unexplained.most_common():
+            found[cause] = min(count, packets - found.total())
+        self._unexplained -= found
         if not packets:
             return "device"  # its packets have arrived: the sensor measured nothing there
-        discarded = self.partial + Counter(corrupt=self.corrupt)
-        if 2 * discarded.total() >= packets:
-            return max(discarded, key=discarded.__getitem__)
+        if 2 * found.total() > packets:
+            return max(found, key=found.__getitem__)
         return "network" if self._live else "device"
 
     def _columns_missing(self, frame: Any, first: bool) -> int:

@@ -46,6 +46,7 @@ from recorder.processing.sample_workers import (
     Shelf,
     processes_for,
 )
+from recorder.session.accounts import incomplete_samples, incomplete_text
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.part import WHOLE, SessionPart
@@ -227,9 +228,12 @@ class Job:
             self.notes.add("recovered: its writer died, or its disk failed", "session")
 
     def note_losses(self) -> dict[str, Any]:
-        """Note the losses of each stream; returns the losses by stream, for the archive."""
+        """Note losses and incomplete samples; returns the losses by stream, for the archive."""
         lost: dict[str, Any] = {}
-        for name, events in lost_events(self.session.events()).items():
+        recorded = list(self.session.events())
+        for name, incomplete in incomplete_samples(recorded).items():
+            self.notes.add(f"incomplete samples: {incomplete_text(incomplete)}", name)
+        for name, events in lost_events(recorded).items():
             causes, intervals = losses(events)
             counted = {cause: count for cause, count in causes.items() if count}
             parts = [f"{count} ({cause})" for cause, count in counted.items()]

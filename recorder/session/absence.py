@@ -98,14 +98,17 @@ def _add_outages(
     now_ns = _now_ns(session)
     for sensor, t_ns in gone.items():
         names = session.sensors().get(sensor) or [sensor]
-        for name in names if sensor not in absent else names[:0]:
+        if sensor in absent and not session.sensors().get(sensor):
+            continue  # it has declared nothing: it is absent in any case
+        for name in names:
             stream = session.streams.get(name)
             since_ns = (session.start_ns or t_ns) if stream is None else _last_ns(stream, t_ns)
             spec = session.declared.get(name)
             rate_hz = None if spec is None else spec.rate_hz
             gap_ns = max(0, now_ns - since_ns)
             estimate = round(gap_ns * rate_hz / 1e9) if rate_hz else None
-            event = make_event("lost", now_ns, name, "device", duration_ns=gap_ns)
+            cause = ABSENT if stream is None else "device"
+            event = make_event("lost", now_ns, name, cause, duration_ns=gap_ns)
             lost.setdefault(name, []).append(event | {"estimate": estimate})
 
 

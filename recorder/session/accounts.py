@@ -143,7 +143,10 @@ def incomplete_text(incomplete: Mapping[str, Mapping[str, int]]) -> str:
     """For people: ``22 samples lack 353 parts (network)``; empty if nothing is missing."""
     samples, parts = sum_incomplete(incomplete)
     causes = ", ".join(cause for cause, counts in incomplete.items() if counts["samples"])
-    return f"{samples} samples lack {parts} parts ({causes})" if samples else ""
+    if not samples:
+        return ""
+    lacking = "1 sample lacks" if samples == 1 else f"{samples} samples lack"
+    return f"{lacking} {parts} part{'' if parts == 1 else 's'} ({causes})"
 
 
 def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:

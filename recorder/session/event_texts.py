@@ -74,8 +74,7 @@ def _lost(event: Event, cause: str) -> str:
 
 
 def _incomplete(event: Event, cause: str) -> str:
-    count, parts = event.get("count"), event.get("parts")
-    text = f"{count} sample{' lacks' if count == 1 else 's lack'} {parts} part{'s'[: parts != 1]}"
+    text = f"{event.get('count')} incomplete samples, {event.get('parts')} parts missing"
     return f"{text} ({cause})" if cause else text
 
 

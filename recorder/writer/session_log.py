@@ -311,7 +311,7 @@ class SessionLog:
         self._slow[store.spec.name] = None
         found = [] if watch is None else watch.finish(end_ns)
         if late:  # a played source is never silent: it had not come to the end yet
-            found = [replace(slow, cause=LATE) for slow in found]
+            found = [replace(f, cause=LATE) if f.cause == SILENT else f for f in found]
         never = store.samples == 0 and not progress.unknown_losses and not progress.lost
         never = never and not store.spec.sporadic
         if never and not found and reason in NORMAL_ENDS and reason != "eof":

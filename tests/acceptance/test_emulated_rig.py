@@ -29,7 +29,9 @@ from drivers.ouster import OusterDriver
 from drivers.sim.emulators.ouster import OusterEmulator
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
+from recorder.session.accounts import accounts_of, sum_incomplete
 from recorder.session.reader import Session
+from recorder.session.verdict import verdict
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
 
 pytestmark = pytest.mark.campaign(weight=20)
@@ -264,6 +266,12 @@ def check_counts(recorded: Recorded) -> None:
         valid = [int(reader.sample(k, ["valid"])["valid"]) for k in range(len(reader))]
     # Seven packets in a row lie in a frame or two, and so do two.
     assert valid.count(0) == len(recorded.reported("radar", "bytes_missing")) in (2, 3, 4)
+    with Session(recorded.path) as session:
+        accounts = accounts_of(session)
+        judged = verdict(accounts)
+    assert sum_incomplete(accounts.streams["radar"]["incomplete"]) == (valid.count(0), 7 + 2)
+    assert accounts.streams["lidar"]["incomplete"].keys() == {"network"}
+    assert judged.word == "FAIL" and accounts.state == "clean"
 
     lidar = injected["lidar"]
     assert (lidar["loss"], lidar["duplicate"], lidar["reorder"]) == (20, 5, 4)

@@ -18,9 +18,10 @@ import pytest
 
 from recorder.contract.errors import ConfigError, FormatError, SessionError, StorageError
 from recorder.finalizer import Finalized, Step, finalize, prepare
+from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
-from tests.session.build import Builder, camera_spec, radar_spec
+from tests.session.build import START_NS, Builder, camera_spec, radar_spec
 from tests.sync_order import SyncOrder
 
 
@@ -75,7 +76,16 @@ def without_folder(path: Path) -> Path:
     return path
 
 
+def with_holes(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), 0.2)
+    counts = {"count": 2, "parts": 5}
+    builder.events.append(make_event("incomplete", START_NS, "camera", "network", **counts))
+    return builder.close()
+
+
 ODD: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "incomplete samples": (with_holes, "incomplete samples: 2 samples lack 5 parts (network)"),
     "recovered with gaps": (recovered, "lost samples: 4 (buffer)"),
     "late and empty streams": (late_and_empty, "radar: no sample was recorded"),
     "an empty IMU": (empty_imu, "imu: no sample was recorded"),

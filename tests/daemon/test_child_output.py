@@ -225,6 +225,20 @@ def test_losses_are_told_once_and_what_goes_on_now_and_then() -> None:
     assert update(refused=3) == [("imu", "lost 3 samples (refused)")]
 
 
+def test_incomplete_samples_are_told_apart_from_losses() -> None:
+    watch = LossWatch()
+    holes = {"network": {"samples": 1, "parts": 16}}
+    account: dict[str, Any] = {"lost": {}, "unknown_losses": 0, "incomplete": holes}
+    assert watch.update(0, {"lidar": account}) == [("lidar", "1 incomplete sample (network)")]
+    assert watch.update(10 * S, {"lidar": account}) == []
+    holes |= {"network": {"samples": 4, "parts": 64}, "corrupt": {"samples": 2, "parts": 2}}
+    account["lost"] = {"network": 5}
+    text = "lost 5 samples (network), 3 incomplete samples (network), "
+    assert watch.update(20 * S, {"lidar": account}) == [
+        ("lidar", text + "2 incomplete samples (corrupt)")
+    ]
+
+
 def test_under_journald_json_has_its_priority_too() -> None:
     stream = io.StringIO()
     log = Log(stream, form="json", clock=ManualClock(), journald=True)

@@ -23,6 +23,7 @@ from recorder.live.summary import Summary
 from recorder.session.events import make_event
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
+from recorder.session.validation import validate
 from tests.daemon.fakes import Vehicle, vehicle
 from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec, imu_spec
 
@@ -148,6 +149,8 @@ def test_info_of_a_session_whose_outage_has_not_ended(tmp_path: Path) -> None:
     assert interval["duration_ns"] == pytest.approx(6 * S, abs=S // 10), "to the latest sample"
     assert interval["estimate"] == pytest.approx(600, abs=10)
     assert brief(path)["lost_intervals"] == 1 and brief(path)["verdict"] == "FAIL"
+    errors = [problem.message for problem in validate(path).problems]
+    assert errors == [error for error in errors if "not closed" in error]
     with (path / "_recorder" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         begun_ns = time.monotonic_ns() - 20 * S  # the session goes on, on this machine's clock

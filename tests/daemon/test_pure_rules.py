@@ -240,6 +240,14 @@ def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:
         now_ns = 60 * S + step * S // 4
         progress.update(now_ns, [sensor], {"imu": account | {"samples": count}}, 0.0)
     assert reported == [("imu", "low")]
+    # At full pace, the clock says nothing of the rate of the samples.
+    sensor.entry = SensorEntry("imu", "xsens", "file", "", {}, min_rate=95.0, pace="max")
+    reported.clear()
+    progress.reset()
+    for step in range(40):
+        count = step * 10 // 4
+        progress.update(step * S // 4, [sensor], {"imu": account | {"samples": count}}, 0.0)
+    assert reported == [] and progress.rates.rate("imu") == pytest.approx(10, abs=1)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,14 @@ def test_every_fault_of_a_packet_is_counted(tmp_path: Path) -> None:
     for state in items:
         if isinstance(state, State) and "bytes_missing" in state.values:
             assert state.values["bytes_missing"] > 0
+    # Each frame that is not valid is counted once, with its packets that are missing or damaged.
+    flawed = [i.values for i in items if isinstance(i, State) and "incomplete" in i.values]
+    assert len(flawed) == sum(not valid(sample) for sample in samples(items)) > 5
+    found = [(cause, c) for values in flawed for cause, c in values["incomplete"].items()]
+    assert {cause for cause, _ in found} == {"network", "corrupt"}
+    assert all(counts["samples"] == 1 for _, counts in found)
+    whole = sum(values["packets_lost"] + values["packets_corrupt"] for values in flawed)
+    assert sum(counts["parts"] for _, counts in found) == whole
 
 
 class Canned:

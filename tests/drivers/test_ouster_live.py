@@ -70,6 +70,18 @@ def columns_told(items: list[Item]) -> int:
     return sum(i.values.get("columns_missing", 0) for i in items if isinstance(i, State))
 
 
+def incomplete_of(items: list[Item]) -> dict[str, dict[str, int]]:
+    """What the states count of incomplete sweeps, by cause."""
+    found: dict[str, dict[str, int]] = {}
+    for item in items:
+        for cause, counts in (
+            item.values.get("incomplete", {}).items() if isinstance(item, State) else ()
+        ):
+            known = found.setdefault(cause, {"samples": 0, "parts": 0})
+            found[cause] = {key: known[key] + count for key, count in counts.items()}
+    return found
+
+
 @pytest.mark.parametrize("imu", ["LEGACY", "ACCEL32_GYRO32_NMEA"])
 def test_a_live_sensor_gives_what_sim_gives(tmp_path: Path, imu: str) -> None:
     metadata = write_metadata(tmp_path, make_info("RNG19_RFL8_SIG16_NIR16_DUAL", imu))
@@ -148,6 +160,12 @@ def test_counted_loss_is_injected_loss(tmp_path: Path) -> None:
     assert gone and {i.cause for i in gone} == {"network"}
     absent = sum(COLUMNS - np.count_nonzero(s.data["t_col"]) for s in samples(items))
     assert absent == columns_told(items)
+    # The account by cause has the columns of the packets that were dropped within sweeps.
+    in_sweeps = [i.values.get("packets_missing", 0) for i in items if isinstance(i, State)]
+    incomplete = incomplete_of(items)
+    assert incomplete == {
+        "network": {"samples": np.count_nonzero(in_sweeps), "parts": 16 * sum(in_sweeps)}
+    }
 
 
 def test_reordered_and_repeated_packets_cost_nothing(tmp_path: Path) -> None:
@@ -170,6 +188,7 @@ def test_damaged_packets_are_found_by_their_checksum(tmp_path: Path) -> None:
     corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
     assert corrupt == emulator.injected["corrupt"] > 5
     assert packets_missing(items) + imu_missing(items) / 4 == corrupt
+    assert incomplete_of(items).keys() == {"corrupt"}
     assert not [i for i in items if isinstance(i, State) and "sensor_restarted" in i.values]
 
 

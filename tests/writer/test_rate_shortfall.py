@@ -192,6 +192,19 @@ def test_a_played_source_that_has_come_to_the_duration_should_have_filled_it(
 
 
 @pytest.mark.parametrize(
+    ("stopped_s", "expected"), [(40.0, [("late", 6.0, 600)]), (6.0, []), (10.5, [])]
+)
+def test_a_played_source_that_is_slower_than_time_lacks_the_rest(
+    tmp_path: Path, stopped_s: float, expected: list[tuple[str, float, int]]
+) -> None:
+    """It is stopped long after the duration; before that, no more was asked for."""
+    recording = Recording(tmp_path, **PLAYED)
+    recording.writer._values["duration_s"] = 10.0
+    recording.give(0.0, 4.0 if expected or stopped_s < 10 else 9.0)
+    assert recording.end("stopped", stopped_s) == expected
+
+
+@pytest.mark.parametrize(
     ("min_rate", "rate_hz", "causes"),
     [(95.0, 80.0, ["rate"]), (None, 80.0, []), (None, 40.0, ["rate"]), (0, 40.0, [])],
 )
