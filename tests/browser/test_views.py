@@ -81,8 +81,6 @@ def test_the_view_in_3d_turns_by_mouse_and_keys(dashboard: Dashboard) -> None:
     dashboard.start("turned")
     dashboard.drawn("lidar", "points")
     dashboard.stop()  # what changes now changes by the view
-    page.wait_for_selector(".panel[data-view=points][data-age=covered]")
-    page.evaluate("document.querySelectorAll('.cover').forEach(e => (e.style.display = 'none'))")
     canvas = dashboard.canvas("lidar", "points")
     page.focus(canvas)
     pictures = [dashboard.picture(canvas)]
