@@ -165,7 +165,8 @@ class Entries:
 
     def _checked(self, row: Any) -> Entry:
         kind, first, text, link, before = row
-        if _link(before, kind, first, text) != link:
+        is_text = all(isinstance(value, str) for value in row)
+        if not is_text or _link(before, kind, first, text) != link:
             raise _damaged(self._path)
         return Entry(kind, first, json.loads(text))
 

@@ -19,6 +19,8 @@ cause              ``close``, ``recovery`` or ``packing``
 head               BLAKE3 of the journal's record before the signature
 root               of the tree of the journal's digests
 description        BLAKE3 of ``session.json``
+files              BLAKE3 of the files of configuration, calibration and declarations, by path
+metadata           BLAKE3 of the session's metadata (`digest_of_metadata`)
 samples            by stream, their number
 start_ns, end_ns   of the session, epoch ns
 clock_ns           epoch ns minus ``t_mono``
@@ -38,6 +40,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from recorder.contract.errors import RecorderError, SessionError, UsageError
 from recorder.formats.digests import digest
@@ -149,6 +153,8 @@ def _sign(
                 "head": head,
                 "root": state.tree.root.hex(),
                 "description": digest(description).hex(),
+                "files": {path: value.hex() for path, value in state.metadata.items()},
+                "metadata": digest_of_metadata(header),
                 "samples": samples_of(state.positions),
                 "start_ns": header["start_ns"],
                 "end_ns": header["end_ns"],
@@ -163,6 +169,11 @@ def _sign(
         )
         entries.append(SIGNED, first, signed.to_record())
     return signed.to_record()
+
+
+def digest_of_metadata(header: Mapping[str, Any]) -> str:
+    """BLAKE3 of the metadata in a ``session.json``, as JSON with sorted keys, in hex."""
+    return digest(msgspec.json.encode(header.get("metadata"), order="sorted")).hex()
 
 
 def samples_of(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
