@@ -136,6 +136,10 @@ class Claim:
             yield f"{path}: its clock is not that of {name}: times are shifted"
         start_ns = min(statement["start_ns"] for statement in statements)
         last_ns = max(statement["end_ns"] for statement in statements)
+        if (begin_ns is not None and begin_ns < start_ns) or (
+            end_ns is not None and end_ns > last_ns
+        ):
+            yield f"{path}: states an interval that reaches beyond its sources"
         start_ns = start_ns if begin_ns is None else max(begin_ns, start_ns)
         last_ns = last_ns if end_ns is None else min(end_ns, last_ns)
         if (header["start_ns"], header["end_ns"]) != (start_ns, last_ns):

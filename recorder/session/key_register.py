@@ -35,7 +35,7 @@ from recorder.formats.digests import digest
 from recorder.formats.disk import FILE_MODE, PosixDisk
 
 OPEN, SIGN, DELETE = "open", "sign", "delete"
-_WAIT_S: Final = 30.0
+_WAIT_S: Final = 5.0  # an entry takes milliseconds
 _MAKE: Final = """
 CREATE TABLE entries (
   number INTEGER PRIMARY KEY, kind TEXT NOT NULL, first TEXT NOT NULL, content TEXT NOT NULL,
