@@ -80,5 +80,4 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield from (f"proven    {line}" for line in proof.proven)
     yield from (f"unproven  {line}" for line in proof.unproven)
     yield from (f"fault     {line}" for line in proof.faults)
-    verdict = "proven" if proof.sound else f"not proven; first: {proof.first_fault}"
-    yield f"{proof.path}: {proof.kind}: {verdict}"
+    yield f"{proof.path}: {proof.kind}: {proof.verdict}"

@@ -174,7 +174,7 @@ def _plan(
     vrs = header.get("record_format")
     wanted = streams if part.streams is None else part.streams
     is_whole = streams == _streams([source.whole for source in sources])
-    begin_ns, end_ns = first.interval_ns
+    begin_ns, end_ns = _interval(sources)
     return SessionPlan(
         root=str(root),
         name=name,
@@ -194,6 +194,18 @@ def _plan(
             "events": events_of(sources),
         },
     )
+
+
+def _interval(sources: Sequence[SessionPart]) -> tuple[int | None, int | None]:
+    """The interval of a clip, epoch ns; None where it reaches beyond the sessions."""
+    begin_ns, end_ns = sources[0].interval_ns
+    starts = [source.whole.start_ns for source in sources]
+    ends = [source.whole.end_ns for source in sources]
+    if begin_ns is not None and all(start is not None and begin_ns < start for start in starts):
+        begin_ns = None
+    if end_ns is not None and all(end is not None and end < end_ns for end in ends):
+        end_ns = None
+    return begin_ns, end_ns
 
 
 def _streams(sessions: Sequence[Session]) -> list[str]:

@@ -213,4 +213,5 @@ def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -
     elif (why := trust.why_not(sealed)) is not None:
         proof.faults.append(f"{record}: the signature: {why}")
     else:
+        proof.signed = True
         proof.proven.append(f"packed on the vehicle: signed by {trust.describe(sealed)}")

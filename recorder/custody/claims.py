@@ -10,9 +10,12 @@ from typing import Any, Final
 
 from recorder.contract.errors import FormatError
 from recorder.contract.texts import human_time
+from recorder.formats.digests import digest
 from recorder.session.reader import Session
+from recorder.session.signatures import digest_of_metadata
 from recorder.session.vehicle_key import Signed
 
+_CALIBRATION: Final = "calibration.yaml"
 NOT_COMPARED: Final = "events, log, session.vrs and what else session.json has: nothing proves them"
 
 
@@ -107,7 +110,24 @@ class Claim:
                 text = f"{self.origins[one]['name']} is continued by {statement['next']['session']}"
                 yield f"{path}: {text}, which is left out"
         if all(self.statements):
+            yield from self._odd_files([s for s in self.statements if s is not None])
             yield from self._odd_times([s for s in self.statements if s is not None])
+
+    def _odd_files(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        path = self.clip.path
+        names = {"config.yaml", _CALIBRATION}
+        names |= {f"{n}/{p.name}" for n in self.clip.streams for p in (path / n).glob("*.json")}
+        for name in sorted(names):
+            theirs = [s["files"][name] for s in statements if name in s["files"]]
+            if not (path / name).is_file():
+                if theirs:
+                    yield f"{path / name}: is missing; its sources have it"
+            elif not theirs and name == _CALIBRATION:
+                continue  # added to the source after its recording; `gaps` has it
+            elif digest((path / name).read_bytes()).hex() not in theirs:
+                yield f"{path / name}: is not that of its sources"
+        if digest_of_metadata(self.clip.header or {}) != statements[0]["metadata"]:
+            yield f"{path}: its metadata are not those of {self.origins[0]['name']}"
 
     def _odd_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         header, (begin_ns, end_ns) = self.clip.header or {}, self.interval_ns
@@ -116,13 +136,22 @@ class Claim:
             yield f"{path}: its clock is not that of {name}: times are shifted"
         start_ns = min(statement["start_ns"] for statement in statements)
         last_ns = max(statement["end_ns"] for statement in statements)
+        if (begin_ns is not None and begin_ns < start_ns) or (
+            end_ns is not None and end_ns > last_ns
+        ):
+            yield f"{path}: states an interval that reaches beyond its sources"
         start_ns = start_ns if begin_ns is None else max(begin_ns, start_ns)
         last_ns = last_ns if end_ns is None else min(end_ns, last_ns)
         if (header["start_ns"], header["end_ns"]) != (start_ns, last_ns):
             yield f"{path}: begins or ends at another time than the interval that it states"
 
     def gaps(self) -> Iterator[str]:
-        """A line for two sources that do not follow each other: what was between them is open."""
+        """A line for each thing that the sources' signatures leave open."""
+        signed = [statement for statement in self.statements if statement is not None]
+        if (self.clip.path / _CALIBRATION).exists() and not any(
+            _CALIBRATION in statement["files"] for statement in signed
+        ):
+            yield f"{_CALIBRATION}: its sources had none when they were recorded"
         for one, other in pairwise(range(len(self.origins))):
             statement = self.statements[one]
             if statement is None or statement["next"] is None:

@@ -24,6 +24,7 @@ class Proof:
         proven: a line per thing that is proven.
         unproven: a line per thing that is not, and why.
         faults: a line per thing that is changed, missing or added, the first place first.
+        signed: a signature, of a trusted key if keys are given, is of all that.
         signatures: of the session's journal, in order.
         heads: digests of the journal's records: heads that something can have been made from.
         parts: the proofs of what is in it.
@@ -34,6 +35,7 @@ class Proof:
     proven: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    signed: bool = False
     signatures: list[Signed] = field(default_factory=list)
     heads: set[str] = field(default_factory=set)
     parts: list[Proof] = field(default_factory=list)
@@ -42,6 +44,18 @@ class Proof:
     def sound(self) -> bool:
         """Whether nothing is changed, missing or added."""
         return not self.faults and all(part.sound for part in self.parts)
+
+    @property
+    def verdict(self) -> str:
+        """What is proven, in a few words."""
+        if not self.sound:
+            return f"not proven; first: {self.first_fault}"
+        if self.signed or self.kind in ("folder", "store"):
+            return "proven"
+        is_of_signed = any(line.startswith("made from ") for line in self.proven)
+        if self.kind == "clip" and is_of_signed:
+            return "its samples are proven"
+        return "consistent, but not signed: nothing proves it"
 
     @property
     def first_fault(self) -> str | None:
@@ -55,7 +69,8 @@ class Proof:
 
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping for JSON."""
-        keys = ("path", "kind", "sound", "first_fault", "proven", "unproven", "faults")
+        judged = ("path", "kind", "sound", "verdict", "first_fault", "signed")
+        keys = (*judged, "proven", "unproven", "faults")
         signatures = [
             {**s.to_record(), "fingerprint": s.fingerprint, "values": s.values}
             for s in self.signatures

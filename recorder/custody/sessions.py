@@ -231,6 +231,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
         number, cause = last.values.get("counter"), last.values.get("cause")
         who = trust.describe(last)
         how = " after recovery" if session.state == layout.RECOVERED else ""
+        proof.signed = True
         proof.proven.append(f"signed{how} (cause {cause}, signature {number}) by {who}")
 
 

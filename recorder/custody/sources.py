@@ -6,10 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from recorder.custody.proof import SHOWN, Proof, Trust
+from recorder.formats.digests import digest
+from recorder.session.journal_frames import encode_frame
+from recorder.session.signatures import SIGN
 from recorder.session.vehicle_key import Signed
 
 FindSource = Callable[[str], Proof | None]
 """Gives the proof of a session by its name; None if the session is not here."""
+
+
+def _end_of_journal(signed: Signed) -> str:
+    """The digest of the record ``sign`` that has a signature, which was the last of its journal."""
+    head = bytes.fromhex(str(signed.values.get("head")))
+    return digest(encode_frame(SIGN, signed.to_record(), head)).hex()
 
 
 def check_source(
@@ -41,11 +50,15 @@ def check_source(
             return None
     else:
         found = Signed.from_record(signed)
-        why, said = trust.why_not(found), found.values
-        same = said.get("kind"), said.get("session"), said.get("root")
-        if why is not None or same != ("session", name, source["root"]):
-            why = why or "is of another session"
-            proof.faults.append(f"{proof.path}: its source {name}: the signature {why}")
+        said = found.values
+        if (why := trust.why_not(found)) is not None or said.get("kind") != "session":
+            text = why or "is of something else"
+            proof.faults.append(f"{proof.path}: its source {name}: the signature {text}")
+            return None
+        same = said.get("session"), said.get("root"), _end_of_journal(found)
+        if same != (name, source["root"], head):
+            text = "the signature is of another session"
+            proof.faults.append(f"{proof.path}: its source {name}: {text}")
             return None
         proof.proven.append(f"made from {name}, which was signed by {trust.describe(found)}")
         heads.add(said.get("head"))

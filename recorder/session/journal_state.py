@@ -24,7 +24,7 @@ _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
     *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
     *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested", "resumes"),
-    "next_first",
+    *("next_first", "metadata"),
 )
 _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
 _PRIVATE = frozenset(("known", "uncommitted"))
@@ -65,6 +65,7 @@ class JournalState:
         specs: declared streams by name.
         epochs: by stream, [(epoch, index of its first sample), ...].
         ends: by stream and epoch, (samples sent or None, reason).
+        metadata: digests of files that were written at once, by path relative to the session.
         files: committed length by path relative to the session.
         positions: by stream, its position in the last commit.
         events: events of the last commit that were not in their file yet.
@@ -98,6 +99,7 @@ class JournalState:
     specs: dict[str, StreamSpec] = field(default_factory=dict)
     epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     ends: dict[str, dict[int, tuple[int | None, str]]] = field(default_factory=dict)
+    metadata: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -145,12 +147,15 @@ class JournalState:
                 known = [list(gap) for gap in content.get("gaps", ())]
                 if self.unsure and all([gap.start, gap.end] in known for gap in self.damage):
                     self.unsure, self.digest = False, None  # that writer resumed from this state
+                self.metadata |= content.get("files", {})
                 self.files = {**self.files, **content.get("lengths", {})}
                 for path, start in content.get("cut", {}).items():
                     self.leaves[path] = Leaf(start, start, digest(b""))
             case "stream":
                 spec = StreamSpec.from_wire(content["spec"])
                 self.specs[spec.name] = spec
+                own = content.get("files", {}).items()
+                self.metadata |= {f"{spec.name}/{name}": value for name, value in own}
             case "epoch" | "end":
                 keys = _OF_EPOCH if frame.kind == "epoch" else _OF_END
                 record = {key: content[key] for key in ("stream", "epoch", *keys)}

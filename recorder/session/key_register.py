@@ -35,7 +35,7 @@ from recorder.formats.digests import digest
 from recorder.formats.disk import FILE_MODE, PosixDisk
 
 OPEN, SIGN, DELETE = "open", "sign", "delete"
-_WAIT_S: Final = 30.0
+_WAIT_S: Final = 5.0  # an entry takes milliseconds
 _MAKE: Final = """
 CREATE TABLE entries (
   number INTEGER PRIMARY KEY, kind TEXT NOT NULL, first TEXT NOT NULL, content TEXT NOT NULL,
@@ -165,7 +165,8 @@ class Entries:
 
     def _checked(self, row: Any) -> Entry:
         kind, first, text, link, before = row
-        if _link(before, kind, first, text) != link:
+        is_text = all(isinstance(value, str) for value in row)
+        if not is_text or _link(before, kind, first, text) != link:
             raise _damaged(self._path)
         return Entry(kind, first, json.loads(text))
 

@@ -19,6 +19,8 @@ cause              ``close``, ``recovery`` or ``packing``
 head               BLAKE3 of the journal's record before the signature
 root               of the tree of the journal's digests
 description        BLAKE3 of ``session.json``
+files              BLAKE3 of the files of configuration, calibration and declarations, by path
+metadata           BLAKE3 of the session's metadata (`digest_of_metadata`)
 samples            by stream, their number
 start_ns, end_ns   of the session, epoch ns
 clock_ns           epoch ns minus ``t_mono``
@@ -39,11 +41,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from recorder.contract.errors import RecorderError, SessionError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.journal import JournalWriter, first_record, walk_journal
-from recorder.session.key_register import DELETE, OPEN, Entries, Entry
+from recorder.session.key_register import DELETE, OPEN, Entry
 from recorder.session.key_register import SIGN as SIGNED
 from recorder.session.vehicle_key import Signed, VehicleKey, latest_signature
 
@@ -123,17 +127,18 @@ def _sign(
 ) -> dict[str, str]:
     state, first = journal.state, first_record(journal.file.path).hex()
     name, head = header["name"], state.link.hex()
-    with key.register.changing() as entries:
+    with key.register.reading() as entries:
         known = entries.of(first)
-        if not known:
-            text = f"{key.register.path}: does not have its beginning"
-            raise UsageError(f"{text}: it began without this key, or with another journal")
-        before = [Signed.from_record(entry.content) for entry in known if entry.kind == SIGNED]
-        for signed in before:
-            if signed.values.get("head") == head:
-                return signed.to_record()  # registered, but a power cut took the record
-        if before:
-            _check_closed(journal.file.path, before[0])
+    if not known:
+        text = f"{key.register.path}: does not have its beginning"
+        raise UsageError(f"{text}: it began without this key, or with another journal")
+    before = [Signed.from_record(entry.content) for entry in known if entry.kind == SIGNED]
+    for signed in before:
+        if signed.values.get("head") == head:
+            return signed.to_record()  # registered, but a power cut took the record
+    if before:
+        _check_closed(journal.file.path, before[0])
+    with key.register.changing() as entries:
         recent = entries.since_signature()
         last = latest_signature(recent)
         values = {} if last is None else last.values
@@ -149,6 +154,8 @@ def _sign(
                 "head": head,
                 "root": state.tree.root.hex(),
                 "description": digest(description).hex(),
+                "files": {path: value.hex() for path, value in state.metadata.items()},
+                "metadata": digest_of_metadata(header),
                 "samples": samples_of(state.positions),
                 "start_ns": header["start_ns"],
                 "end_ns": header["end_ns"],
@@ -163,6 +170,11 @@ def _sign(
         )
         entries.append(SIGNED, first, signed.to_record())
     return signed.to_record()
+
+
+def digest_of_metadata(header: Mapping[str, Any]) -> str:
+    """BLAKE3 of the metadata in a ``session.json``, as JSON with sorted keys, in hex."""
+    return digest(msgspec.json.encode(header.get("metadata"), order="sorted")).hex()
 
 
 def samples_of(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
@@ -211,26 +223,38 @@ def note_deletion(session: Path) -> None:
         header = layout.read_session_json(session)
         if (path := header.get("signing_key")) is None:
             return
+        register = VehicleKey(Path(path)).register
         first = first_record(layout.private(session, layout.JOURNAL)).hex()
-        with VehicleKey(Path(path)).register.changing() as entries:
-            _note_deletion(session, header["name"], first, entries)
+        with register.reading() as entries:
+            known = entries.of(first)
+        if signed := _own_signatures(session, header["name"], first, known):
+            numbers = [each.values["counter"] for each in signed]
+            digests = [each.digest for each in signed]
+            with register.changing() as entries:
+                entries.append(DELETE, first, {"numbers": numbers, "digests": digests})
     except (RecorderError, OSError, LookupError) as error:
         print(f"{session}: its deletion is not counted: {error}", file=sys.stderr, flush=True)
 
 
-def _note_deletion(session: Path, name: str, first: str, entries: Entries) -> None:
-    known = entries.of(first)
+def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]) -> list[Signed]:
+    """The signatures of a session that is to be deleted; UsageError for a copy of it.
+
+    Args:
+        session: its folder.
+        name: that it gives itself.
+        first: digest of the first record of its journal.
+        known: its entries in the register.
+    """
     signed = [Signed.from_record(entry.content) for entry in known if entry.kind == SIGNED]
     if not signed:
-        return
+        return []
     if (session.absolute().name, signed[0].values.get("session")) != (name, name):
         raise UsageError(f"it is a copy of {signed[0].values.get('session')} under another name")
     began = Path(known[0].content["folder"])
     if began != session.absolute() and _has_session(began, first):
         raise UsageError(f"it is a copy of {began}, which is still there")
     _check_closed(layout.private(session, layout.JOURNAL), signed[0])
-    numbers = {"numbers": [s.values["counter"] for s in signed]}
-    entries.append(DELETE, first, numbers | {"digests": [s.digest for s in signed]})
+    return signed
 
 
 def _has_session(folder: Path, first: str) -> bool:

@@ -254,8 +254,8 @@ def test_a_channel_that_was_left_out_is_found(rig: Rig, tmp_path: Path) -> None:
     values = json.loads(meta.read_text())
     del values["valid"]
     meta.write_text(json.dumps(values))
-    (fault,) = check(clip, rig.trust).faults
-    assert fault == f"{clip / 'radar'}: lacks valid, which drive has"
+    found = check(clip, rig.trust).faults
+    assert f"{clip / 'radar'}: lacks valid, which drive has" in found
 
 
 @pytest.mark.parametrize("what", ["statement", "signature", "root", "name"])

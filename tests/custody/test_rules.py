@@ -318,9 +318,18 @@ def test_rule_18_streams(vehicle: Vehicle) -> None:
     assert found(vehicle, stated(clip, streams=["imu"]), "has other streams than it states")
 
 
-def test_rule_19_clock(vehicle: Vehicle, clip: Path) -> None:
+def test_rule_19_description(vehicle: Vehicle, clip: Path) -> None:
+    before = {path: path.read_bytes() for path in clip.rglob("*") if path.is_file()}
     later = stated(clip, start_ns=lambda t: t + 10**9, end_ns=lambda t: t + 10**9)
     assert found(vehicle, later, "its clock is not that of drive: times are shifted")
+    describe(clip, metadata={"vehicle": "another"})
+    assert found(vehicle, clip, "its metadata are not those of drive")
+    for name in ("config.yaml", "imu/meta.json"):
+        for path, data in before.items():
+            path.write_bytes(data)
+        assert faults(vehicle, clip) == []
+        (clip / name).write_bytes((clip / name).read_bytes() + b"\n")
+        assert found(vehicle, clip, f"{clip / name}: is not that of its sources")
 
 
 # Of an archive
