@@ -38,7 +38,7 @@ from recorder.daemon.keeping.keeper import Keeper, Live, new_event
 from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
-from recorder.daemon.preflight import check_root, mount_problem, ring_problem
+from recorder.daemon.preflight import check_root, mount_problem
 from recorder.daemon.processes.live_process import LiveProcess
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
@@ -47,6 +47,7 @@ from recorder.daemon.recording.sessions import SETTLE_S, Sessions
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.start_checks import StartChecks
 from recorder.daemon.status import describe, line
 from recorder.session.kept_events import KeptEvent
 from recorder.session.upload_record import is_safe_at
@@ -85,6 +86,7 @@ class Daemon:
             more); what is slow there holds everything up.
         ready: drivers are armed, or known to be missing.
         root_problem: why the folder of sessions cannot be used; None if it can.
+        start_checks: whether a recording can begin.
         started_ns: CLOCK_MONOTONIC of its start.
         live: the live process, for the status; None without one.
     """
@@ -130,6 +132,7 @@ class Daemon:
         ram = None if ring is None else ring.ram_folder
         self._root = RootLock(root) if ram is None else RootLock(root, ram)
         storage = Storage(root, ram)
+        self.start_checks = StartChecks(config, clock, supervisor)
         self.keeper = keeper or Keeper(
             storage, clock, say, ring=ring, floor_bytes=floor_bytes,
             claimed=self.finalizing.look_again,
@@ -241,13 +244,15 @@ class Daemon:
         Raises:
             StorageError: the root is not there, cannot be written to, or is too full.
         """
-        problem = check_root(self.config.session.root, self.config.storage).problem
-        problem = problem or ring_problem(self.config.ring, self.config.storage)
+        problem = self.start_checks.place()
         if problem is None and (not self._root.held or self._root.lost):
             self._open_root()
             problem = self.root_problem
         if problem is not None:
             raise StorageError(problem)
+
+    def check_room(self) -> None:
+        self.start_checks.check_room()
 
     def began(self, session: str) -> None:
         for call in self._starters:
@@ -366,6 +371,7 @@ class Daemon:
         machine = self.sessions.machine
         if machine.state in (State.IDLE, State.FAULT) and not machine.leaving:
             self.check_place()
+            self.check_room()
             if request.name is not None:
                 self.sessions.planner.check(request.name)
         effects = machine.start(request.name, request.meta)

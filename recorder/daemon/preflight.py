@@ -31,6 +31,8 @@ from recorder.daemon.host.disk import (
 from recorder.daemon.host.disk_encryption import unencrypted
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
+START_S = 120.0
+"""A recording begins with room for so many seconds above the floor of the disk."""
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _HEADROOM = 2.0
 """A disk should take so many times what the rig is expected to give."""
@@ -89,6 +91,31 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
             f"{root} has {free / 1e9:.1f} GB free, less than storage.min_free_gb ({floor / 1e9:g})"
         )
     return report(None)
+
+
+def room_problem(root: Path, storage: StorageSettings, bytes_per_s: float) -> str | None:
+    """Why a disk is too full to begin a recording; None if it is not.
+
+    A recording ends with room for a minute above ``storage.min_free_gb``.  One that began with just
+    that much would end at once, and so would the next one.
+
+    Args:
+        root: folder of sessions.
+        storage: of the config.
+        bytes_per_s: that the sensors give.
+
+    Raises:
+        OSError: the free space cannot be read.
+    """
+    free = shutil.disk_usage(nearest(root)).free
+    needed = storage.min_free_bytes + bytes_per_s * START_S
+    if free >= needed:
+        return None
+    return (
+        f"{root} has {free / 1e9:.2f} GB free; a recording begins with "
+        f"{needed / 1e9:.2f} GB: storage.min_free_gb, and {START_S / 60:g} minutes of "
+        f"{bytes_per_s / 1e6:.1f} MB/s; delete or move sessions, or set retention.gb"
+    )
 
 
 def mount_problem(root: Path, storage: StorageSettings) -> str | None:

@@ -16,6 +16,7 @@ from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import account
+from recorder.daemon.recording.state_machine import State
 from recorder.session.layout import free_bytes
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SIMULATED = "sim"
 """Scheme of sources that the drivers simulate."""
+_MAY_START = (State.IDLE, State.FAULT)
 _OF_COMMITS = ("commits", "commit_s", "commit_last_s", "commit_max_s")
 
 
@@ -46,6 +48,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "healthy": not faults,
         "ready": daemon.ready,
         "faults": faults,
+        "start_refused": daemon.start_checks.refused() if machine.state in _MAY_START else None,
         "wish": {key: getattr(machine.desired, key) for key in ("wanted", "by", "name", "part")},
         "session": session,
         "last": daemon.sessions.last,

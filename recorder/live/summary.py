@@ -182,6 +182,8 @@ def verdict_of(
     faults = status["faults"]
     if faults:
         return verdict(BAD, "FAULT", "; ".join(_fault_text(f) for f in faults[:3]))
+    if refused := status.get("start_refused"):
+        return verdict(BAD, "NO START", refused)
     if disk_hours is not None and disk_hours < _DISK_BAD_H:
         return verdict(BAD, "DISK", f"full in {disk_hours * 60:.0f} minutes at this rate")
     if losing:

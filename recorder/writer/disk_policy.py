@@ -71,7 +71,8 @@ class Floor:
             return None
         return (
             f"{self._session}: ended, for its disk is nearly full: {_size(free)} are free, and "
-            f"storage.min_free_gb with a minute of recording is {_size(floor)}"
+            f"storage.min_free_gb with a minute of recording is {_size(floor)}; delete or move "
+            "sessions, or set retention.gb"
         )
 
     def _growth(self, session_bytes: int) -> int:

@@ -23,6 +23,7 @@ from recorder.formats.vrs import (
     VrsWriter,
     description_end,
 )
+from recorder.formats.vrs.headers import creation_id
 from recorder.session import layout
 from recorder.session.vrs.data_records import (
     DataRecords,
@@ -84,7 +85,7 @@ class SessionVrs:
             file_tags(values),
             index_path=layout.private(session, layout.VRS_INDEX),
             # The time, roughly; the low bits identify the session.
-            creation_id=int(values["start_ns"]) & ~0x3FFFFFFF | zlib.crc32(clock_id) & 0x3FFFFFFF,
+            creation_id=creation_id(int(values["start_ns"]), zlib.crc32(clock_id)),
         )
         made = cls(session, values, writer)
         made.drain()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,7 @@ from recorder.daemon.processes.supervisor import WRITER
 from recorder.daemon.recording.state_machine import RETRY_S
 from recorder.daemon.root_lock import is_held
 from recorder.session.layout import read_session_json
-from tests.daemon.fakes import CONFIG, Vehicle, make_session, vehicle
+from tests.daemon.fakes import CONFIG, RATES, Vehicle, make_session, vehicle
 
 SPLIT = CONFIG.replace("  root: sessions", "  root: sessions\n  split: {minutes: 1}")
 AUTO = CONFIG.replace("  root: sessions", "  root: sessions\n  autostart: true")
@@ -544,3 +546,45 @@ def test_ticks_are_for_whoever_wants_them(rig: Vehicle) -> None:
     rig.running.on_tick.append(lambda daemon, now_ns: seen.append(now_ns))
     rig.run(1)
     assert len(seen) == 10 and seen == sorted(seen)
+
+
+def test_a_nearly_full_disk_begins_no_recording_that_would_end_at_once(
+    rig: Vehicle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting needs more room than a recording that goes on; between the two it does not begin."""
+    rig.run(2)
+    needed = 120 * sum(RATES.values())  # bytes: the sensors of the test give one a sample
+    free = 0.9 * needed
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=round(free)))
+    rig.run(3)
+    why = rig.ask("status")["status"]["start_refused"]
+    assert "delete or move sessions, or set retention.gb" in why
+    assert rig.ask("start")["error"] == why
+    assert not any(c["op"] == "start" for c in rig.writer.commands)
+    free = 1.1 * needed
+    rig.run(3)
+    assert rig.ask("status")["status"]["start_refused"] is None
+    assert rig.ask("start")["ok"]
+    free = 0.9 * needed
+    rig.run(3)
+    status = rig.ask("status")["status"]
+    assert (status["state"], status["start_refused"]) == ("recording", None)
+    rig.writer.end_by_itself(full="its disk is nearly full")
+    rig.run(600)
+    assert rig.sessions == ["drive"] and states(rig.ask("status")) == (True, "fault")
+    assert "a recording begins with" in rig.ask("status")["status"]["start_refused"]
+    said = [line for line in rig.lines if line.startswith("not recording: ")]
+    assert 3 < len(said) < 20
+    free = 1.1 * needed
+    rig.run(RETRY_S[-1] + 1)
+    assert rig.sessions == ["drive", "drive_p002"]
+
+
+def test_recordings_that_end_at_once_begin_less_and_less_often(rig: Vehicle) -> None:
+    """As on a disk that something else fills: 18 parts in 35 s helped nobody."""
+    rig.ask("start")
+    for _ in range(3600):
+        if rig.writer.session is not None:
+            rig.writer.end_by_itself(full="its disk is nearly full")
+        rig.run(0.1)
+    assert 3 <= len(rig.sessions) <= 12

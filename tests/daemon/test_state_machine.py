@@ -46,6 +46,19 @@ def recording(machine: Machine | None = None) -> Machine:
     return machine
 
 
+def test_only_a_recording_that_lasts_ends_the_growth_of_the_pauses() -> None:
+    machine, now_ns, pauses = recording(), 0, []
+    for lasted_s in (1, 1, 1, 1, 200, 1):
+        now_ns += lasted_s * S
+        machine.ended(now_ns, why="full")
+        assert machine.retry_at_ns is not None
+        pauses.append((machine.retry_at_ns - now_ns) / S)
+        now_ns = machine.retry_at_ns
+        machine.tick(now_ns)
+        machine.began(now_ns, "/r/drive_p002", "drive")
+    assert pauses == [*RETRY_S[:4], RETRY_S[0], RETRY_S[1]]
+
+
 def test_a_recording_from_start_to_stop() -> None:
     machine = Machine()
     save, begin = machine.start("drive", {"driver": "ada"})
@@ -105,8 +118,9 @@ def test_a_session_that_ends_by_itself_is_followed_by_the_next_part() -> None:
     machine.tick(now_ns + 100 * S)
     machine.began(now_ns, "/r/drive_p002", "drive")
     assert (machine.desired.part, machine.reason) == (2, None)
+    now_ns += 120 * S
     machine.ended(now_ns, why="full")
-    assert machine.retry_at_ns == now_ns + S  # what worked begins the back-off anew
+    assert machine.retry_at_ns == now_ns + S  # a recording that lasted ends the back-off
 
 
 def test_a_stop_ends_what_cannot_be_recorded() -> None:

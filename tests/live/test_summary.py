@@ -342,3 +342,11 @@ def test_a_clock_that_is_not_synchronized_is_told() -> None:
     assert note(status({}))["clock"] is None
     assert note(status({}, clock={"synchronized": True}))["clock"]["level"] == "good"
     assert note(status({}, clock={"synchronized": False}))["clock"]["level"] == "warn"
+
+
+def test_a_start_that_would_be_refused_is_the_verdict_of_an_idle_recorder() -> None:
+    why = "/data has 6.00 GB free; a recording begins with 6.40 GB"
+    refused = note(status({"cam": stream()}, start_refused=why))
+    assert refused["verdict"] == {"word": "NO START", "level": "bad", "why": why}
+    assert refused["status"]["start_refused"] == why  # by which the page greys START
+    assert note(status({"cam": stream()}, start_refused=None))["verdict"]["word"] == "READY"

@@ -38,6 +38,7 @@ from recorder.formats.vrs import (
     VrsWriter,
     default_index_path,
 )
+from recorder.formats.vrs.headers import creation_id
 from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
 from recorder.session.layout import VRS
@@ -251,8 +252,8 @@ class _SessionPacker:
         """
         start_ns = self._job.session.start_ns or 0
         text = json.dumps([tags, list(self._names.values()), dict(self._job.options)], default=str)
-        low = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") & 0x3FFFFFFF
-        return start_ns & ~0x3FFFFFFF | low
+        low = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+        return creation_id(start_ns, low)
 
     def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
         """The metadata records in the order in which they are merged with data of the same time.

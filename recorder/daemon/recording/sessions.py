@@ -52,6 +52,9 @@ class Told(Protocol):
     def check_place(self) -> None:
         """Raise where a session cannot be begun: StorageError."""
 
+    def check_room(self) -> None:
+        """Raise where the disk is too full for a recording to begin: StorageError."""
+
     def began(self, session: str) -> None:
         """A session is open: its folder."""
 
@@ -238,6 +241,7 @@ class Sessions:
     def _send_begin(self, begin: Begin) -> None:
         try:
             self._reported.check_place()
+            self._reported.check_room()
             self._begun_name, plan = self.planner.plan(begin.desired)
         except RecorderError as error:
             self._not_begun(error)

@@ -11,7 +11,7 @@ reports the outcome of an effect by another call::
             case Begin(request): ...                 # then machine.began or machine.not_begun
 
 In ``fault`` a recording is wanted and cannot be made.  Its start is retried, with back-off, until
-it succeeds or a user stops it.  A sensor that is missing is no fault of this machine:
+it succeeds and lasts, or a user stops it.  A sensor that is missing is no fault of this machine:
 the others record.
 """
 
@@ -25,6 +25,8 @@ from typing import Any
 from recorder.contract.errors import RecorderError
 
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+LASTING_S = 120.0
+"""A recording that ends by itself sooner lets the pause grow, as a start that fails does."""
 SPLIT_RETRY_S = 30.0
 SPLIT_PAUSE_S = 5.0
 """Shortest time from part to part, for cameras that change their picture repeatedly."""
@@ -132,6 +134,7 @@ class Machine:
         self.retry_at_ns: int | None = None
         self.split_not_before_ns = 0
         self._failures = 0
+        self._began_ns = 0
         self._end_due = False  # stop or leave, while a begin or a split is under way
         self._awaited = False  # a request waits for the first part
 
@@ -208,7 +211,8 @@ class Machine:
         self._expect(State.STARTING)
         self.state, self.session, self.reason = State.RECORDING, session, None
         self.retry_at_ns = None
-        self._failures, self._awaited = 0, False
+        self._awaited = False
+        self._began_ns = now_ns
         self.split_not_before_ns = now_ns
         self._next_part(session, name)
         effects: list[Effect] = [Save(self.desired)]
@@ -256,6 +260,8 @@ class Machine:
         if reported or not self.desired.wanted:
             self._rest()
             return effects
+        if now_ns - self._began_ns >= LASTING_S * 1e9:
+            self._failures = 0
         self._fail(now_ns, why or "the session ended by itself")
         return effects
 

@@ -25,6 +25,7 @@ MAX_TIMESTAMP = sys.float_info.max
 """Timestamp of index and description records; its negative that of tags records."""
 _MAGIC = (b"Visi", b"onRe", b"cord")
 _VERSIONS = (b"VRS1", b"VRS2", b"VRS3")
+_LOW_BITS = 0x3FFFFFFF
 _LEGACY_TEST_IDS, _TEST_IDS = 100_000, 65_500
 
 
@@ -64,6 +65,17 @@ class StreamId(NamedTuple):
         if type_id >= _LEGACY_TEST_IDS:
             type_id += _TEST_IDS - _LEGACY_TEST_IDS
         return cls(type_id & 0xFFFF, instance)
+
+
+def creation_id(t_ns: int, low: int) -> int:
+    """The `FileHeader.creation_id` of a file that is made at a time.
+
+    Args:
+        t_ns: epoch ns; a time before 1970, as a wrong clock gives, counts as 1970: the field has no
+            sign.
+        low: the low 30 bits are taken, which tell files of the same second apart.
+    """
+    return max(0, t_ns) & ~_LOW_BITS | low & _LOW_BITS
 
 
 class FileHeader(NamedTuple):

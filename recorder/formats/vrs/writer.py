@@ -39,6 +39,7 @@ from recorder.formats.vrs.headers import (
     RecordType,
     StreamId,
 )
+from recorder.formats.vrs.headers import creation_id as new_creation_id
 from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, ENTRY_DTYPE, index_prelude
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.resume import ResumePoint, find_resume_point
@@ -211,7 +212,7 @@ class VrsWriter:
     ) -> VrsWriter:
         """The same with streams whose ids and tags are those of another file."""
         if creation_id is None:
-            creation_id = time.time_ns() & ~0x3FFFFFFF | random.getrandbits(30)
+            creation_id = new_creation_id(time.time_ns(), random.getrandbits(30))
         data = pack_description(streams, tags)
         if len(data) > MAX_RECORD_BYTES - RECORD_HEADER_BYTES:
             raise StorageError(f"{path}: {len(data)} bytes of tags are too many")

@@ -6,7 +6,7 @@ import { $, bytes, clockTime, duration, icon, setText, toast } from "./dom.js";
 export class Bar {
   constructor(connection) {
     this.connection = connection;
-    this.recording = false;
+    this.recording = this.commanding = false;
     $("#mark").addEventListener("click", (event) => this.mark(event.timeStamp));
     $("#mark-text").addEventListener("click", (event) => this.markWithText(event.timeStamp));
     $("#start-stop").addEventListener("click", () => (this.recording ? this.askStop() : this.start("")));
@@ -54,14 +54,14 @@ export class Bar {
 
   async #command(op, values, done) {
     const button = $("#start-stop");
-    button.disabled = true;
+    button.disabled = this.commanding = true;
     try {
       await this.connection.request(op, values);
       toast(done);
     } catch (error) {
       toast(`Not done: ${error.message}`, "bad");
     } finally {
-      button.disabled = false;
+      button.disabled = this.commanding = false;
     }
   }
 
@@ -87,6 +87,9 @@ export class Bar {
     $("#session").title = (judged?.reasons ?? []).map(({ what, where }) => `${what}${where ? ` (${where})` : ""}`).join("; ");
     const button = $("#start-stop");
     setText($("span", button), this.recording ? "STOP" : "START");
+    const refused = this.recording ? null : status.start_refused; // why a start would fail
+    button.disabled = refused != null || this.commanding;
+    button.title = refused ?? "Start or stop (S)";
     $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");
     const { free_bytes: free } = status.disk ?? {};
     const level = disk_hours == null ? (free == null ? "bad" : "good") : disk_hours < 1 / 6 ? "bad" : disk_hours < 1 ? "warn" : "good";
