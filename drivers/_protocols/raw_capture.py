@@ -132,7 +132,8 @@ class CaptureFiles:
         """Return a warning where a file may continue in the next one, although it seems not to."""
         for capture in self._captures[:-1]:
             last = capture.parts[-1]
-            if not capture.has_headers and -last.size % self._chirp.frame_bytes >= PAYLOAD_BYTES:
+            lacking = -(last.begin + last.size) % self._chirp.frame_bytes
+            if not capture.has_headers and lacking >= PAYLOAD_BYTES:
                 return [
                     f"{last.path.name} ends inside a frame, and the next file is read as a capture "
                     "of its own; join the files if it continues there"
