@@ -83,11 +83,13 @@ class CaptureNotes:
         skipped: packets that cannot be read, by their kind.
         dropped: packets that the capturing program dropped, as the capture declares.
         unstamped: datagrams without a stamp, which got the stamp before them.
+        device_clock: the capture has no stamps, and the device's clock gives the times.
     """
 
     skipped: Counter[str] = field(default_factory=Counter)
     dropped: int = 0
     unstamped: int = 0
+    device_clock: bool = False
 
     def take(self, item: SkippedPacket | DroppedPackets) -> None:
         """Note an item of `read_capture`."""
@@ -103,6 +105,8 @@ class CaptureNotes:
             found["packets_dropped_by_capture"] = self.dropped
         if self.unstamped:
             found["datagrams_without_stamp"] = self.unstamped
+        if self.device_clock:
+            found["timed_by_device_clock"] = True
         return found
 
     def warnings(self) -> list[str]:
@@ -115,6 +119,8 @@ class CaptureNotes:
             )
         if self.unstamped:
             texts.append(f"{self.unstamped} datagrams have no stamp; they got the stamp before")
+        if self.device_clock:
+            texts.append("the capture has no stamps; the device's clock gives the times")
         return texts
 
 

@@ -18,6 +18,7 @@ from drivers._protocols.dca1000_files import first_position
 from recorder.contract.errors import SourceError
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)\.bin")
+_SMALL_FRAME: Final = 16 * PAYLOAD_BYTES
 _TI_PREFIX: Final = re.compile(r".*_(Raw|hdr_[0-9A-F]{4})_")
 
 
@@ -133,9 +134,11 @@ def _was_cut_at_a_size(sizes: Sequence[int], frame_bytes: int) -> bool:
     full, last = set(sizes[:-1]), sizes[-1]
     if len(full) != 1 or last > max(full):
         return False
-    each_is_whole = all(-size % frame_bytes < PAYLOAD_BYTES for size in sizes)
+    if not all(-size % frame_bytes < PAYLOAD_BYTES for size in sizes):
+        return True
+    # A small frame's end is often near; captures of their own are then of one length.
     all_are_whole = -sum(sizes) % frame_bytes < PAYLOAD_BYTES
-    return not each_is_whole or (all_are_whole and last not in full)
+    return frame_bytes < _SMALL_FRAME and all_are_whole and last not in full
 
 
 def _placed(paths: Sequence[Path], sizes: dict[Path, int], first: int, where: str) -> list[Part]:

@@ -244,7 +244,7 @@ class SensorPackets:
         """
         shift_ns = last_ns = 0
         misfits = False
-        self.notes = CaptureNotes()
+        self.notes = CaptureNotes(device_clock=not self._stamped)
         for datagram in read_capture(file):
             if isinstance(datagram, SkippedPacket | DroppedPackets):
                 self.notes.take(datagram)

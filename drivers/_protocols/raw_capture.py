@@ -102,6 +102,7 @@ class CaptureFiles:
             raise SourceError(
                 f"{where}: {largest} bytes, but a frame of {shape} int16 has {chirp.frame_bytes}"
             )
+        self.warnings += self._doubts()
         self._index = 0
         self._items = self._read()
 
@@ -126,6 +127,18 @@ class CaptureFiles:
         for capture in self._captures:
             read = self._packets if capture.has_headers else self._samples
             yield from read(capture)
+
+    def _doubts(self) -> list[str]:
+        """Return a warning where a file may continue in the next one, although it seems not to."""
+        for capture in self._captures[:-1]:
+            last = capture.parts[-1]
+            lacking = -(last.begin + last.size) % self._chirp.frame_bytes
+            if not capture.has_headers and lacking >= PAYLOAD_BYTES:
+                return [
+                    f"{last.path.name} ends inside a frame, and the next file is read as a capture "
+                    "of its own; join the files if it continues there"
+                ]
+        return []
 
     def _samples(self, capture: Capture) -> Iterator[CapturedFrame | LostFrames]:
         """Read a capture without headers: position by position, over the ends of its files."""

@@ -297,7 +297,8 @@ def test_without_host_stamps_the_device_tells_the_time(tmp_path: Path) -> None:
     step = SWEEP_NS // 10
     imu = [imu_packet(T0_NS + n * step + 1, DEVICE0_NS + n * step) for n in range(1, 11)]
     path = write(tmp_path, info, flat([*capture(info, [7, 8]), imu]), stamps=False)
-    _, items = play(driver_for("pcap", path))
+    _, (*items, state) = play(driver_for("pcap", path))
+    assert isinstance(state, State) and state.values == {"timed_by_device_clock": True}
     for item in items:
         assert isinstance(item, Sample) and item.t_dev_ns is not None
         np.testing.assert_array_equal(item.t_ns, item.t_dev_ns)

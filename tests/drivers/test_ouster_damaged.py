@@ -6,13 +6,15 @@ the affected packets says what must be recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from drivers._kit.driver import Item, Lost, Sample, State
+from drivers._ouster.played import PcapSource
 from recorder.contract.errors import SourceError
 from tests.drivers.ouster_rig import (
     COLUMNS,
@@ -108,6 +110,27 @@ def test_firmware_that_sends_another_value_is_believed(tmp_path: Path) -> None:
     assert_same_items(from_pcap(tmp_path, packets), from_pcap(tmp_path, SWEEPS))
     few = packets[:20]  # fewer than those among which a right checksum is looked for
     assert len(samples(from_pcap(tmp_path, few))) == 3
+
+
+def test_few_packets_are_looked_at_for_a_first_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is looked at is kept in memory, in a capture of any length."""
+    monkeypatch.setattr("drivers._ouster.played._HEAD", 4)
+    packets = [(t_ns, port, data[:-8] + b"\xde" * 8) for t_ns, port, data in SWEEPS]
+    source = PcapSource(driver_for("pcap", write(tmp_path, INFO, packets)).sensor)
+    source.open()
+    taken: list[Any] = []
+
+    def counted() -> Iterator[Any]:
+        for packet in source._packets():
+            taken.append(packet)
+            yield packet
+
+    found = source._with_proof(counted())
+    assert next(found) is taken[0] and len(taken) == 4
+    assert len(list(found)) == len(packets) - 1
+    source.close()
 
 
 def test_a_packet_that_came_twice_is_used_once(tmp_path: Path) -> None:

@@ -126,6 +126,17 @@ def test_a_length_of_zero_ends_where_the_packet_ends() -> None:
     assert told(pcap([(STAMP, frame[:-1], len(frame))])) == ["snaplen"]
 
 
+def test_datagrams_come_in_the_order_of_the_file_whatever_their_stamps() -> None:
+    a, b = split(A, 7), split(B, 8)
+    frames = [(0.002, a[0]), (0.001, PLAIN), (0.0, b[0]), (0.005, a[1]), (0.003, a[2])]
+    items = read(timed(*frames, (0.004, b[1]), (0.001, PLAIN), (0.0, b[2])))
+    assert [item.payload for item in items if isinstance(item, Datagram)] == [
+        PAYLOAD, A, PAYLOAD, B,
+    ]  # fmt: skip
+    stamps = [item.t_ns - STAMP for item in items if isinstance(item, Datagram)]
+    assert stamps == [1_000_000, 3_000_000, 1_000_000, 0]  # of their last fragments
+
+
 # Blocks of pcapng
 
 

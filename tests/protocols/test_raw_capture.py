@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drivers._protocols.capture_series import find_captures
 from drivers._protocols.chirp import ChirpConfig
 from drivers._protocols.raw_capture import CapturedFrame, CaptureFiles, LostFrames
 from recorder.contract.errors import SourceError
@@ -173,6 +174,38 @@ def test_captures_that_end_with_their_last_packet_are_no_continuations(tmp_path:
     items = read(tmp_path)
     assert losses(items) == [(4, 1, "truncated"), (9, 1, "truncated")]
     assert played(items) == {k: v for k, v in all_of(data).items() if k not in (4, 9)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "one"),
+    [
+        # Frames of 48 KiB; a capture of n frames ends with its last whole packet.
+        ([49_152 * n // PACKET * PACKET for n in (100, 100, 60)], False),
+        ([49_152 * n // PACKET * PACKET for n in (7, 7, 7)], False),
+        ([49_152 * n for n in (5, 5)], False),
+        ([1000 * PACKET, 1000 * PACKET, 377 * PACKET], True),
+        ([1000 * PACKET, 1000 * PACKET, 1000 * PACKET], True),
+        ([1000 * PACKET, 1000 * PACKET, 1001 * PACKET], False),  # the last is not the largest
+        ([1000 * PACKET, 900 * PACKET, 100 * PACKET], False),
+    ],
+)
+def test_files_are_joined_by_their_sizes(tmp_path: Path, sizes: list[int], one: bool) -> None:
+    for n, size in enumerate(sizes):
+        with (tmp_path / f"drive_{n}.bin").open("wb") as file:
+            file.truncate(size)
+    captures = find_captures(tmp_path, 49_152, "radar")
+    assert [len(each.parts) for each in captures] == ([len(sizes)] if one else [1] * len(sizes))
+
+
+def test_files_that_may_continue_each_other_warn(tmp_path: Path) -> None:
+    chirp = ChirpConfig(**{**SMALL, "adc_samples": 64})
+    for n, packets in enumerate((10, 9, 3)):
+        (tmp_path / f"drive_{n}.bin").write_bytes(bytes(packets * PACKET))
+    (warning,) = CaptureFiles(tmp_path, chirp, "radar").warnings
+    assert warning.startswith("drive_0.bin ends inside a frame, and the next file is read as a")
+    for n in range(3):
+        (tmp_path / f"drive_{n}.bin").write_bytes(bytes(chirp.frame_bytes * (n + 1) - 700))
+    assert CaptureFiles(tmp_path, chirp, "radar").warnings == []
 
 
 def test_a_capture_and_what_mmwave_studio_made_of_it_are_not_both_played(tmp_path: Path) -> None:
