@@ -1,4 +1,4 @@
-"""`make install` takes a Python that the service can read; `make uninstall` leaves no unit enabled."""
+"""`make install` takes a Python that the service can read; `uninstall` disables every unit."""
 
 from __future__ import annotations
 
