@@ -101,8 +101,18 @@ def record(root: Path) -> str:
     at = [screen for screen in screens if seconds_shown(screen) <= TABLE_S]
     if not at:
         raise SystemExit(f"no table of the session in what the terminal showed:\n{output.decode()}")
+    if late := behind("\n".join(at[-1])):
+        raise SystemExit(f"this machine does not keep up with {', '.join(late)}: try it when idle")
     first = next(number for number, line in enumerate(at[-1]) if line.startswith("drive"))
     return "\n".join(["$ recorder run configs/demo.yaml", *at[-1][first:]])
+
+
+def behind(table: str) -> list[str]:
+    """Name the streams whose rate is more than a tenth below the expected one."""
+    rates = re.findall(r"(\w+) +([\d.]+) Hz +([\d.]+) Hz", re.sub(r"\x1b\[[\d;]*m", "", table))
+    if not rates:
+        raise SystemExit(f"the table shows no rates:\n{table}")
+    return [name for name, rate, expected in rates if float(rate) < 0.9 * float(expected)]
 
 
 def seconds_shown(screen: list[str]) -> float:

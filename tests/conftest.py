@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples are tried, and where the tests' folders lie."""
     campaigns.begin(config)
+    # A job of a shell in the background ignores SIGINT, and all that it starts with it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("campaign" if _is_campaign(config) else "fast")
     # Syncs wait for the disk, and many tests do little else.
     bounded = "not long" in config.option.markexpr or _is_campaign(config)

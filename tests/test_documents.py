@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import importlib
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.make_pictures import behind
 from recorder.contract.config.options import OptionTable
 from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS
 
@@ -109,3 +111,9 @@ def test_pictures_are_small_and_need_no_internet() -> None:
         assert path.stat().st_size < PICTURE_BYTES, path.name
         if path.suffix == ".svg":
             assert "@font-face" not in path.read_text() and "url(http" not in path.read_text()
+
+
+def test_the_table_in_the_readme_shows_a_recorder_that_keeps_up() -> None:
+    svg = (PICTURES / "live-table.svg").read_text()
+    shown = html.unescape(" ".join(re.findall(r">([^<]+)<", svg))).replace("\xa0", " ")
+    assert behind(shown) == []

@@ -101,11 +101,11 @@ class RtspCamera(LiveCamera):
             client.close()
             raise
         timeout_ns = round(self._timeout_s * 1e9)
+        left_ns = deadline_ns - self._clock()
         player = _Player(
             self.where, client, media, decoder, self._clock, timeout_ns, alone=self.device_clock
         )
         self._player = player
-        left_ns = deadline_ns - self._clock()
         try:
             opened = player.shots.get(timeout=max(left_ns / 1e9, 0.01))
         except queue.Empty:

@@ -79,7 +79,6 @@ def emulated(folder: Path, config: Path, *faults: str) -> Iterator[Emulated]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None and process.stderr is not None
     made = Emulated(folder / "emulated.yaml")

@@ -156,10 +156,7 @@ def test_a_bad_config_is_one_line(
 
 def test_an_interrupt_ends_the_drivers(fakes: Path, tmp_path: Path) -> None:
     (tmp_path / "rig.yaml").write_text(CONFIG.replace("good", "stuck").replace(", fps: 20", ""))
-    # A shell's background job, as this test may be in, ignores Ctrl-C from birth.
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from recorder.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "check", str(tmp_path / "rig.yaml")]
+    command = [sys.executable, "-m", "recorder", "check", str(tmp_path / "rig.yaml")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     note = fakes / "pid"
     while not (note.exists() and note.read_text().endswith("\n")):

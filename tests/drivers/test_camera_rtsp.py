@@ -298,7 +298,7 @@ def test_without_pyav_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(builtins, "__import__", without)
     camera = driver("//127.0.0.1:9/live", "rtsp", name="rear")
-    with pytest.raises(SourceError, match=r"rear: rtsp:.*extra rtsp \(pip install"):
+    with pytest.raises(SourceError, match=r"rear: rtsp:.*needs the extra rtsp \("):
         camera.open()
 
 

@@ -236,9 +236,10 @@ def test_a_log_is_emulated(tmp_path: Path, emulated: Callable[..., Emulated]) ->
     recorded = live(device)
     (spec,) = recorded.open()
     assert spec.settings["protocol"] == "nmea"
-    items = read(recorded, 10)
+    items = read(recorded, 11)
     recorded.close()
-    assert [row.data["quality"][0] for row in samples(items)] == [5] * 10
+    whole = samples(items)[1:]  # the driver may join within an epoch
+    assert [row.data["quality"][0] for row in whole] == [5] * 10
 
 
 def test_a_serial_port_is_read_at_any_of_the_usual_rates(monkeypatch: pytest.MonkeyPatch) -> None:

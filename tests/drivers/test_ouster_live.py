@@ -269,6 +269,7 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
     assert not [i for i in items if isinstance(i, Lost)]
 
 
+@pytest.mark.campaign  # needs an emulated sensor that keeps its rate
 def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:
     """Farther than a busy machine pauses: a packet that is late looks like a step back."""
     metadata = write_metadata(tmp_path, make_info())

@@ -306,5 +306,5 @@ def test_without_numcodecs_it_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "numcodecs", None)
-    with pytest.raises(UsageError, match=r"vehicle-recorder\[archives\]"):
+    with pytest.raises(UsageError, match="needs the extra archives"):
         new(tmp_path)
