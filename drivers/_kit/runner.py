@@ -260,6 +260,8 @@ class Runner:
                 except EndOfSource:
                     over = True
                     items += stamps.flush()
+                while self._driver.stream_steps:
+                    self._report_step(*self._driver.stream_steps.pop(0))
                 for item in items:
                     self._loop_empty = False
                     timeline.place(item)

@@ -18,7 +18,7 @@ LATE_NS = 100 * MS
 SPECS = {"x": StreamSpec("x", (ChannelSpec("n", "raw", "u4", (1,)),), rate_hz=None)}
 
 
-def placed(times_ms: list[float], size: int = 1) -> tuple[list[int], list[float], list[Item], int]:
+def placed(times_ms: list[float], size: int = 1) -> tuple[list[int], list[float], list[Lost], int]:
     """Numbers and times (ms) of what comes out, the losses, and how many steps were reported."""
     steps: list[int] = []
     stamps = Stamps(SPECS, lambda *step: steps.append(step[1]), late_ns=LATE_NS)
