@@ -176,6 +176,8 @@ class Driver(ABC):
             free of the clock's steps, and whose gaps are real: the kit does not check the stamps.
         clock_steps: of such a source: the steps that its stamps are free of, in ns, with a sentence
             about each.  Sources of one recording give the same sentences; each is reported once.
+        stream_steps: of such a source: further steps, of the stamps of one stream: the stream, the
+            step in ns, and a sentence.  The kit takes them out and reports them.
         replaced_stamps: of such a source, at its end: number of samples whose own stamps cannot be
             true, and that have the times of the log.
     """
@@ -194,6 +196,7 @@ class Driver(ABC):
         self._origin_ns: int | None = None
         self.warnings: list[str] = []
         self.clock_steps: Sequence[tuple[int, str]] = ()
+        self.stream_steps: list[tuple[str, int, str]] = []
         self.replaced_stamps = 0
 
     @property

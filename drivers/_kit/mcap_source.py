@@ -142,7 +142,7 @@ class McapSource(RecordedSource):
         message, decoded = first[0]
         pairs = [(stamp_of(d), m.log_ns if bag.is_timed(m) else 0) for m, d in first]
         stamping = Stamping.of(pairs)
-        self._of_header, self._last_ns = stamping.of_header, 0
+        self._of_header, self._last_ns, self._reported = stamping.of_header, 0, 0
         settings: dict[str, Any] = {
             "mcap_topic": self._topic,
             "mcap_schema": topic.schema_name,
@@ -220,14 +220,25 @@ class McapSource(RecordedSource):
         if self._messages is None:
             raise SourceError(f"{self.sensor.name}: read before open")
         while (item := self._next()) is not None:
+            self._report()
             if isinstance(item, Cut):
                 return self._truncated(item.reason, self._last_ns)
             if item.message.topic != LOSSES:
                 return self._item(item)
             if (lost := self._recorded(item.message)) is not None:
                 return lost
+        self._report()
         self.replaced_stamps = self._timing.unused
         raise EndOfSource
+
+    def _report(self) -> None:
+        """Tell the kit of steps of the topic's own stamps."""
+        steps = self._timing.steps(self._topic)
+        for step in steps[self._reported :]:
+            text = f"its stamps were set back by {-step.step_ns / 1e9:.3f} s, and the times of the "
+            text += "log were not; stored without the step"
+            self.stream_steps.append((self.sensor.name, step.step_ns, text))
+        self._reported = len(steps)
 
     def _item(self, timed: Timed) -> Item:
         if timed.problem is not None:

@@ -36,13 +36,7 @@ from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.config.driver_schema import DriverSchema, loaded_files
 from recorder.contract.config.options import check_options
-from recorder.contract.errors import (
-    ConfigError,
-    DeviceError,
-    RecorderError,
-    SourceError,
-    StreamChangedError,
-)
+from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.messages import CHANGED
 from recorder.contract.process import die_with_parent, settle
 
@@ -246,6 +240,8 @@ class Runner:
                 except EndOfSource:
                     over = True
                     items += stamps.flush()
+                while self._driver.stream_steps:
+                    self._report_step(*self._driver.stream_steps.pop(0))
                 for item in items:
                     self._loop_empty = False
                     timeline.place(item)
@@ -264,7 +260,7 @@ class Runner:
                 reason, detail, kind = CHANGED, self._misfit, CHANGED
         except RecorderError as error:
             reason, detail = "fault", str(error)
-            if isinstance(error, SourceError | DeviceError | StreamChangedError):
+            with contextlib.suppress(RecorderError):  # the link's own error is raised again
                 self._lose_rest(session, detail)
         finally:
             self._stall.leave()  # no item is expected any more

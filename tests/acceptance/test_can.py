@@ -51,7 +51,11 @@ class Drive:
     def __init__(self, folder: Path) -> None:
         self.sent = simulated()
         writer = python_can.BLFWriter(folder / "drive.blf")
-        for message in self.sent:
+        logged = list(self.sent)
+        for k in range(5, COUNT - 1, 30):  # as a logger of several channels writes them
+            if logged[k + 1].timestamp > logged[k].timestamp:
+                logged[k : k + 2] = logged[k + 1], logged[k]
+        for message in logged:
             writer.on_message_received(message)
         writer.stop()
         chosen = "[VehicleMotion.*, Service.OutsideTemperature]"

@@ -508,6 +508,37 @@ def test_a_devices_own_clock_does_not_step_with_the_recorders(tmp_path: Path) ->
     assert stamps(items) == [START_NS + n * STEP_NS for n in range(60)]
 
 
+@pytest.mark.parametrize("back_ms", [80, 135, 5000])
+def test_stamps_that_are_set_back_although_the_log_is_not(tmp_path: Path, back_ms: int) -> None:
+    """A sensor whose own clock was set back: its order is that of the file."""
+    sent = []
+    for n in range(1200):
+        t_ns = START_NS + n * STEP_NS
+        stamp_ns = t_ns - 2_000_000 - (back_ms * 1_000_000 if n >= 600 else 0)
+        sent.append(imu("/imu", t_ns, (n, 0, 0), (0, 0, 0), stamp_ns=stamp_ns))
+    driver = open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent))
+    _, items = play(driver)
+    assert joined(items, "acc")[:, 0].tolist() == list(range(1200))
+    assert stamps(items) == [START_NS - 2_000_000 + n * STEP_NS for n in range(1200)]
+    assert driver.clock_steps == []
+    assert [(s, ns) for s, ns, _ in driver.stream_steps] == [("s", -back_ms * 1_000_000)]
+
+
+@pytest.mark.parametrize("late", [1, 5, 60])
+def test_a_part_of_a_topic_that_is_published_late_is_sorted(tmp_path: Path, late: int) -> None:
+    order = [*range(100), *range(100 + late, 100 + 2 * late), *range(100, 100 + late)]
+    order += range(100 + 2 * late, 400)
+    sent = [
+        imu("/imu", START_NS + at * STEP_NS, (n, 0, 0), (0, 0, 0), None, START_NS + n * STEP_NS)
+        for at, n in enumerate(order)
+    ]
+    driver = open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent))
+    _, items = play(driver)
+    assert joined(items, "acc")[:, 0].tolist() == list(range(400))
+    assert stamps(items) == [START_NS + n * STEP_NS for n in range(400)]
+    assert driver.stream_steps == []
+
+
 def test_the_messages_of_a_damaged_chunk_are_counted_and_hide_no_others(tmp_path: Path) -> None:
     sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
     none = CompressionType.NONE

@@ -41,7 +41,7 @@ LATE_NS: Final = 10_000_000_000
 _KEPT: Final = 4096  # latest messages of a topic that are remembered
 _MOST_BELOW: Final = 512  # messages behind the latest time after which a decision is made
 _FEWEST: Final = 3  # messages that make a step longer than LATE_NS
-_MANY: Final = 8  # messages before the beginning that make a step
+_MANY: Final = 8  # messages that cover an interval without doubt
 _GAPS: Final = 64  # latest gaps that a topic's usual gap is taken from
 
 
@@ -130,11 +130,15 @@ def _time(entry: tuple[int, int]) -> int:
 class RecordingClock:
     """Finds the steps of one recording; see the module.
 
+    Args:
+        long: find only steps over many messages.
+
     Attributes:
         steps: in the order of the recording.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, long: bool = False) -> None:
+        self._long = long
         self.steps: list[ClockStep] = []
         self._topics: dict[str, _Topic] = {}
         self._shift_ns = 0  # of topics in common order
@@ -180,6 +184,15 @@ class RecordingClock:
         for topic in slow:
             self._work(topic)
 
+    def take_one(self, name: str, position: int, time_ns: int) -> bool:
+        """Take one message; return whether it is decided where it and those before it belong."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._begin(name, position, time_ns)
+        topic.incoming.append((position, time_ns + topic.shift_ns))
+        self._work(topic)
+        return not topic.below
+
     def _begin(self, name: str, position: int, log_ns: int) -> _Topic:
         topic = self._topics[name] = _Topic(shift_ns=self._shift_ns)
         last = self.steps[-1] if self.steps else None
@@ -205,6 +218,8 @@ class RecordingClock:
             if not topic.below:
                 if latest_ns is None or entry[1] >= latest_ns:
                     topic.past.append(entry)
+                    if len(topic.past) > 2 * _KEPT:
+                        del topic.past[:-_KEPT]
                 else:
                     topic.below.append(entry)
             elif latest_ns is not None and entry[1] > latest_ns:
@@ -232,7 +247,7 @@ class RecordingClock:
     def _step_of(self, topic: _Topic, beyond_ns: int | None) -> ClockStep | None:
         gap_ns = topic.gap_ns()
         latest_ns, first_ns = topic.past[-1][1], topic.below[0][1]
-        if gap_ns is None or not _is_step(topic, beyond_ns, gap_ns):
+        if gap_ns is None or not _is_step(topic, beyond_ns, gap_ns, long=self._long):
             return None
         position = topic.below[0][0]
         step_ns = latest_ns - first_ns + round(gap_ns)
@@ -297,30 +312,43 @@ class RecordingClock:
         return list(positions), list(shifts)
 
 
-def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float) -> bool:
-    """Whether a topic's times went back by a step of the clock, as far as the topic tells."""
-    latest_ns = topic.past[-1][1]
-    below = np.array([time for _, time in topic.below], np.int64)
-    step_ns = latest_ns - int(below[0]) + gap_ns
-    if step_ns > LATE_NS and beyond_ns is None:
+def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float, *, long: bool) -> bool:
+    """Whether a topic's times went back by a step of the clock, as far as the topic tells.
+
+    Args:
+        topic: has messages behind its latest time.
+        beyond_ns: the first time that is later than the latest again; None: there is none yet.
+        gap_ns: the topic's usual gap.
+        long: only a step over many messages counts, all of which are behind the first one.
+    """
+    past, below = topic.past, [time for _, time in topic.below]
+    latest_ns = past[-1][1]
+    if latest_ns - below[0] + gap_ns > LATE_NS and beyond_ns is None and not long:
         return len(below) >= _FEWEST
-    past = np.array([time for _, time in topic.past], np.int64)
-    low = max(int(below[0]), int(past[0]))
-    high = latest_ns if beyond_ns is not None else int(below.max())
+    low = max(below[0], past[0][1])
+    high = latest_ns if beyond_ns is not None else max(below)
     if high < low:  # all before the first message
-        return len(below) >= _MANY
-    continues_below = beyond_ns is None or _nearer(
-        beyond_ns - int(below[-1]), beyond_ns - latest_ns, gap_ns
-    )
+        return len(below) >= _MANY and not long
     expected = (high - low) / gap_ns + 1
-    if expected >= 2:
-        counts = [int(((times >= low) & (times <= high)).sum()) for times in (past, below)]
-        covered = min(counts) >= max(2.0, 0.85 * expected - 1)
-        return covered and (expected >= 8 or continues_below)
-    if beyond_ns is None:
+    if expected < 2:
+        return beyond_ns is not None and not long and _is_regular(topic, beyond_ns, gap_ns)
+    there = bisect_right(past, high, key=_time) - bisect_left(past, low, key=_time)
+    again = sum(low <= time <= high for time in below)
+    if min(there, again) < max(2.0, 0.85 * expected - 1):
         return False
-    clear = abs(beyond_ns - latest_ns - gap_ns) > gap_ns / 4
-    return clear and abs(beyond_ns - int(below[-1]) - gap_ns) <= gap_ns / 4
+    if expected >= _MANY:
+        return True
+    nearer = beyond_ns is None or _nearer(beyond_ns - below[-1], beyond_ns - latest_ns, gap_ns)
+    return nearer and not long
+
+
+def _is_regular(topic: _Topic, beyond_ns: int, gap_ns: float) -> bool:
+    """Whether the topic's even gaps continue after the step, and not as before it."""
+    gaps = np.diff([time for _, time in topic.past[-_MANY:]])
+    if (np.abs(gaps - gap_ns) > gap_ns / 4).any():
+        return False
+    as_before_ns, as_after_ns = beyond_ns - topic.past[-1][1], beyond_ns - topic.below[-1][1]
+    return abs(as_before_ns - gap_ns) > gap_ns / 4 and abs(as_after_ns - gap_ns) <= gap_ns / 4
 
 
 def _nearer(one: Any, other: Any, to: float) -> bool:

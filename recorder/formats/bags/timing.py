@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import LATEST_NS, Bag, Cut
-from recorder.formats.bags.clock import LATE_NS
+from recorder.formats.bags.clock import LATE_NS, ClockStep, RecordingClock
 from recorder.formats.bags.messages import Inertial
 from recorder.formats.bags.positions import Position
 
@@ -119,6 +120,42 @@ class Timed:
 
 
 @dataclass(slots=True)
+class _StampClock:
+    """Finds where the stamps of one topic were set back, although the log times go on.
+
+    Messages wait here while it is open whether they are late or their clock was set back.
+    """
+
+    clock: RecordingClock = field(default_factory=lambda: RecordingClock(long=True))
+    waiting: deque[tuple[int, Timed]] = field(default_factory=deque)
+    number: int = 0
+    held: int = 0
+
+    def take(self, timed: Timed) -> list[Timed]:
+        """Take the next message; return those that are decided."""
+        if timed.t_ns is None:
+            return [timed]
+        self.waiting.append((self.number, timed))
+        self.held += _size(timed)
+        decided = self.clock.take_one("", self.number, timed.t_ns)
+        self.number += 1
+        return self.rest() if decided or self.held > _BUFFER_BYTES // 2 else []
+
+    def rest(self) -> list[Timed]:
+        """Decide on all that waits, and return it."""
+        self.clock.finish()
+        positions, shifts = self.clock.shifts("")
+        found = []
+        for number, timed in self.waiting:
+            if timed.t_ns is not None and (at := bisect_right(positions, number)):
+                timed.t_ns += shifts[at - 1]
+            found.append(timed)
+        self.waiting.clear()
+        self.held = 0
+        return found
+
+
+@dataclass(slots=True)
 class _Buffer:
     """Messages by their times; those that no later message can precede are taken out."""
 
@@ -166,6 +203,7 @@ class Timing:
         self._decoders = decoders
         self.stampings: dict[str, Stamping] = {}
         self._first: dict[str, list[Timed]] = {}
+        self._clocks: dict[str, _StampClock] = {}
 
     @property
     def topics(self) -> list[str]:
@@ -183,16 +221,20 @@ class Timing:
         if self._decoders.get(topic) is None:
             self.stampings.setdefault(topic, Stamping(of_header=False))
         if (stamping := self.stampings.get(topic)) is not None:
-            self._place(timed, stamping)
-            return [timed]
+            return self._place(timed, stamping)
         first = self._first.setdefault(topic, [])
         first.append(timed)
         enough = len(first) >= DECIDING or sum(map(_size, first)) > _BUFFER_BYTES // 2
         return self._decide(topic) if enough else []
 
     def rest(self) -> list[Timed]:
-        """Return the first messages of topics that have no more."""
-        return [timed for topic in list(self._first) for timed in self._decide(topic)]
+        """Return the messages whose times depended on later ones, at the end."""
+        found = [timed for topic in list(self._first) for timed in self._decide(topic)]
+        return found + [timed for clock in self._clocks.values() for timed in clock.rest()]
+
+    def steps(self, topic: str) -> list[ClockStep]:
+        """Steps of a topic's stamps that the log times did not make."""
+        return self._clocks[topic].clock.steps if topic in self._clocks else []
 
     def lag_ns(self) -> int:
         """How far the latest times are behind their log times, at most."""
@@ -220,11 +262,17 @@ class Timing:
             if each.problem is None
         ]
         stamping = self.stampings[topic] = Stamping.of(pairs)
-        for each in first:
-            self._place(each, stamping)
-        return first
+        if stamping.of_header:
+            self._clocks[topic] = _StampClock()
+        return [timed for each in first for timed in self._place(each, stamping)]
 
-    def _place(self, timed: Timed, stamping: Stamping) -> None:
+    def _place(self, timed: Timed, stamping: Stamping) -> list[Timed]:
+        """Set a message's time; return the messages whose times are known now."""
+        self._set_time(timed, stamping)
+        clock = self._clocks.get(timed.message.topic)
+        return [timed] if clock is None else clock.take(timed)
+
+    def _set_time(self, timed: Timed, stamping: Stamping) -> None:
         message, bag = timed.message, self._bag
         stamp_ns = 0 if timed.decoded is None else stamp_of(timed.decoded)
         if bag.is_timed(message):
