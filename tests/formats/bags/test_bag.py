@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 from mcap.writer import CompressionType, IndexType, Writer
@@ -16,6 +18,7 @@ from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import choose_topic, origin_ns
 from recorder.formats.bags.messages import Kind, decode_json_imu
 from recorder.formats.bags.timing import Stamping, stamp_of
+from recorder.formats.mcap import reader
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -263,3 +266,52 @@ def test_a_topic_without_messages_is_not_chosen(tmp_path: Path) -> None:
     with Bag(write_mcap(tmp_path / "a.mcap", PARTS[0])) as bag:
         assert choose_topic(bag, Kind.IMU, "", "x")[0] == "/imu"
         assert choose_topic(bag, Kind.IMU, "imu", "x")[0] == "/imu"
+
+
+def test_a_recording_begins_at_0_only_if_it_goes_on_there(tmp_path: Path) -> None:
+    zero = imu("/imu", 0, (0, 0, 0), (0, 0, 0), None, 0)
+    with Bag(write_mcap(tmp_path / "a.mcap", [zero, *PARTS[0]])) as bag:
+        assert (bag.start_ns, bag.end_ns) == (START_NS, START_NS)
+        assert [bag.is_timed(message) for message in bag.messages(["/imu"])] == [False, True]
+    soon = imu("/imu", SECOND, (0, 0, 0), (0, 0, 0))
+    with Bag(write_mcap(tmp_path / "b.mcap", [zero, soon])) as bag:
+        assert (bag.start_ns, bag.end_ns) == (0, SECOND)
+        assert all(bag.is_timed(message) for message in bag.messages(["/imu"]))
+    with Bag(write_mcap(tmp_path / "c.mcap", [zero])) as bag:
+        assert (bag.start_ns, bag.end_ns) == (0, 0)
+
+
+def test_a_step_of_the_clock_needs_no_more_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks after the step have earlier log times, and are not opened before their turn."""
+    monkeypatch.setattr(reader, "OPEN_BYTES", 1000)
+    times = [START_NS + n * SECOND // 100 for n in range(100)]
+    times[50:] = [t_ns - 3600 * SECOND for t_ns in times[50:]]
+    sent = [imu("/imu", t_ns, (n, 0, 0), (0, 0, 0)) for n, t_ns in enumerate(times)]
+    for name, parts in (("a", [sent]), ("b", [sent[:30], sent[30:70], sent[70:]])):
+        with Bag(write_bag(tmp_path / name, parts, chunk_size=700)) as bag:
+            assert [step.step_ns for step in bag.steps] == [-3600 * SECOND]
+            messages = list(bag.messages(["/imu"]))
+            assert [message.log_ns for message in messages] == times
+            assert [m.time_ns - START_NS for m in messages] == [
+                n * SECOND // 100 for n in range(100)
+            ]
+
+
+def test_log_times_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """Whatever the order of the entries in the message indexes: of a writer, it may be by time."""
+    sent = [imu("/imu", START_NS + n, (0, 0, 0), (0, 0, 0)) for n in (0, 2, 1, 3)]
+    path = write_mcap(tmp_path / "a.mcap", sent, compression=CompressionType.NONE)
+    with reader.McapReader(path) as mcap:
+        ((_, entries),) = mcap.log_times()
+    ((offsets, times),) = entries.values()
+    assert (times - START_NS).tolist() == [0, 2, 1, 3]
+    rows = [struct.pack("<QQ", int(t), int(o)) for o, t in zip(offsets, times, strict=True)]
+    content = path.read_bytes()
+    assert content.count(b"".join(rows)) == 1
+    path.write_bytes(content.replace(b"".join(rows), b"".join(sorted(rows))))
+    with reader.McapReader(path) as mcap:
+        ((_, entries),) = mcap.log_times()
+    ((offsets, times),) = entries.values()
+    assert (times - START_NS).tolist() == [0, 2, 1, 3] and (np.diff(offsets) > 0).all()

@@ -55,6 +55,7 @@ def run(start: float, count: int, gap: float = 10.0) -> list[float]:
         [*run(0, 100), *run(2000, 100), *run(1000, 100), *run(3000, 100)],
         [*run(0, 10), *run(3_600_000, 10)],  # a pause
         [*run(0, 40), 380.5, *run(400, 40)],
+        [*run(0, 101), 3000, *run(1010, 199), *run(3010, 50)],  # one message that came early
         [5, 4, 3, 2, 1, 0],
     ],
 )

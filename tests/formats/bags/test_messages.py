@@ -140,3 +140,11 @@ def test_the_first_messages_decide_on_the_stamps(stamp: int, used: bool) -> None
     later = START_NS + 20 * APART_NS
     assert stamping.t_ns(later - 7, later) == (later - 7 if used else later)
     assert stamping.t_ns(0, later) == later
+
+
+def test_one_wrong_stamp_at_the_beginning_does_not_decide() -> None:
+    good = [(START_NS + n - 5, START_NS + n) for n in range(3)]
+    assert Stamping.of([(START_NS + 3600 * 10**9, START_NS), *good]).of_header
+    assert Stamping.of([(0, START_NS), *good]).of_header
+    assert not Stamping.of([(n, START_NS + n) for n in range(1, 4)] + good[:2]).of_header
+    assert not Stamping.of([]).of_header
