@@ -45,18 +45,11 @@ from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.config.driver_schema import DriverSchema, loaded_files
 from recorder.contract.config.options import check_options
-from recorder.contract.errors import (
-    ConfigError,
-    DeviceError,
-    RecorderError,
-    SourceError,
-    StreamChangedError,
-)
+from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.messages import CHANGED
 from recorder.contract.process import die_with_parent, end_visibly, settle
 
-UNREAD = "unread"
-"""Cause of the loss of what a played source has after the place where it cannot be read."""
+UNREAD = "unread"  # cause of the loss of what a played source has behind its fault
 _IDLE_S = 0.2
 _ARMED_S = 2.0  # kernel buffers hold a device's data during this wait
 _LATEST_NS = 1_000_000_000  # longest delay from a measurement to a device's item
@@ -280,7 +273,7 @@ class Runner:
                 reason, detail, kind = CHANGED, self._misfit, CHANGED
         except RecorderError as error:
             reason, detail = "fault", str(error)
-            if isinstance(error, SourceError | DeviceError):
+            with contextlib.suppress(RecorderError):  # the link's own error is raised again
                 self._lose_rest(session, detail)
         finally:
             self._stall.leave()  # no item is expected any more
@@ -480,7 +473,7 @@ class Runner:
             item = Lost(item.stream, _last_ns(item), CHANGED, item.count, detail=detail)
             message = item_message(item, self._encoders)
         if isinstance(item, Lost) and item.cause == CHANGED:
-            self._misfit = self._misfit or str(item.detail["reason"])
+            self._misfit = self._misfit or str(item.detail.get("reason", CHANGED))
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):
             for first, last in ((0, item.count // 2), (item.count // 2, item.count)):
                 half, places = replace(item), np.arange(item.count)

@@ -22,7 +22,7 @@ from drivers._kit import stamp_checks
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import Runner
 from recorder.contract.bus import DriverSocket
-from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
@@ -365,7 +365,10 @@ def test_in_real_time_a_full_ring_refuses_the_newest_and_counts(
     assert account["x"][:20] == list(range(20))
 
 
-@pytest.mark.parametrize("error", [SourceError("broken at 3"), DeviceError("went away")])
+@pytest.mark.parametrize(
+    "error",
+    [SourceError("broken at 3"), DeviceError("went away"), StreamChangedError("other from here")],
+)
 def test_a_driver_that_fails_in_mid_session_ends_its_stream_with_the_reason(
     make_rig: Callable[..., Rig], error: Exception
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from mcap.opcode import Opcode
@@ -165,7 +166,30 @@ class FileIndex:
             and sum(self.counts.values()) == statistics.message_count
             and blocks == statistics.chunk_count
             and (blocks > 0 or not statistics.message_count)
+            and not self._has_loose_messages(start)
         )
+
+    def _has_loose_messages(self, end: int) -> bool:
+        """Whether there are messages between the chunks, which no index names.
+
+        Damage there hides no chunk, because the index names the chunks behind it.
+        """
+        with contextlib.suppress(FormatError):
+            return any(p.opcode == Opcode.MESSAGE for p in self._between_chunks(end))
+        return False
+
+    def _between_chunks(self, end: int) -> Iterator[Place]:
+        """The records of the data section that are no indexed chunk and no index behind one."""
+        at = len(MAGIC)
+        blocks = zip(self.blocks.offset, self.blocks.end, self.blocks.index_bytes, strict=True)
+        for offset, behind, index_bytes in (*sorted(blocks), (end, end, 0)):
+            while at < offset:
+                place = self._file.place(at, end)
+                if place.opcode == Opcode.DATA_END:
+                    return
+                yield place
+                at = place.end
+            at = max(at, behind + index_bytes)
 
     def find_attached(self) -> None:
         """Find the attachments and metadata records, if the summary does not list all of them."""

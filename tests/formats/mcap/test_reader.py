@@ -405,6 +405,30 @@ def test_statistics_without_counts_are_no_counts_of_zero(tmp_path: Path, log_ns:
         assert plain(list(mcap.messages())) == [("/a", 9, log_ns, log_ns, b"x")]
 
 
+def test_messages_between_chunks_are_read(tmp_path: Path) -> None:
+    """MCAP's specification allows them; the indexes do not name them."""
+    path = tmp_path / "a.mcap"
+    loose, inside = (
+        small_record(5, struct.pack("<HIQQ", 1, number, number, 0) + b"x") for number in (7, 9)
+    )
+    chunk = chunk_of(inside, (9, 9))
+    at = 8 + 17 + len(DEFINITIONS) + len(loose)
+    statistics = struct.pack("<QHIIIIQQ", 2, 1, 1, 0, 0, 1, 7, 9)
+    index = struct.pack("<QQQQIQ", 9, 9, at, len(chunk), 0, 0) + text(b"zstd") + bytes(16)
+    summary = DEFINITIONS + small_record(11, statistics + text(struct.pack("<HQ", 1, 2)))
+    path.write_bytes(
+        plain_file(DEFINITIONS, loose, chunk, summary=summary + small_record(8, index))
+    )
+    with McapReader(path) as mcap:
+        assert [m.sequence for m in mcap.messages()] == [7, 9]
+        assert (mcap.start_ns, mcap.end_ns, mcap.damage) == (7, 9, "")
+    content = bytearray(path.read_bytes())
+    content[at - len(loose)] = 0  # no record: the chunk behind it is still named by the index
+    path.write_bytes(content)
+    with McapReader(path) as mcap:
+        assert [m.sequence for m in mcap.messages()] == [9]
+
+
 def test_messages_at_time_zero_are_messages(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with path.open("wb") as file:
