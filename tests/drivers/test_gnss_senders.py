@@ -282,6 +282,30 @@ def test_a_receiver_behind_gpsd_that_falls_silent_is_lost_beside_another(
     monkeypatch.setattr(live_module, "_OPEN_S", 1.0)
     with pytest.raises(DeviceError, match=rf"no position .*, but .* positions of {USB}"):
         recorded.open()
+    lines.append((b"".join(line + b"\r\n" for line, _ in both), START_NS))
+    (spec,) = recorded.open()
+    assert spec.settings["device"] == ACM
+
+
+def test_a_receiver_behind_gpsd_that_has_another_name_is_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Linux gives a receiver that is plugged in again the next number, if the last is in use."""
+    both = [(tpv(d, x, 500 * k), k / 2) for k in range(8) for d, x in ((ACM, 48.0), (USB, 50.0))]
+    again = "/dev/ttyACM1"
+    script = [*both, (tpv(again, 48.0, 4000), 4.0), (tpv(USB, 50.0, 4000), 4.0)]
+    recorded, items = behind_gpsd(monkeypatch, script)
+    assert latitudes(items) == [48.0] * 8
+    recorded.close()
+    late = [tpv(d, x, 500 * k) for k in range(10, 20) for d, x in ((USB, 50.0), (again, 48.0))]
+    lines = [(line + b"\r\n", START_NS) for line in late]
+    monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
+    (spec,) = recorded.open()
+    items = []
+    while lines:
+        if (item := recorded.read()) is not None:
+            items.append(item)
+    assert spec.settings["device"] == again and set(latitudes(items)) == {48.0}
 
 
 def test_gpsd_without_names_of_devices_or_without_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
