@@ -12,6 +12,7 @@ from drivers._devices.pictures import CodedPicture, Missing
 from drivers._devices.video_decoder import require_pyav
 from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, readable, truncated
 from recorder.contract.errors import SourceError
+from recorder.contract.numbered_files import numbered_files
 
 
 class H264File:
@@ -57,6 +58,8 @@ class H264File:
 
         av.logging.set_level(None)
         if not Path(self._address).is_file():
+            if numbered_files(Path(self._address)):
+                raise SourceError(f"{self.where}: has pictures, no H.264; use codec: jpeg")
             raise SourceError(f"{self.where}: no such file")
         try:
             self._container = av.open(readable(self._address))
