@@ -13,6 +13,7 @@ from drivers._gnss.played import LogSource, SimSource
 from drivers._kit.driver import Driver, Item, SensorConfig
 from drivers._kit.runner import main
 from drivers._protocols.gnss_frames import PROTOCOLS
+from drivers._protocols.gpsd import GpsdReception
 from drivers.sim.world import SCENE_OPTION, mounts
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
@@ -88,7 +89,7 @@ class GnssDriver(Driver):
         super().__init__(sensor)
         self._source: LogSource | SimSource | DeviceSource | None = None
         self._baudrate: int | None = None
-        self._device: str | None = None
+        self._gpsd: GpsdReception | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         self.close()
@@ -98,9 +99,9 @@ class GnssDriver(Driver):
             case "file":
                 self._source = LogSource(self.sensor)
             case _:
-                self._source = DeviceSource(self.sensor, self._baudrate, self._device)
+                self._source = DeviceSource(self.sensor, self._baudrate, self._gpsd)
                 self._baudrate = self._source.baudrate or None
-                self._device = self._source.device
+                self._gpsd = self._source.gpsd
         return [self._source.spec]
 
     def read(self) -> Item | None:

@@ -46,19 +46,22 @@ class DeviceSource:
     Args:
         sensor: its address is the port, or HOST:PORT.
         baudrate: at which the receiver was found before, if any.
-        device: gpsd's, whose positions were recorded before, if any.
+        before: the reception of gpsd before, if any: the same receiver is recorded again.
 
     Attributes:
         spec: the stream's declaration.
         baudrate: at which the receiver was found; 0 without a serial port.
-        device: of gpsd, whose positions are recorded; None where gpsd names none.
+        gpsd: reception of gpsd; None of other sources.
 
     Raises:
         DeviceError: the receiver does not answer, or sends no position.
     """
 
     def __init__(
-        self, sensor: SensorConfig, baudrate: int | None = None, device: str | None = None
+        self,
+        sensor: SensorConfig,
+        baudrate: int | None = None,
+        before: GpsdReception | None = None,
     ) -> None:
         self._sensor, self._options = sensor, sensor.options
         self._where = f"{sensor.name}: {sensor.scheme}:{sensor.address}"
@@ -73,7 +76,7 @@ class DeviceSource:
         self._latency_ns = round(self._options["latency_ms"] * 1e6)
         self._pps = PulsePerSecond(self._options["pps"]) if self._options["pps"] else None
         self.baudrate = 0
-        self.device = sensor.options["device"] or device
+        self.gpsd = before
         self._open(baudrate)
 
     def _open(self, before: int | None) -> None:
@@ -101,13 +104,20 @@ class DeviceSource:
         self._last_ns = time.monotonic_ns()
         self._reception: Reception | GpsdReception
         if self._sensor.scheme == "gpsd":
-            self._reception = GpsdReception(self.device)
+            self._reception = self._new_gpsd()
             return TcpLine(self._sensor.address, self._where, _WATCH)
         self._reception = Reception(self._options["protocol"], self._options["talker"])
         self._bytes = ByteArrivals(10e9 / rate if rate else 0.0)
         if self._sensor.scheme == "tcp":
             return TcpLine(self._sensor.address, self._where)
         return SerialLine(self._sensor.address, self._where, rate)
+
+    def _new_gpsd(self) -> GpsdReception:
+        if given := self._options["device"]:
+            return GpsdReception(given, None)
+        if self.gpsd is None:
+            return GpsdReception()
+        return GpsdReception(self.gpsd.device, self.gpsd.others)
 
     def _listen(self, until_s: float, deadline_s: float) -> bool:
         """Wait for the first epochs; whether the receiver sends any."""
@@ -128,7 +138,8 @@ class DeviceSource:
         self._cadence = Cadence(rate_hz, fixed=bool(self._options["rate"]))
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
         if isinstance(self._reception, GpsdReception):
-            self.device = about["device"] = self._reception.device
+            self.gpsd = self._reception
+            about["device"] = self.gpsd.device
         self.spec = gnss_spec(self._sensor.name, rate_hz, False, about)
         for row, arrival_ns in own:  # the least delayed one gives all of them their times
             self._host.observe(row.gps_ns, arrival_ns)

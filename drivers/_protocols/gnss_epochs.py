@@ -30,8 +30,8 @@ class Unrecorded(NamedTuple):
     """Epochs that gave no row, counted from the beginning.
 
     Attributes:
-        unplaced: for a time that has a row already, with another position.
-        repeated: the same epoch once more.
+        unplaced: for a time that has a row already.
+        repeated: the same epoch once more, of a protocol with exact times.
         untimed: without a time of GPS or UTC.
     """
 
@@ -163,7 +163,9 @@ class Epochs:
     def _count_further(self, part: Part, taken: Part) -> None:
         place = part.place
         if part.sender == taken.sender and place is not None and taken.place is not None:
-            same = np.array_equal(place, taken.place, equal_nan=True)
+            # NMEA's times may have too few digits for the rate: an equal one may be another epoch.
+            is_exact = part.day_ns is None
+            same = is_exact and np.array_equal(place, taken.place, equal_nan=True)
             (self._again if same else self._moved)[part.kind] += 1
 
     def _made(self) -> Row | None:

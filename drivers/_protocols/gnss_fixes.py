@@ -297,8 +297,10 @@ def _known(*values: float) -> tuple[float, ...]:
 
 
 def _sbf_part(kind: str, m: Any) -> Part:
+    if m.TOW == 0xFFFFFFFF:
+        return Part(kind)
     week_ns = int(m.TOW) * 1_000_000
-    gps_ns = int(m.WNc) * WEEK_NS + week_ns if m.WNc != 0xFFFF and m.TOW != 0xFFFFFFFF else None
+    gps_ns = int(m.WNc) * WEEK_NS + week_ns if m.WNc != 0xFFFF else None
     return Part(kind, week_ns=week_ns, gps_ns=gps_ns)
 
 

@@ -152,8 +152,8 @@ class Cadence:
 
 
 UNPLACED: Final = (
-    "another position for a time that has one already: two receivers on one line, or epochs more "
-    "often than the digits of their times show"
+    "a further position for a time that has one: two receivers on one line, epochs more often than "
+    "the digits of their times show, or messages that are sent twice"
 )
 """Reason of the loss of such epochs."""
 

@@ -39,19 +39,26 @@ class GpsdReception:
 
     Args:
         device: whose reports are used; None: of the first one that reports a position.
+        others: devices of other receivers; None: all but `device`, whatever is reported.
 
     Attributes:
         device: whose reports are used; None before the first one, or if the reports name none.
+        others: devices that reported a position beside this one.
         reports: of this device.
     """
 
     protocol = "gpsd"
 
-    def __init__(self, device: str | None = None) -> None:
+    def __init__(
+        self, device: str | None = None, others: frozenset[str] | None = frozenset()
+    ) -> None:
         self.epochs = Epochs()
         self.parser = FrameParser()
         self.device = device
+        self.others = others or frozenset()
         self.reports = 0
+        self._is_fixed = others is None
+        self._beside: set[str] = set()  # since the last position of the device
         self._rest = b""
         self._lines = 0
         self._satellites = 0  # as last reported
@@ -72,10 +79,17 @@ class GpsdReception:
         device, part = report.get("device"), gpsd_part(report)
         device = device if isinstance(device, str) else None
         if device is not None and part is not None:
-            self.device = self.device or device
-        if device is not None and self.device is not None and device != self.device:
-            if part is not None:
+            # A receiver that is plugged in again may get another name.
+            is_new = not self._is_fixed and not self.reports and device not in self.others
+            if self.device is None or is_new:
+                self.device = device
+            if device == self.device:
+                self.others |= self._beside
+                self._beside.clear()
+            else:
+                self._beside.add(device)
                 self.epochs.senders[device] += 1
+        if device is not None and self.device is not None and device != self.device:
             return None
         self.reports += report.get("class") in ("TPV", "SKY")
         if (used := gpsd_satellites(report)) is not None:

@@ -129,6 +129,8 @@ def test_a_damaged_picture_of_a_pattern_is_one_counted_loss(tmp_path: Path) -> N
     for index in range(4):
         cv2.imwrite(str(tmp_path / f"{index}.jpg"), PICTURES.frame(index))
     (tmp_path / "2.jpg").write_bytes((tmp_path / "2.jpg").read_bytes()[:-500])
+    with pytest.raises(SourceError, match=r"%d.jpg: has pictures, no H.264; use codec: jpeg"):
+        driver(tmp_path / "%d.jpg", codec="copy").open()
     _, items = play(tmp_path / "%d.jpg")
     assert [type(item) for item in items] == [Sample, Sample, Lost, Sample]
     assert stamps(items) == [k * 40_000_000 for k in range(4)]

@@ -65,7 +65,7 @@ def test_of_two_receivers_on_a_line_one_is_recorded_and_the_other_counted(tmp_pa
     assert {cause for cause, _ in losses(items)} == {"time"}
     assert sum(count or 0 for _, count in losses(items)) == 12
     lost = next(i for i in items if isinstance(i, Lost))
-    assert lost.detail["reason"].startswith("another position for a time that has one already: two")
+    assert lost.detail["reason"].startswith("a further position for a time that has one: two")
 
 
 def test_of_two_talkers_one_is_recorded_and_both_are_named(tmp_path: Path) -> None:
@@ -131,9 +131,15 @@ def test_times_with_too_few_digits_for_their_rate_are_no_loss(tmp_path: Path) ->
     assert len(samples(items)) == 40 and not losses(items)
 
 
-def test_a_message_that_comes_twice_is_no_loss(tmp_path: Path) -> None:
+def test_a_message_of_nmea_that_comes_twice_may_be_another_epoch(tmp_path: Path) -> None:
+    """As of a receiver that stands, 2 Hz with whole seconds."""
     log = b"".join((gga(c, "48") + rmc(c, "48")) * 2 for c in clocks(5))
     items = play(tmp_path / "log", log)
+    assert len(samples(items)) == 5 and sum(count or 0 for _, count in losses(items)) == 5
+
+
+def test_a_message_of_ubx_that_comes_twice_is_no_loss(tmp_path: Path) -> None:
+    items = play(tmp_path / "log", b"".join(pvt(UTC_NS + k * 10**9) * 2 for k in range(5)))
     assert len(samples(items)) == 5 and not losses(items)
     assert sum(state["epochs_repeated_or_late"] for state in states(items)) == 5
 
@@ -282,6 +288,30 @@ def test_a_receiver_behind_gpsd_that_falls_silent_is_lost_beside_another(
     monkeypatch.setattr(live_module, "_OPEN_S", 1.0)
     with pytest.raises(DeviceError, match=rf"no position .*, but .* positions of {USB}"):
         recorded.open()
+    lines.append((b"".join(line + b"\r\n" for line, _ in both), START_NS))
+    (spec,) = recorded.open()
+    assert spec.settings["device"] == ACM
+
+
+def test_a_receiver_behind_gpsd_that_has_another_name_is_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Linux gives a receiver that is plugged in again the next number, if the last is in use."""
+    both = [(tpv(d, x, 500 * k), k / 2) for k in range(8) for d, x in ((ACM, 48.0), (USB, 50.0))]
+    again = "/dev/ttyACM1"
+    script = [*both, (tpv(again, 48.0, 4000), 4.0), (tpv(USB, 50.0, 4000), 4.0)]
+    recorded, items = behind_gpsd(monkeypatch, script)
+    assert latitudes(items) == [48.0] * 8
+    recorded.close()
+    late = [tpv(d, x, 500 * k) for k in range(10, 20) for d, x in ((USB, 50.0), (again, 48.0))]
+    lines = [(line + b"\r\n", START_NS) for line in late]
+    monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
+    (spec,) = recorded.open()
+    items = []
+    while lines:
+        if (item := recorded.read()) is not None:
+            items.append(item)
+    assert spec.settings["device"] == again and set(latitudes(items)) == {48.0}
 
 
 def test_gpsd_without_names_of_devices_or_without_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,14 @@ def test_what_sbf_calls_unknown_is_no_time(unknown: dict[str, int]) -> None:
     sent = sbf_pvt(GPS_NS, **unknown) + sbf_pvt(GPS_NS + SECOND_NS) + sbf_cov(GPS_NS + SECOND_NS)
     found = [*reception.feed(sent), *reception.finish()]
     assert [row.gps_ns for row in found] == [GPS_NS + SECOND_NS]
-    assert reception.epochs.untimed == 1
+    assert reception.epochs.unrecorded == (0, 0, 1)
+
+
+def test_epochs_without_any_time_are_not_one_epoch() -> None:
+    reception = Reception("sbf")
+    for k in range(4):
+        list(reception.feed(sbf_pvt(GPS_NS, TOW=0xFFFFFFFF, Height=500.0 + k)))
+    assert not list(reception.finish()) and reception.epochs.unrecorded == (0, 0, 4)
 
 
 def test_a_position_of_high_precision_replaces_the_other() -> None:
