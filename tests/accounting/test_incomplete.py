@@ -114,6 +114,18 @@ def test_recovery_keeps_what_was_committed_and_what_belongs_to_kept_samples(
     assert found(rig.path) == expected, "recovery counts once"
 
 
+def test_an_event_that_was_written_before_the_crash_is_not_counted_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.data(2)
+    rig.commit()
+    rig.data(2)
+    rig.incomplete("network", 1, 7)
+    rig.pump()
+    rig.writer._session_log.events.write_due()  # a commit begins, and all is killed within it
+    assert rig.recover(everything).streams[NAME].kept == 4
+    assert found(rig.path) == {"network": {"samples": 1, "parts": 7}}
+
+
 def test_a_clip_counts_the_samples_that_it_holds(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     for _ in range(5):
