@@ -170,6 +170,7 @@ class Runner:
         self._stall = ReadWatchdog()
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
+        self._refused_ns: dict[str, int] = {}  # stamp of the latest sample that the ring refused
         self._reported = ""  # key of the session that has the lasting states
         self._exit_code = 0
 
@@ -434,6 +435,9 @@ class Runner:
             if isinstance(item, Sample) and item.count:
                 self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
             return True
+        if isinstance(item, State) and self._refused_ns.get(item.stream) == item.t_ns:
+            values = {key: value for key, value in item.values.items() if key != INCOMPLETE}
+            item = replace(item, values=values)  # its sample is counted as lost
         message = self._to_message(item)
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):
             for first, last in ((0, item.count // 2), (item.count // 2, item.count)):
@@ -446,7 +450,10 @@ class Runner:
             while not self._link.wait_for_room(item.stream, message.nbytes, _IDLE_S):
                 if not self._session_open(session):
                     return True
-        return self._link.publish(message, session)
+        taken = self._link.publish(message, session)
+        if not taken:
+            self._refused_ns[item.stream] = _last_ns(item)
+        return taken
 
     def _to_message(self, item: Item) -> Message:
         match item:
