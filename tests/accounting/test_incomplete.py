@@ -17,6 +17,7 @@ from recorder.session.accounts import accounts_of, incomplete_text, sum_incomple
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
+from recorder.session.verdict import verdict
 from recorder.writer.sequencing import check_report
 from tests.accounting.rig import NAME, Rig
 from tests.clip.cuts import part
@@ -139,6 +140,8 @@ def test_a_clip_counts_the_samples_that_it_holds(tmp_path: Path) -> None:
     middle = write_clip([path], part(0.15, 0.35), tmp_path / "middle")
     assert found(middle.session) == {"network": {"samples": 2, "parts": 32}}
     assert validate(middle.session).sound
+    with Session(middle.session) as clip:
+        assert verdict(accounts_of(clip)).passed, "with the limit of the session"
 
 
 def test_a_played_session_repeats_the_counts_of_the_recording(tmp_path: Path) -> None:
