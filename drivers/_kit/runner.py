@@ -176,6 +176,7 @@ class Runner:
         self._stall = ReadWatchdog()
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
+        self._refused_ns: dict[str, int] = {}  # stamp of the latest sample that the ring refused
         self._reported = ""  # key of the session that has the lasting states
         self._played_ns = 0  # latest time of a played item
         self._misfit = ""  # why the first sample of a played source was not stored
@@ -463,6 +464,9 @@ class Runner:
             if isinstance(item, Sample) and item.count:
                 self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
             return True
+        if isinstance(item, State) and self._refused_ns.get(item.stream) == item.t_ns:
+            values = {key: value for key, value in item.values.items() if key != INCOMPLETE}
+            item = replace(item, values=values)  # its sample is counted as lost
         try:
             message = item_message(item, self._encoders)
         except StreamChangedError as error:
@@ -470,6 +474,7 @@ class Runner:
             if not self._driver.played or not isinstance(item, Sample):
                 raise
             detail = {"reason": str(error)}
+            self._refused_ns[item.stream] = _last_ns(item)
             item = Lost(item.stream, _last_ns(item), CHANGED, item.count, detail=detail)
             message = item_message(item, self._encoders)
         if isinstance(item, Lost) and item.cause == CHANGED:
@@ -485,7 +490,10 @@ class Runner:
             while not self._link.wait_for_room(item.stream, message.nbytes, _IDLE_S):
                 if not self._session_open(session):
                     return True
-        return self._link.publish(message, session)
+        taken = self._link.publish(message, session)
+        if not taken:
+            self._refused_ns[item.stream] = _last_ns(item)
+        return taken
 
 
 def _last_ns(item: Item) -> int:

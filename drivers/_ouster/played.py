@@ -272,11 +272,15 @@ class OsfSource:
 
 
 def marked_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-    """Yield each item, and whether it is the last one."""
+    """Yield each item, and whether it is the last one, or the last before an error."""
     waiting: list[T] = []
-    for item in items:
-        yield from [(before, False) for before in waiting]
-        waiting = [item]
+    try:
+        for item in items:
+            yield from [(before, False) for before in waiting]
+            waiting = [item]
+    except SDK_ERRORS:
+        yield from [(last, True) for last in waiting]
+        raise
     yield from [(last, True) for last in waiting]
 
 

@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _values(update: Update) -> dict[str, Any]:
     from recorder.catalog.table import total_hours
+    from recorder.session.verdict import FAIL
 
     return {
         "path": str(update.path),
@@ -69,6 +70,8 @@ def _values(update: Update) -> dict[str, Any]:
         "bytes": sum(row.bytes for row in update.rows),
         "lost": sum(row.lost for row in update.rows),
         "lost_intervals": sum(row.lost_intervals for row in update.rows),
+        "incomplete": sum(row.incomplete for row in update.rows),
+        "failed": sum(row.verdict == FAIL for row in update.rows),
     }
 
 
@@ -77,5 +80,5 @@ def _text(values: dict[str, Any]) -> str:
     return (
         f"{values['path']}: {count} session{'' if count == 1 else 's'}, {values['hours']:.2f} h, "
         f"{human_bytes(values['bytes'])}; {values['read']} read, {values['unchanged']} as before, "
-        f"{values['gone']} gone"
+        f"{values['gone']} gone; {count - values['failed']} PASS, {values['failed']} FAIL"
     )

@@ -143,7 +143,7 @@ def _table(sensors: dict[str, Any]) -> str:
         ring = sensor["ring_size_bytes"]
         queue = f"{sensor['ring_held_bytes'] / ring:.0%}" if ring else None
         if not sensor["streams"]:
-            rows.append([name, sensor["state"], *[None] * 9, queue])
+            rows.append([name, sensor["state"], *[None] * 8, queue])
         for i, (stream, values) in enumerate(sensor["streams"].items()):
             rate, expected = values["rate_hz"], values["expected_hz"]
             rows.append(
@@ -158,30 +158,22 @@ def _table(sensors: dict[str, Any]) -> str:
                     values["samples"],
                     human_bytes(values["bytes"]),
                     None if values["lost"] is None else lost_text(values) or "0",
-                    None if values["lost"] is None else _holes(values),
                     queue if i == 0 else "",
                 ]
             )
     headers = ["sensor", "state", "stream", "rate", "expected", "MB/s", "age", "samples", "size"]
-    headers += ["lost", "incomplete", "queue"]
+    headers += ["lost", "queue"]
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
 def streams_table(streams: dict[str, Any], *more: str) -> str:
     """Samples, size and losses of each stream, and `more` of its values."""
     rows = [
-        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing", _holes(s)]
+        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing"]
         + [s[key] for key in more]
         for name, s in streams.items()
     ]
-    headers = ["stream", "samples", "bytes", "lost", "incomplete", *more]
-    return format_table(headers, rows, right=(1, 2))
-
-
-def _holes(stream: dict[str, Any]) -> str:
-    from recorder.session.accounts import incomplete_text
-
-    return incomplete_text(stream.get("incomplete") or {}) or "0"
+    return format_table(["stream", "samples", "bytes", "lost", *more], rows, right=(1, 2))
 
 
 def outage_text(outage: Mapping[str, Any], now_ns: int) -> str:
@@ -192,12 +184,19 @@ def outage_text(outage: Mapping[str, Any], now_ns: int) -> str:
 
 
 def lost_text(stream: dict[str, Any]) -> str:
-    """A stream's losses by cause, ``refused 3, 1 uncounted``; empty if nothing was lost."""
+    """A stream's losses by cause, and its incomplete samples; empty if nothing is missing.
+
+    ``refused 3, 1 uncounted, 2 samples lack 32 parts (network)``.
+    """
+    from recorder.session.accounts import incomplete_text
+
     parts = [f"{cause} {count}" for cause, count in (stream["lost"] or {}).items() if count]
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
     if (outage := stream.get("outage")) is not None:
         parts.append(outage_text(outage, time.time_ns()))
+    if incomplete := incomplete_text(stream.get("incomplete") or {}):
+        parts.append(incomplete)
     return ", ".join(parts)
 
 

@@ -159,9 +159,15 @@ def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
     return [at, lasted, gap["cause"], count]
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _missing_text(stream: dict[str, Any]) -> str:
+    """Losses, and incomplete samples: ``0; 22 samples lack 353 parts (network)``."""
     from recorder.session.accounts import incomplete_text
 
+    parts = [lost_text(stream["lost"], stream["lost_intervals"])]
+    return "; ".join(filter(None, [*parts, incomplete_text(stream["incomplete"])]))
+
+
+def _text(summary: dict[str, Any]) -> str:
     lines = [
         f"session   {summary['name']}",
         f"folder    {summary['path']}",
@@ -199,12 +205,10 @@ def _text(summary: dict[str, Any]) -> str:
                 None if rate_hz is None else f"{rate_hz:.2f}",
                 *offsets,
                 human_bytes(stream["bytes"]),
-                lost_text(stream["lost"], stream["lost_intervals"]) if recorded else None,
-                incomplete_text(stream["incomplete"]) or ("0" if recorded else None),
+                _missing_text(stream) if recorded else None,
             ]
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
-    headers.append("incomplete")
     text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
     if any("gaps" in stream for stream in summary["streams"].values()):
         text += "\n\n" + "\n".join(_gap_lines(summary))

@@ -243,8 +243,8 @@ def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
     reported = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
     lines = incident_lines(reported, happened["start_ns"])
     lines += [f"fault: {fault}" for fault in outcome.faults]
-    lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
     lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
+    lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
     return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
 
 

@@ -46,6 +46,8 @@ from recorder.session.vehicle_key import VehicleKey
 from recorder.writer.session_writer import SessionWriter
 
 _COMMIT_NS = 1_000_000_000
+_KEPT = ("driver", "source", "max_incomplete")
+"""Keys of a sensor's entry in ``session.json`` that a clip has, too."""
 Progress = Callable[[float], None]
 """Called with the share of the clip that is written, 0 to 1."""
 
@@ -168,7 +170,7 @@ def _plan(
         for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
             chosen = [stream for stream in entry.get("streams") or () if stream in streams]
             if chosen:  # without `live`: what was silent or slow is in the recorded events
-                kept = {key: entry[key] for key in ("driver", "source") if key in entry}
+                kept = {key: entry[key] for key in _KEPT if key in entry}
                 before = sensors.get(sensor, {}).get("streams", [])
                 sensors[sensor] = {**kept, "streams": sorted({*before, *chosen})}
     vrs = header.get("record_format")

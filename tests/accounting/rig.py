@@ -76,6 +76,7 @@ class Rig:
         self.disk = KillableDisk()
         plan = SessionPlan(str(root), "rig", True, "version: 1\n")
         plan.sensors = {spec.name: {"driver": "mmwave", "source": "file", "streams": [spec.name]}}
+        plan.sensors[spec.name]["max_incomplete"] = 0.5
         self.writer = SessionWriter.create(self.disk, plan, self.clock)
         self.writer.declare(spec)
         self.path = self.writer.path

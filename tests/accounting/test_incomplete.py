@@ -17,6 +17,7 @@ from recorder.session.accounts import accounts_of, incomplete_text, sum_incomple
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
+from recorder.session.verdict import verdict
 from recorder.writer.sequencing import check_report
 from tests.accounting.rig import NAME, Rig
 from tests.clip.cuts import part
@@ -114,6 +115,18 @@ def test_recovery_keeps_what_was_committed_and_what_belongs_to_kept_samples(
     assert found(rig.path) == expected, "recovery counts once"
 
 
+def test_an_event_that_was_written_before_the_crash_is_not_counted_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.data(2)
+    rig.commit()
+    rig.data(2)
+    rig.incomplete("network", 1, 7)
+    rig.pump()
+    rig.writer._session_log.events.write_due()  # a commit begins, and all is killed within it
+    assert rig.recover(everything).streams[NAME].kept == 4
+    assert found(rig.path) == {"network": {"samples": 1, "parts": 7}}
+
+
 def test_a_clip_counts_the_samples_that_it_holds(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     for _ in range(5):
@@ -127,6 +140,8 @@ def test_a_clip_counts_the_samples_that_it_holds(tmp_path: Path) -> None:
     middle = write_clip([path], part(0.15, 0.35), tmp_path / "middle")
     assert found(middle.session) == {"network": {"samples": 2, "parts": 32}}
     assert validate(middle.session).sound
+    with Session(middle.session) as clip:
+        assert verdict(accounts_of(clip)).passed, "with the limit of the session"
 
 
 def test_a_played_session_repeats_the_counts_of_the_recording(tmp_path: Path) -> None:

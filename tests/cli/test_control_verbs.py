@@ -105,7 +105,7 @@ def test_a_stop_after_an_uncounted_loss_says_so(recorder: Command) -> None:
     }
     code, out, _ = recorder("stop")
     (row,) = [line for line in out.splitlines() if line.startswith("cam ")]
-    assert code == 3 and row.endswith(" MB  1 uncounted  0")
+    assert code == 3 and row.endswith(" MB  1 uncounted")
 
 
 def test_a_stop_after_a_fault_says_so(recorder: Command) -> None:

@@ -19,7 +19,16 @@ import pytest
 
 from drivers._kit import runner as runner_module
 from drivers._kit import stamp_checks
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import (
+    Driver,
+    EndOfSource,
+    Item,
+    Lost,
+    Sample,
+    SensorConfig,
+    State,
+    incomplete,
+)
 from drivers._kit.runner import Runner
 from recorder.contract.bus import DriverSocket
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
@@ -356,8 +365,13 @@ def test_in_real_time_a_full_ring_refuses_the_newest_and_counts(
         real_sync(fd)
 
     monkeypatch.setattr(os, "fdatasync", sync)
-    script = [gate.clear, *(batch(n, 10) for n in range(0, 100, 10)), gate.set, batch(100, 10)]
-    account = rig.record(rig.driver(*script, pace="realtime"))
+    script: list[Any] = [gate.clear]
+    for n in range(0, 100, 10):  # each batch lacks something
+        part = batch(n, 10)
+        script += [part, State("fake", int(part.t_ns[-1]), incomplete("network", 3, 10))]
+    account = rig.record(rig.driver(*script, gate.set, batch(100, 10), pace="realtime"))
+    stored = sum(x < 100 for x in account["x"])
+    assert account["incomplete"] == {"network": {"samples": stored, "parts": stored * 3 // 10}}
     refused = account["lost"]["refused"]
     assert 0 < refused < 100
     assert account["samples"] + refused == 110

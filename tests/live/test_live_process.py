@@ -188,6 +188,13 @@ def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Live) -> 
             while header["number"] < number + 3:  # the driver is back, and is shown again
                 header, _ = await viewer.sample()
                 await viewer.drawn(header)
+            # The open session is judged as `recorder info` judges it, once the event is written.
+            note = await viewer.note(
+                "status", lambda note: (note["session_verdict"] or {}).get("verdict") == "FAIL"
+            )
+            judged = note["session_verdict"]
+            assert judged["state"] == "recording"
+            assert {reason["where"] for reason in judged["reasons"]} == {"imu"}
 
     play(scene())
 
