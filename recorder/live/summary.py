@@ -21,6 +21,7 @@ _RESTARTED_S = 3.0  # a driver may be back before the next status
 _SILENT_S = 2.0
 _LATE_S, _LATE_PERIODS, _REPORTS_S = 0.6, 1.5, 0.35  # reports and statuses come 4 times a second
 _USUAL_S = 60.0
+_RATE_S = 3.0
 _RING_FULL = 0.5
 _DISK_BAD_H, _DISK_WARN_H = 10 / 60, 1.0
 _LEFT_OUT = ("events", "taps", "config", "live")  # of the status: paths, and what notes tell
@@ -68,6 +69,8 @@ class _Track:
     spark: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK))
     spark_s: float = 0.0
     counted: tuple[int, int] | None = None  # samples, and the stamp of the last: of the spark
+    grew_s: float = 0.0  # when the samples of the spark became more
+    recent: deque[tuple[float, int, int]] = field(default_factory=deque)  # when, `counted`
     newest_ns: int | None = None
     came_s: float = 0.0  # when the newest sample was new
     usual: _Usual = field(default_factory=_Usual)
@@ -235,6 +238,7 @@ def _row(
     samples = values.get("samples") if recording else None
     rate_hz, bytes_s = values.get("rate_hz"), values.get("bytes_per_s")
     expected_hz = values.get("expected_hz")
+    rate_hz = _rate_hz(track, samples, values.get("samples_ns"), expected_hz, rate_hz, now_s)
     if missing:
         rate_hz, bytes_s = 0.0, 0
     stamps = (values.get("last_ns"), values.get("samples_ns"), seen.newest_ns)
@@ -299,6 +303,31 @@ def _age_s(track: _Track, stamps: Collection[int], now_s: float) -> float | None
     return max(by_stamp_s, now_s - track.came_s, 0.0)
 
 
+def _rate_hz(
+    track: _Track,
+    samples: int | None,
+    samples_ns: int | None,
+    expected_hz: float | None,
+    counted_hz: float | None,
+    now_s: float,
+) -> float | None:
+    """The rate of the last seconds by the samples' stamps; by their counts where none come."""
+    recent = track.recent
+    if samples is None or samples_ns is None or (recent and samples < recent[-1][1]):
+        recent.clear()
+    if samples is not None and samples_ns is not None:
+        if not recent or samples > recent[-1][1]:
+            recent.append((now_s, samples, samples_ns))
+        while len(recent) > 2 and now_s - recent[0][0] > _RATE_S:
+            recent.popleft()
+        (since_s, first, first_ns), (until_s, last, last_ns) = recent[0], recent[-1]
+        seconds = (last_ns - first_ns) / 1e9
+        pauses = now_s - until_s > max(1.0, 2 / expected_hz if expected_hz else 0.0)
+        if 0.0 < seconds < 3 * (until_s - since_s) and not pauses:
+            return round((last - first) / seconds, 3)
+    return counted_hz
+
+
 def _add_to_spark(
     track: _Track,
     samples: int | None,
@@ -325,9 +354,9 @@ def _add_to_spark(
         return
     stamped_s = (track.counted[1] - before[1]) / 1e9
     if samples > before[0]:
-        # After an outage, and of a source that plays at another pace, the time is that of here.
-        own = 0.0 < stamped_s < 3 * passed_s
+        own = 0.0 < stamped_s < 3 * (now_s - track.grew_s)  # else it plays at another pace
         track.spark.append((samples - before[0]) / (stamped_s if own else passed_s))
+        track.grew_s = now_s
     elif expected_hz and now_s - track.came_s < 2 / expected_hz:
         track.counted = before  # the next sample is not due
         if track.spark:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from tests.browser.rig import Dashboard, Picture, Rig, viewing
 from tests.browser.test_playback import pause, position
@@ -95,17 +95,18 @@ def test_a_lost_cameras_picture_is_greyed_and_covered(dashboard: Dashboard, rig:
     page.wait_for_selector(camera("fresh"))
     with stopped(rig.status()["sensors"]["camera"]["pid"]):
         page.wait_for_selector(camera("old"))
-        assert page.evaluate(_LIVELY, ".panel[data-stream=camera] .body") == []
+        body = f"{camera('old')} .body, {camera('covered')} .body"
+        page.wait_for_function(f"selector => ({_LIVELY})(selector).length === 0", arg=body)
         page.wait_for_selector(".row[data-stream=camera][data-fresh=false]:not([data-level=good])")
         page.wait_for_selector("#verdict:not([data-level=good])")
-        page.wait_for_selector(camera("covered"))
-        cover = page.inner_text(f"{camera('covered')} .cover")
-        assert cover.startswith("No data\nsince ")
+        page.wait_for_selector(f"{camera('covered')} .cover:has-text('No data since ')")
         age = page.inner_text(".panel[data-stream=camera] .number")
-        expect(page.locator(".panel[data-stream=camera] .number")).not_to_have_text(age)
+        page.wait_for_function(
+            "age => document.querySelector('.panel[data-stream=camera] .number').innerText !== age",
+            arg=age,
+        )
         page.wait_for_selector(".panel[data-stream=imu][data-age=fresh]")
-    page.wait_for_selector(camera("fresh"))
-    assert page.locator(".panel[data-stream=camera] .cover:visible").count() == 0
+    page.wait_for_selector(f"{camera('fresh')} .cover[hidden]", state="attached")
 
 
 @pytest.mark.parametrize(

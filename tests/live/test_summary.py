@@ -168,9 +168,23 @@ def test_the_rate_of_a_second_does_not_depend_on_when_samples_are_counted(
         counted_s = max(counted_s, tick + 1.0 - delay_s)
         samples = round(counted_s * 100)
         newest_ns = NOW_NS + samples * S // 100
-        values = stream(samples, expected_hz=100.0, samples_ns=newest_ns, last_ns=newest_ns)
+        stamps = dict.fromkeys(("samples_ns", "last_ns"), newest_ns)
+        values = stream(samples, expected_hz=100.0, rate_hz=162.0, **stamps)
         found = summary.note(*at(tick + 1.0, status({"cam": values}, session=True)))
-    assert found["streams"]["cam"]["spark"] == pytest.approx([100.0] * 19, abs=0.1)
+    row = found["streams"]["cam"]
+    assert row["spark"] == pytest.approx([100.0] * 19, abs=0.1)
+    assert row["rate_hz"] == pytest.approx(100.0, abs=0.1)
+
+
+def test_a_stream_that_pauses_has_the_rate_that_was_counted() -> None:
+    summary, rates = Summary(), []
+    for tick in range(12):
+        samples = min(tick, 6) * 25
+        stamps = dict.fromkeys(("samples_ns", "last_ns"), NOW_NS + samples * S // 100)
+        values = stream(samples, expected_hz=100.0, rate_hz=float(tick), **stamps)
+        found = summary.note(*at(tick / 4, status({"cam": values}, session=True)))
+        rates.append(found["streams"]["cam"]["rate_hz"])
+    assert rates == [0.0, *[100.0] * 10, 11.0]
 
 
 def test_the_rate_of_a_second_without_samples_is_0_but_of_slow_streams() -> None:
@@ -183,6 +197,7 @@ def test_the_rate_of_a_second_without_samples_is_0_but_of_slow_streams() -> None
         return list(found["streams"]["cam"]["spark"])
 
     assert spark(10.0, [1, 2, 3, 3, 3, 3.4, 4.4]) == [10, 10, 0, 0, 10, 10]
+    assert spark(10.0, [1, 2, 2, 2, 2, 2, 7]) == [10, 0, 0, 0, 0, 10], "the writer catches up"
     assert spark(0.5, [2, 2, 4, 4, 6, 6]) == [0.5, 0.5, 0.5, 0.5]
 
 

@@ -38,7 +38,7 @@ class Panel {
     this.body = el("div", { class: "body" });
     this.left = el("span");
     this.right = el("span", { class: "number" });
-    this.cover = el("p", { class: "cover", hidden: true }, el("b", {}, "No data"), el("span"));
+    this.cover = el("p", { class: "cover", hidden: true }, el("b", {}, "No data "), el("span"));
     const button = (name, label, onclick) => el("button", { class: "plain", title: label, "aria-label": label, onclick }, icon(name));
     this.root = el("article", { class: "panel" },
       el("header", {}, this.title, this.controls,
