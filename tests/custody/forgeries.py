@@ -94,6 +94,8 @@ def _changed(rng: random.Random, path: Path) -> dict[str, bytes]:
     at = rng.randrange(len(after))
     size = rng.choice((1, 8, len(after)))
     after[at : at + size] = rng.randbytes(len(after[at : at + size]))
+    if after == data:
+        raise ImpossibleError
     file.write_bytes(after)
     return {file.relative_to(path).as_posix(): bytes(after)}
 

@@ -24,6 +24,7 @@ BESIDE = {
     "recorder/formats/": ("tests/session", "tests/writer"),
     "recorder/session/": ("tests/faults", "tests/accounting", "tests/writer", "tests/cli"),
     "recorder/session/origin_proof": ("tests/custody",),
+    "recorder/session/key_register": ("tests/custody",),
     "recorder/session/signatures": ("tests/custody",),
     "recorder/session/vehicle_key": ("tests/custody",),
     "recorder/writer/": ("tests/kit", "tests/faults", "tests/accounting", "tests/crash"),
