@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +223,7 @@ def test_a_proof_of_the_true_bytes_does_not_prove_others(rig: Rig, tmp_path: Pat
             "lidar: lacks the samples from sample",
         ),
         (lambda table: _move(table, "imu", theirs=5000), "imu: no stamp of sample"),
+        (lambda table: _shift_edges(table), "camera: no stamp of sample"),
         (lambda table: table.pieces.popitem(), "its proof cannot be read"),
         (lambda table: table.nodes.pop(), "a tree's proof lacks nodes"),
         (lambda table: table.nodes.append(bytes(32)), "has too many nodes"),
@@ -241,6 +242,12 @@ def test_a_proof_that_says_something_else_is_found(
     path.write_bytes(blob[: -8 - int.from_bytes(blob[-8:], "little")] + table.encode())
     found = check(clip, rig.trust).faults
     assert any(text in fault for fault in found), found
+
+
+def _shift_edges(table: OriginProof) -> None:
+    """Stamps beside the clip that would let it begin later."""
+    for name, edges in table.edges.items():
+        table.edges[name] = [replace(edge, data=bytes(len(edge.data))) for edge in edges]
 
 
 def _move(table: OriginProof, name: str, first: int = 0, theirs: int = 0, count: int = 0) -> None:
