@@ -16,8 +16,8 @@ that continues without a step disproves it.
     clock.steps                               # [ClockStep(position, step_ns, ...)]
     clock.shifts("/imu")                      # ([position, ...], [what to add from there on, ...])
 
-A jump ahead is a pause of the recording: nothing tells it from a clock that was set ahead, and the
-times stay as they were recorded.
+A jump ahead is taken for a pause of the recording, because a clock that was set ahead looks the
+same.  The times stay as they were recorded.
 """
 
 from __future__ import annotations

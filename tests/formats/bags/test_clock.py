@@ -1,4 +1,4 @@
-"""Steps of a recording's clock: what tells them from late messages and pauses."""
+"""Steps of a recording's clock are distinguished from late messages and pauses."""
 
 from __future__ import annotations
 
