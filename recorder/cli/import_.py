@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.cli.control import streams_table
+from recorder.cli.info import verdict_lines
 from recorder.cli.output import add_format, clean, emit, note, progress
 from recorder.cli.signals import handled
 
@@ -288,6 +289,7 @@ class _Bar:
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:
+    from recorder.cli.run import happened_in
     from recorder.cli.truth import Completion
 
     if outcome.sealed is None:
@@ -298,6 +300,7 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
     if stopped:
         note("recorder import: stopped; the session holds a part of the recording")
     exit_code = outcome.exit_code or int(stopped)
+    happened = happened_in(outcome.session)
     result = {
         "session": outcome.session,
         "exit_code": exit_code,
@@ -319,17 +322,19 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
         "notes": plan.notes,
         "faults": outcome.faults,
         "drops": _drops(plan.found),
+        **{key: happened[key] for key in ("state", "verdict", "reasons", "remarks")},
     }
-    emit(result, args, lambda _: _text(plan, outcome))
+    emit(result, args, lambda _: _text(plan, outcome, happened))
     return exit_code
 
 
-def _text(plan: _Plan, outcome: Outcome) -> str:
+def _text(plan: _Plan, outcome: Outcome, happened: dict[str, Any]) -> str:
     lines = [f"{sensor.topic} -> {sensor.name}" for sensor in plan.found.sensors]
     lines += [f"left out: {topic}: {why}" for topic, why in plan.found.left_out.items()]
     lines += plan.notes
     lines += [f"fault: {fault}" for fault in outcome.faults]
     if not plan.found.counts_losses:
         lines.append(f"note: {_DROPS}")
+    lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
     lines.append(f"session {outcome.session}")
     return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])

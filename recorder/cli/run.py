@@ -106,7 +106,7 @@ def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
             f"recorder run: interrupted; {outcome.session} is recorded and closed; pack it with "
             f"`recorder finalize {outcome.session}`"
         )
-    happened = _happened(outcome.session)
+    happened = happened_in(outcome.session)
     phases.end("archives")
     made = {"archives": packed or [], "report": reported, "seconds": phases.seconds}
     emit(
@@ -199,7 +199,7 @@ def _recover_all(root: Path) -> None:
             note(f"not recovered: {error}")
 
 
-def _happened(session: Path) -> dict[str, Any]:
+def happened_in(session: Path) -> dict[str, Any]:
     """Why the session ended, its marks, its length, and the verdict, by its own accounts."""
     from recorder.contract.errors import RecorderError
     from recorder.session.accounts import accounts_of

@@ -313,8 +313,8 @@ def _tails(found: Accounts) -> Iterator[Reason]:
         elif wanted_s is not None and (found.happened["ended"] or {}).get("cause") in _IN_TIME:
             until_ns = max(until_ns, found.start_ns + round(float(wanted_s) * 1e9))
         known = [event_interval_ns(event) for event in found.lost.get(name, ())]
-        told_ns = max([last_ns, *(interval[1] for interval in known if interval is not None)])
-        if until_ns - told_ns > limit_ns:
+        accounted_ns = max([last_ns, *(interval[1] for interval in known if interval is not None)])
+        if until_ns - accounted_ns > limit_ns:
             last_s, until_s = ((t - found.start_ns) / 1e9 for t in (last_ns, until_ns))
             how = "its source ended" if by_itself else "it did not play to the end"
             yield Reason("ends early", name, f"at {last_s:.1f} of {until_s:.1f} s; {how}")

@@ -104,14 +104,14 @@ def test_what_is_told() -> None:
 
 
 def test_incomplete_samples_and_outages_that_go_on_count_now() -> None:
-    told = status()
-    lidar, imu = told["sensors"]["lidar"], told["sensors"]["imu"]
+    shown = status()
+    lidar, imu = shown["sensors"]["lidar"], shown["sensors"]["imu"]
     lidar["streams"]["lidar"]["incomplete"] = {"network": {"samples": 22, "parts": 353}}
     since_ns = time.time_ns() - 12 * 10**9
     outage = {"cause": "device", "since_ns": since_ns, "estimated": 120}
     lidar["streams"]["lidar"]["outage"] = outage
     imu["outage"] = {"cause": "absent", "since_ns": since_ns, "estimated": None}
-    found = values(render(told))
+    found = values(render(shown))
     at = '{sensor="lidar",stream="lidar"}'
     cause = '{sensor="lidar",stream="lidar",cause="network"}'
     assert found[f"recorder_stream_incomplete_total{cause}"] == 22
