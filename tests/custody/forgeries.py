@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.custody.archives import file_digests
-from recorder.custody.verifying import verify
+from recorder.formats.digests import digest
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.packing_records import encode_record
@@ -39,13 +39,11 @@ class Loot:
         genuine: sessions that the vehicle signed, beside the one that is forged.
         other: sessions of the same streams and names, with other data, signed by his own key.
         key: his own.
-        keys: the path of the vehicle's key, which he cannot read.
     """
 
     genuine: Sequence[Path]
     other: Sequence[Path]
     key: VehicleKey
-    keys: str
 
 
 class ImpossibleError(Exception):
@@ -423,8 +421,6 @@ def change_configuration(rng: random.Random, path: Path, _: Loot) -> str:
         (path / HEADER).write_text(json.dumps(values))
 
     def change(kind: str, content: Any) -> Any:
-        from recorder.formats.digests import digest
-
         is_own = kind == "stream" and content["spec"]["name"] == stream
         if (is_own or (kind == "open" and not stream)) and file in content.get("files", {}):
             return content | {"files": content["files"] | {file: digest(after)}}
@@ -540,6 +536,3 @@ def _sign(rng: random.Random, path: Path, loot: Loot) -> str:
             writer.append("sign", **signed.to_record())
         writer.close()
     return f"signed: {how}"
-
-
-__all__ = ["OF_ARCHIVES", "OF_CLIPS", "OF_SESSIONS", "ImpossibleError", "Loot", "verify"]

@@ -59,7 +59,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     forger = Vehicle(folder / "forged", make_key(folder / "forger"))
     assert forger.key is not None
     other = [forger.record(name, seed) for seed, name in enumerate(("drive", "plain", "clip"), 5)]
-    loot = Loot([plain, parts[0]], other, VehicleKey(forger.key), str(vehicle.key))
+    loot = Loot([plain, parts[0]], other, VehicleKey(forger.key))
     targets = {
         "session": Target(drive, OF_SESSIONS),
         "part": Target(parts[1], OF_SESSIONS),
