@@ -111,6 +111,7 @@ class ForegroundControl(Closing):
             "healthy": not faults,
             "ready": foreground.settled,
             "faults": faults,
+            "start_refused": None,
             "wish": {"wanted": wanted, "by": "user", "name": self._plan.name, "part": 1},
             "session": session,
             "last": self._last,

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.response import StreamingBody
 
 from recorder.contract.errors import FormatError, StorageError
 from recorder.fleet.fetching import download_session
@@ -21,6 +23,7 @@ from recorder.fleet.uploading import upload_session
 from recorder.session.upload_record import is_safe_at, read_uploaded
 from tests.fleet.hostile_server import Hostile, Lie, Request, hostile_server
 from tests.fleet.sessions import content_of, make_session
+from tests.manual_clock import ManualClock
 
 MANIFEST = "fleet/v/_manifests/drive.json"
 OBJECT = "fleet/v/drive/imu/acc"
@@ -215,6 +218,28 @@ def test_an_object_without_a_length_is_read(server: Hostile, store: Store, tmp_p
     server.lies = [on("HEAD", "fleet/v/x", lambda r: r.reply(b"", Content_Length="many"))]
     with pytest.raises(StorageError, match=r"s3://fleet/v/x: the answer of the server cannot be"):
         store.stat("x")
+
+
+def test_an_answer_that_drips_is_given_up(
+    server: Hostile, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes within the time limit of the socket; all of them would take days."""
+    data = bytes(range(256)) * 512
+    store.put_new("x", data)
+    clock, pace, read = ManualClock(), [0.0], StreamingBody.read
+
+    def read_slowly(body: StreamingBody, amt: int) -> Any:
+        clock.advance(pace[0] * amt)
+        return read(body, amt)
+
+    monkeypatch.setattr(StreamingBody, "read", read_slowly)
+    monkeypatch.setattr(s3, "now_s", lambda: clock.monotonic_ns() / 1e9)
+    for pace[0] in (0.0, 0.008):  # a link of 1 kbit/s is slow, and is used
+        assert store.read("x") == data
+    pace[0] = 5.0  # seconds a byte
+    with pytest.raises(StoreUnreachableError, match=r"s3://fleet/v/x: .* it sent \d+ bytes in 6"):
+        store.read("x")
+    assert clock.monotonic_ns() < 1e9 * (1300 + 0.008 * 3 * len(data))
 
 
 def repeated(request: Request) -> None:

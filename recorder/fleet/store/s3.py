@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from itertools import islice
@@ -29,7 +30,6 @@ from recorder.fleet.store.base import (
     Pace,
     Source,
     StoredObject,
-    StoreRefusedError,
     StoreUnreachableError,
     UploadedPart,
     UploadRecord,
@@ -39,6 +39,7 @@ from recorder.fleet.store.base import (
     same_content,
     send_parts,
 )
+from recorder.fleet.store.s3_errors import REASONS, REDIRECTS, S3Errors, redirected, stranger
 
 _CHUNK: Final = 1 << 20
 _EXISTS: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
@@ -56,29 +57,14 @@ _FIELDS: Final = {
     "ListParts": "IsTruncated",
 }
 _UNTOLD: Final = ("400", "403")  # of a HEAD, whose reply has no body that tells the reason
-_BUSY: Final = (429, 502, 503, 504)
-_REDIRECTS: Final = range(300, 400)
+LEAST_BYTES, LEAST_S = 65536, 600.0
+"""An answer that brings less in so many seconds is given up."""
+now_s = time.monotonic
 _PLAIN: Final = ("", "identity", "aws-chunked")
 """Content encodings of objects that come as they were stored."""
 MOST_PAGES = 10_000
 """The most pages of a listing; Amazon's have 1000 entries."""
 _BREAKS: Final = 5  # of a link, one after the other, without a byte between them
-_DAMAGED: Final = "the bytes that arrived are not those that were sent"
-_REASONS: Final = {
-    "BadDigest": _DAMAGED,
-    "XAmzContentChecksumMismatch": _DAMAGED,
-    "NoSuchUpload": "the server dropped the upload; try again",
-}
-_REFUSALS: Final = {
-    "InvalidAccessKeyId": "the server does not know the access key",
-    "SignatureDoesNotMatch": "the secret key is wrong",
-    "ExpiredToken": "the credentials have expired",
-    "AccessDenied": "the server refuses these credentials",
-    "403": "the server refuses these credentials",
-    "NoSuchBucket": "there is no such bucket",
-    "RequestTimeTooSkewed": "the clock of this machine is wrong; the server refuses its requests",
-    "InvalidToken": "the credentials have expired",
-}
 
 
 class S3Store:
@@ -110,18 +96,18 @@ class S3Store:
         An S3 server that redirects gives the bucket's region, or an id, in `x-amz-...`.  Botocore
         asks for a region that is missing by HeadBucket, and again where that is redirected.
         """
-        if response_dict["status_code"] not in _REDIRECTS:
+        if response_dict["status_code"] not in REDIRECTS:
             return
         names = [str(name).lower() for name in response_dict["headers"]]
         if not any(name.startswith("x-amz-") for name in names):
-            raise _stranger(self.url)
+            raise stranger(self.url)
         if operation_model.name == "HeadBucket" and "x-amz-bucket-region" not in names:
-            raise _redirected(self.url)
+            raise redirected(self.url)
 
     def _refuse_stranger(self, http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
         field = _FIELDS.get(model.name)
         if http_response.status_code < 300 and field is not None and field not in parsed:
-            raise _stranger(self.url)
+            raise stranger(self.url)
 
     def stat(self, key: str) -> StoredObject | None:
         with self._errors(key, _MISSING + _UNTOLD) as found:
@@ -198,7 +184,7 @@ class S3Store:
                     text = "the server sent other bytes than the rest"
                     raise StorageError(f"{self._name(key)}: {text}")
                 try:
-                    for chunk in body.iter_chunks(_CHUNK):
+                    for chunk in _pieces(body, self._name(key)):
                         done, breaks = done + len(chunk), 0
                         yield chunk
                     return
@@ -292,7 +278,7 @@ class S3Store:
         if found.code in _EXISTS:
             self._abort(key, record)
         if found.code and self.stat(key) is None:  # say, by the bucket's rule for old uploads
-            raise StorageError(f"{self._name(key)}: {_REASONS['NoSuchUpload']} ({found.code})")
+            raise StorageError(f"{self._name(key)}: {REASONS['NoSuchUpload']} ({found.code})")
         return not found.code, digest
 
     def _resumed(self, key: str, given: Source, path: Path | None) -> UploadRecord:
@@ -382,8 +368,35 @@ class S3Store:
         with self._errors(key, _NO_UPLOAD):
             self._client.abort_multipart_upload(**self._at(key), UploadId=record.upload_id)
 
-    def _errors(self, key: str, expected: tuple[str, ...] = ()) -> _Errors:
-        return _Errors(self._bucket, self._name(key) if key else self.url, expected)
+    def _errors(self, key: str, expected: tuple[str, ...] = ()) -> S3Errors:
+        return S3Errors(self._bucket, self._name(key) if key else self.url, expected)
+
+
+def _pieces(body: Any, where: str) -> Iterator[bytes]:
+    """An answer's bytes, in pieces that grow while they come quickly.
+
+    A read waits for all of its bytes, and the time limit of the socket holds for each byte alone.
+
+    Raises:
+        StoreUnreachableError: the answer brings less than `LEAST_BYTES` in `LEAST_S`.
+    """
+    size, waited_s, read = 64, 0.0, 0
+    while True:
+        began_s = now_s()
+        data = body.read(size)
+        took_s = now_s() - began_s
+        if not data:
+            return
+        yield data
+        waited_s, read = waited_s + took_s, read + len(data)
+        if waited_s >= LEAST_S:
+            if read < LEAST_BYTES:
+                raise StoreUnreachableError(
+                    f"{where}: the server cannot be reached: it sent {read} bytes in "
+                    f"{waited_s:.0f} s; given up"
+                )
+            waited_s, read = 0.0, 0
+        size = min(2 * size, _CHUNK) if took_s < 1.0 else max(1, size // 2)
 
 
 def _same_parts(
@@ -400,78 +413,6 @@ def _same_parts(
                 return None
             parts.append(UploadedPart(number, size, etag, hashlib.sha256(data).hexdigest()))
     return parts
-
-
-class _Errors:
-    """Turns boto3's errors into StorageError; the code of an expected one is kept instead.
-
-    Attributes:
-        code: of the expected error that came; empty: there was none.
-    """
-
-    def __init__(self, bucket: str, where: str, expected: tuple[str, ...]) -> None:
-        self.code = ""
-        self._bucket, self._where, self._expected = bucket, where, expected
-
-    def __enter__(self) -> _Errors:
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
-        from botocore import exceptions as known
-        from botocore.parsers import ResponseParserError
-        from urllib3.exceptions import HTTPError
-
-        if isinstance(error, known.ClientError):
-            about = error.response.get("Error", {})
-            code = str(about.get("Code", ""))
-            if not code:
-                raise _stranger(self._where) from None
-            if code in self._expected:
-                self.code = code
-                return True
-            why = _REFUSALS.get(code) or _REASONS.get(code) or about.get("Message") or code
-            where = f"s3://{self._bucket}" if code == "NoSuchBucket" else self._where
-            kind = StoreRefusedError if code in _REFUSALS else StorageError
-            status = error.response["ResponseMetadata"].get("HTTPStatusCode")
-            if status in _BUSY:
-                kind, why = StoreUnreachableError, f"the server cannot be reached: {why}"
-            if status in _REDIRECTS:
-                raise _redirected(self._where) from None
-            raise kind(f"{where}: {why} ({code})") from None
-        if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError):
-            raise StoreRefusedError(
-                f"{self._where}: there are no credentials; set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, or name a file of credentials"
-            ) from None
-        if isinstance(error, known.ConnectionError | known.HTTPClientError):
-            raise StoreUnreachableError(
-                f"{self._where}: the server cannot be reached: {error}"
-            ) from None
-        if isinstance(error, ResponseParserError):
-            raise _stranger(self._where) from None
-        if isinstance(error, known.InvalidRegionError):
-            raise _redirected(self._where) from None
-        if isinstance(error, known.BotoCoreError | HTTPError):
-            raise StorageError(f"{self._where}: {error}") from None
-        if isinstance(error, LookupError | ValueError | TypeError):  # botocore takes it for granted
-            raise StorageError(
-                f"{self._where}: the answer of the server cannot be read: {error!r}"
-            ) from None
-        return False
-
-
-def _stranger(where: str) -> StoreUnreachableError:
-    return StoreUnreachableError(
-        f"{where}: the server cannot be reached: what answers is no S3 server; check "
-        "AWS_ENDPOINT_URL, and whether the network wants a login"
-    )
-
-
-def _redirected(where: str) -> StoreUnreachableError:
-    return StoreUnreachableError(
-        f"{where}: the server cannot be reached: it redirects to a place that does not answer for "
-        "the bucket; check AWS_ENDPOINT_URL and AWS_DEFAULT_REGION"
-    )
 
 
 def _client(url: str, credentials: Path | None) -> Any:
