@@ -20,8 +20,9 @@ def test_start_and_stop_make_a_session_and_stop_asks_back(dashboard: Dashboard, 
     page = dashboard.open()
     page.click("#start-stop")
     page.wait_for_selector("body[data-recording=true]")
-    name = page.inner_text("#session")
+    name, _, verdict = page.inner_text("#session").partition(" · ")
     assert rig.status()["session"]["name"] == name
+    assert verdict in ("", "PASS")  # as soon as the session is judged
     dashboard.drawn("camera", "picture")
     page.click("#start-stop")
     page.click("#stop-dialog button:not(.danger)")

@@ -29,6 +29,7 @@ connection.on("open", () => {
 connection.on("gone", ({ pause, reason }) => {
   clearInterval(gone);
   document.body.dataset.connection = "gone";
+  tick(); // nothing more comes: the page is grey before the banner shows
   const since = Date.now();
   const show = () => {
     const left = Math.ceil(pause - (Date.now() - since) / 1000);
