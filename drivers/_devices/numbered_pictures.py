@@ -130,7 +130,7 @@ def open_video(where: str, address: str, fps: float | None) -> VideoFile | Numbe
     """Open a video file, or numbered pictures if the address is no file, but a pattern of some.
 
     Raises:
-        SourceError: there is none, or it has no picture that can be decoded.
+        SourceError: no file matches, or no picture of the files can be decoded.
     """
     video: VideoFile | NumberedPictures = VideoFile(where, address, fps)
     if not Path(address).exists() and numbered_files(Path(address)):

@@ -215,7 +215,7 @@ def _port_in(body: bytes | memoryview) -> int | None:
 def _read_frame(
     frame: Frame, now_ns: int, fragments: Fragments
 ) -> Datagram | LostDatagram | SkippedPacket | None:
-    """Return the datagram that a frame holds or completes; None: there is none, or not yet."""
+    """Return the datagram that a frame holds or completes; None while there is no whole one."""
     data, t_ns = frame.data, frame.t_ns or 0
     cut_bytes = max(0, frame.sent_bytes - len(data))
     at = _ip_offset(frame.link, data)

@@ -135,12 +135,13 @@ def add_missing_truth(session: Path) -> None:
 
 def complete_interrupted(session: Path) -> None:
     """Write the labels and checksums that a closed session lacks since `run` was interrupted."""
+    from recorder.session.checksums import CHECKSUMS
     from recorder.session.layout import LOCK, PRIVATE, private
     from recorder.session.lock import lock_is_held
 
     if not (session / PRIVATE).is_dir() or lock_is_held(private(session, LOCK)):
         return
-    if private(session, "checksums.csv").exists():
+    if private(session, CHECKSUMS).exists():
         return
     add_missing_truth(session)
     if not succeeds("recorder.session.checksums", str(session)):
