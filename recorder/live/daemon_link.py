@@ -27,7 +27,6 @@ from recorder.live.recordings import Recordings
 from recorder.live.summary import Observed, Summary
 from recorder.live.tap_source import TapSource
 from recorder.session.accounts import accounts_of
-from recorder.session.events import INCOMPLETE
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 
@@ -165,7 +164,7 @@ class LiveBackend:
             streams = {name: list(s["streams"]) for name, s in status["sensors"].items()}
             self._source.update(status["taps"], streams)
             self.config = Path(status["config"])
-            self._take_events(status, polled.events)
+            self._take_events(status)
             self._move_clock(status.get("session"))
         if _name(polled.session) != _name(self._session):
             self._session = polled.session
@@ -195,8 +194,8 @@ class LiveBackend:
             if self._listing is None or self._listing.done():
                 self._listing = asyncio.create_task(self._list())
 
-    def _take_events(self, status: Mapping[str, Any], written: list[Event]) -> None:
-        """Send the daemon's new events, as its log has them; losses are among them."""
+    def _take_events(self, status: Mapping[str, Any]) -> None:
+        """Send the daemon's new events as its log has them, losses and incomplete samples too."""
         if status["pid"] != self._daemon:
             self._daemon, self._told = status["pid"], 0
         for event in status["events"]:
@@ -206,10 +205,6 @@ class LiveBackend:
                 self._tell(self._events[-1])
         if status["events"]:
             self._told = status["events"][-1]["number"] + 1
-        for event in written:
-            if event["type"] == INCOMPLETE:
-                self._events.append(without_paths(event_note(event)))
-                self._tell(self._events[-1])
 
     def _move_clock(self, session: Mapping[str, Any] | None) -> None:
         """Stamp as the open session does; by the host's clock while nothing is recorded."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import StreamSpec
+from recorder.session import event_texts
 from recorder.session.absence import reported_losses
 from recorder.session.events import INCOMPLETE
 from recorder.session.incidents import of_events
@@ -145,8 +146,7 @@ def incomplete_text(incomplete: Mapping[str, Mapping[str, int]]) -> str:
     causes = ", ".join(cause for cause, counts in incomplete.items() if counts["samples"])
     if not samples:
         return ""
-    lacking = "1 sample lacks" if samples == 1 else f"{samples} samples lack"
-    return f"{lacking} {parts} part{'' if parts == 1 else 's'} ({causes})"
+    return event_texts.incomplete_text(samples, parts, causes)
 
 
 def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:

@@ -44,8 +44,8 @@ def event_text(event: Event) -> str:
         return str(given).removeprefix(f"{event.get('stream')}: ")
     if kind == "lost":
         return _lost(event, cause)
-    if kind == INCOMPLETE:
-        return _incomplete(event, cause)
+    if kind == INCOMPLETE and isinstance(event.get("count"), int):
+        return incomplete_text(int(event["count"]), int(event.get("parts") or 0), cause)
     if kind == "rate" and isinstance(event.get("rate_hz"), int | float):
         return _rate(event, cause)
     if isinstance(step_ns := event.get("step_ns"), int):
@@ -73,9 +73,10 @@ def _lost(event: Event, cause: str) -> str:
     return f"{text} ({cause})" if cause else text
 
 
-def _incomplete(event: Event, cause: str) -> str:
-    text = f"{event.get('count')} incomplete samples, {event.get('parts')} parts missing"
-    return f"{text} ({cause})" if cause else text
+def incomplete_text(samples: int, parts: int, causes: str) -> str:
+    """Say how many samples lack how many parts: ``22 samples lack 353 parts (network)``."""
+    lacking = "1 sample lacks" if samples == 1 else f"{samples} samples lack"
+    return f"{lacking} {parts} part{'' if parts == 1 else 's'}" + (f" ({causes})" if causes else "")
 
 
 def _rate(event: Event, cause: str) -> str:

@@ -71,6 +71,16 @@ def from_mcap(folder: Path, packets: Packets) -> list[Item]:
     return play(driver_for("mcap", path))[1]
 
 
+def test_a_damaged_packet_explains_no_hole_of_a_later_sweep(tmp_path: Path) -> None:
+    """Packets twice and damaged once lack nothing; what later sweeps lack is not theirs."""
+    sweeps = flat(capture(INFO, range(5)))
+    again = [(t_ns + 1, port, data) for t_ns, port, data in damaged(sweeps[:2], 0, 1)]
+    left = [p for n, p in enumerate(sweeps) if n not in (3 * PACKETS + 2, 3 * PACKETS + 3)]
+    items = from_pcap(tmp_path, [*left[:1], again[0], left[1], again[1], *left[2:]])
+    counted = [values["incomplete"] for values in states(items) if "incomplete" in values]
+    assert counted == [{"device": {"samples": 1, "parts": 2 * PER_PACKET}}]
+
+
 @pytest.mark.parametrize("play_from", [from_pcap, from_mcap])
 @pytest.mark.parametrize("index", [0, PACKETS + 5, 2 * PACKETS - 1])
 def test_a_damaged_packet_is_not_used(

@@ -402,10 +402,13 @@ def test_samples_of_another_shape_are_counted_with_one_clear_fault(
     """The stream's files cannot hold them; what fits is stored, before and afterwards."""
     rig = make_rig()
 
-    script = batch(0, 3), wide(3, 2), batch(5, 3), wide(8, 1)
+    # The state of a sample that is not stored counts nothing.
+    holes = State("fake", int(wide(8, 1).t_ns[-1]), incomplete("network", 5))
+    script = batch(0, 3), wide(3, 2), batch(5, 3), wide(8, 1), holes
     account = rig.record(rig.driver(*script, pace=pace))
     assert (account["x"], account["ended"]) == ([0, 1, 2, 5, 6, 7], "changed")
     assert (account["lost"], account["unknown_losses"]) == ({"changed": 3}, 0)
+    assert account["incomplete"] == {}
     assert account["seq"] == account["x"], "the numbers of the lost are gaps"
     faults = [values for name, values in rig.reports if name == "fault"]
     assert len(faults) == 1 and "fake/x" in faults[0]["message"]

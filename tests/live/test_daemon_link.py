@@ -83,7 +83,8 @@ def test_an_event_is_sent_once_with_the_sentence_of_the_log(
         ]
     }
     loss = make_event("lost", 5, "camera", "refused", count=7, duration_ns=2)
-    polled = [daemon_link._Polled(status, "", Happenings(tmp_path), [loss])]
+    holes = make_event("incomplete", 5, "camera", "network", count=2, parts=9)
+    polled = [daemon_link._Polled(status, "", Happenings(tmp_path), [loss, holes])]
     polled += [daemon_link._Polled(status, "", Happenings(tmp_path))] * 2
     answers = iter(polled)
     monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)

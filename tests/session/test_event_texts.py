@@ -35,6 +35,13 @@ S = 1_000_000_000
             *("rate", "low", {"rate_hz": 0, "floor_hz": 95, "agreed": True}),
             "0 Hz is below min_rate (95 Hz)",
         ),
+        (
+            "incomplete",
+            "network",
+            {"count": 22, "parts": 353},
+            "22 samples lack 353 parts (network)",
+        ),
+        ("incomplete", "", {"count": 1, "parts": 1}, "1 sample lacks 1 part"),
         ("clock", "step", {"step_ns": 3 * S}, "stepped by +3.000 s"),
         (
             *("clock", "state", {"detail": "not synchronized", "kernel": {"offset_ns": 4}}),
