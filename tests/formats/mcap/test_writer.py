@@ -147,8 +147,8 @@ def test_indexes_of_messages_lead_to_them(tmp_path: Path) -> None:
     ("change", "text"),
     [
         (lambda w: w.counts.update({1: 299}), "the statistics are not those of the data"),
-        (lambda w: vars(w).update(_attachments=1), "the statistics are not those of the data"),
-        (lambda w: vars(w).update(chunk_count=0), "does not list all of the data"),
+        (lambda w: setattr(w, "_attachments", 1), "the statistics are not those of the data"),
+        (lambda w: setattr(w, "chunk_count", 0), "does not list all of the data"),
         (lambda w: w._schemas.clear(), "other schemas or channels than the data"),
         (lambda w: w._metadata_indexes.end(), "other attachments or metadata than the data"),
         (lambda w: w._chunk_indexes.end(), "the index of chunk 0 is wrong"),
