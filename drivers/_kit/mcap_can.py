@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recorder.contract.streams import ChannelSpec
-from recorder.formats.ros2.can_frames import CanFrame, FdFrame
+from recorder.formats.ros2.messages import CanFrame, FdFrame
 
 _EXTENDED, _REMOTE, _ERROR = 0x8000_0000, 0x4000_0000, 0x2000_0000
 _ID_MASK, _FD = 0x1FFF_FFFF, 0x04
@@ -29,7 +29,8 @@ def can_values(frame: CanFrame | FdFrame) -> dict[str, Any]:
     """The values of a message, by channel."""
     number = frame.id & _ID_MASK | _EXTENDED * frame.is_extended | _ERROR * frame.is_error
     if isinstance(frame, FdFrame):
-        length, data, flags = len(frame.data), frame.data.ljust(64, b"\0"), _FD
+        length, flags = frame.length, _FD
+        data = bytes(frame.data[:length]).ljust(64, b"\0")
     else:
         number |= _REMOTE * frame.is_rtr
         length, flags = frame.dlc, 0

@@ -130,7 +130,7 @@ class OriginProver:
                 if span:
                     groups[name] = groups_with(committed, span.start, span.stop)
                 beside[name] = [_stamp_leaf(committed, rows, name, sample) for sample in around]
-            except FormatError:  # an earlier version recorded them, without digests
+            except FormatError:  # the digests do not reach to these samples
                 return None
         return cls(source, rows, state, groups, spans, beside)
 

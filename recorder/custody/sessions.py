@@ -106,8 +106,6 @@ def _verify(
     proof.faults += [_with_time(session, problem) for problem in problems]
     if not any(str(journal.path) in fault for fault in proof.faults):
         proof.faults += journal.faults
-    if not journal.state.digested:
-        raise SessionError(f"{journal.path}: has no digests; an earlier version recorded it")
     proof.faults += [f"{path}/{name}: {error}" for name, error in session.broken.items()]
     proof.unproven += [p.message for p in report.problems if p.severity != ERROR]
     proof.heads = journal.heads
@@ -141,13 +139,13 @@ class _Journal:
         self.faults: list[str] = []
         link, end, closed = FIRST, 0, False
         for frame, content, state in walk_journal(path):
-            if frame.previous is not None and frame.previous != link and state.digested:
+            if frame.previous != link:
                 self._fault(f"the record at byte {frame.start} does not follow the one before it")
             link, end, self.state = frame.own, frame.end, state
             self.heads.add(link.hex())
             self._take(frame.kind, content)
             if frame.kind == SIGN:
-                self.signatures.append((frame.start, (frame.previous or b"").hex(), content))
+                self.signatures.append((frame.start, frame.previous.hex(), content))
                 self.unsigned = None
                 if not closed:
                     self._fault(f"the signature at byte {frame.start} is before the end")

@@ -1,8 +1,8 @@
 """Sensors without a sample in a session: the device was absent, or the driver did not start.
 
 The writer logs the loss of such a sensor when it closes the session.  For a session that is still
-open, or that an earlier version closed, the loss follows from ``session.json``, which names every
-configured sensor.
+open, or has no such event, the loss follows from ``session.json``, which names every configured
+sensor.
 """
 
 from __future__ import annotations

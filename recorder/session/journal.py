@@ -76,7 +76,7 @@ class JournalWriter:
         self.state = JournalState() if state is None else state
         self.file = file
         self._commits = 0  # since the last snapshot
-        self._snapshot_due = state is not None and not state.digested
+        self._snapshot_due = False
 
     def append(self, kind: str, **values: Any) -> None:
         self._append(kind, values)
@@ -158,8 +158,6 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
         _take(state, frame, path)
     if not state.boot_id:
         raise SessionError(f"{path}: its first records are damaged; nothing was changed")
-    if not state.digested:  # the first frame of a journal of lines names them all
-        state.link = digest(tail[: state.length])
     state.finish()
     return state
 

@@ -9,9 +9,6 @@ bytes      hold
 32         BLAKE3 of the frame before; zeros in the first: each record depends on all before it
 ...        the body: a msgpack array of the record's kind and its content
 =========  ====================================================================================
-
-A journal that an earlier version began has lines of text before its first frame
-(`recorder.session.journal_text`); the first frame then has the BLAKE3 of that text.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from typing import Any
 import msgpack
 
 from recorder.formats.digests import DIGEST_BYTES, digest
-from recorder.session.journal_text import decode_lines
 
 MARKER = b"\x9fRJ2"
 _HEAD = struct.Struct(f"<4sII{DIGEST_BYTES}s")
@@ -43,7 +39,7 @@ class Frame:
         start, end: offsets in the journal.
         kind: the record's.
         content: of the record.
-        previous: digest of the frame before, as stored in this one; None for a line of text.
+        previous: digest of the frame before, as stored in this one.
         own: digest of this frame.
     """
 
@@ -51,8 +47,8 @@ class Frame:
     end: int
     kind: str
     content: Any
-    previous: bytes | None = None
-    own: bytes = b""
+    previous: bytes
+    own: bytes
 
 
 def encode_frame(kind: str, content: Any, previous: bytes) -> bytes:
@@ -96,14 +92,9 @@ def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
 
     Args:
         data: bytes of the journal; frames that are cut at either end are skipped.
-        base: their offset in the journal; 0: lines of text may come first.
+        base: their offset in the journal.
     """
     at = 0
-    if base == 0 and not data.startswith(MARKER):
-        first = _first_frame(data)
-        for start, end, record in decode_lines(data[:first]):
-            yield Frame(start, end, str(record.pop("k", None)), record)
-        at = first
     while (at := data.find(MARKER, at)) >= 0:
         frame = _decode(data, at, base)
         if frame is None:
@@ -111,12 +102,3 @@ def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
             continue
         yield frame
         at = frame.end - base
-
-
-def _first_frame(data: bytes) -> int:
-    """The offset at which lines of text end."""
-    at = -1
-    while (at := data.find(MARKER, at + 1)) >= 0:
-        if _decode(data, at, 0) is not None:
-            return at
-    return len(data)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgpack
 
@@ -26,7 +26,7 @@ _SNAPSHOT = (
     *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested", "resumes"),
     *("next_first", "metadata"),
 )
-_CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
+_CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree", "digested"))
 _PRIVATE = frozenset(("known", "uncommitted"))
 _OF_EPOCH, _OF_END = ("sample",), ("sent", "reason")
 _ONCE = ("patchable", "patched", "tags_at")
@@ -73,7 +73,6 @@ class JournalState:
         next: name of the session that continues it, or None.
         next_folder: the folder of that session, if that is another one.
         next_first: digest of the first record of its journal.
-        digested: whether the journal has digests; journals of earlier versions have none.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
         digest: of all bytes between the leaves and the committed lengths (`joint_digest`);
@@ -88,6 +87,7 @@ class JournalState:
             committed lengths and the leaves are those of the recorded files.
     """
 
+    digested: ClassVar[bool] = True  # snapshots hold it; every journal has digests
     length: int = 0
     damage: list[Damage] = field(default_factory=list)
     link: bytes = FIRST
@@ -107,7 +107,6 @@ class JournalState:
     next: str | None = None
     next_folder: str | None = None
     next_first: bytes = b""
-    digested: bool = False
     leaves: dict[str, Leaf] = field(default_factory=dict)
     patchable: dict[str, list[Range]] = field(default_factory=dict)
     digest: bytes | None = None
@@ -130,10 +129,9 @@ class JournalState:
                 version, or one that refers to a lost record.
         """
         content: Any = frame.content
-        if frame.previous is not None:  # a frame, not a line of text
-            if frame.kind == "commit":
-                content = self._expand(content)
-            self.digested, self.link = True, frame.own
+        if frame.kind == "commit":
+            content = self._expand(content)
+        self.link = frame.own
         match frame.kind:
             case "commit":
                 self._commit(content)
@@ -204,7 +202,7 @@ class JournalState:
     def durations(self) -> dict[str, float] | None:
         """Durations of commits: count; in ms, bounds for half and 99% of them, and the longest.
 
-        None if unknown, as in a journal of an earlier version.
+        None without a commit.
         """
         count = sum(self.took.values())
         if not count:
@@ -222,8 +220,6 @@ class JournalState:
         Raises:
             LookupError: it is cut to before its latest leaf.
         """
-        if not self.digested:
-            return Digested(length)
         leaf = self.leaves.get(path, NO_LEAF)
         if length < leaf.start:
             raise LookupError(path)
@@ -403,8 +399,7 @@ class JournalState:
         self.patchable = {p: [tuple(r) for r in rs] for p, rs in values["patchable"].items()}
         self.tree = MerkleTree(values["tree"][0], list(values["tree"][1]))
         for key in (key for key in _SNAPSHOT if key not in _CONVERTED):
-            if key in values:  # an older version's snapshot lacks what it did not know
-                setattr(self, f"_{key}" if key in _PRIVATE else key, values[key])
+            setattr(self, f"_{key}" if key in _PRIVATE else key, values[key])
         self._numbers = {value: number for number, value in enumerate(self._known)}
         self.unsure = False
 

@@ -146,9 +146,6 @@ class _Repacking:
                 shutil.rmtree(self._folder / name)
 
     def _pack(self, path: str, channel: ChannelSpec, state: JournalState) -> None:
-        if not state.digested:
-            self._result.left[path] = "the session has no digests"
-            return
         parts = self._folder / "parts"
         for folder in (self._folder, parts):
             if not folder.exists():

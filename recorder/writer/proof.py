@@ -21,8 +21,7 @@ _BLOCK = 4 << 20
 class Proof:
     """The proven lengths of a session's files.
 
-    Bytes before a file's latest leaf are assumed intact: `validate` checks them.  A journal of an
-    earlier version has no digests: its committed lengths count.
+    Bytes before a file's latest leaf are assumed intact: `validate` checks them.
 
     Args:
         session: its folder.
@@ -38,9 +37,6 @@ class Proof:
         self._session = session
         self._resumes = journal.resumes
         self._files: dict[str, _File] = {}
-        self.lengths = dict(journal.files)
-        if not journal.digested:
-            return
         witness = read_tail_digests(session, journal.resumes)
         witnessed = {entry.path.relative_to(session).as_posix() for entry in witness}
         for name in journal.files.keys() | witnessed:

@@ -100,12 +100,12 @@ def _decode(session: Path, data: bytes) -> Iterator[tuple[Announcement, int]]:
         if end > len(data) or zlib.crc32(memoryview(data)[at + 4 : end]) != crc:
             return
         try:
-            path, start, stop, digest, ranges, *resumes = msgpack.unpackb(
+            path, start, stop, digest, ranges, resumes = msgpack.unpackb(
                 data[at + _HEAD.size : end]
             )
         except ValueError:  # the checksum of zeros is zero
             return
         ranges = tuple((offset, count) for offset, count in ranges)
         entry = Announcement(session / path, Leaf(start, stop, digest), ranges)
-        yield entry, resumes[0] if resumes else 0  # an earlier version did not write it
+        yield entry, resumes
         at = end

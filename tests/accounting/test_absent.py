@@ -124,7 +124,7 @@ def test_the_command_line_shows_them(closed: Path, capsys: pytest.CaptureFixture
     assert cam["samples"] == 0 and [i["cause"] for i in cam["lost_intervals"]] == ["absent"]
 
 
-def test_a_session_of_an_earlier_version_shows_them_too(closed: Path) -> None:
+def test_a_session_without_the_event_shows_them_too(closed: Path) -> None:
     log = closed / "_recorder/events.jsonl"
     log.write_text("".join(s + "\n" for s in log.read_text().splitlines() if '"lost"' not in s))
     assert_told(closed)

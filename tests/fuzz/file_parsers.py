@@ -16,7 +16,7 @@ from recorder.fleet.store.manifest import VERSION, Manifest
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import content_of
 from recorder.formats.mcap.reader import McapReader
-from recorder.formats.ros2 import messages as ros2
+from recorder.formats.ros2.codec import decode_message
 from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.vrs import VrsReader
 from recorder.processing.calibration import read_calibration
@@ -25,6 +25,7 @@ from tests.contract.configs import load
 from tests.formats import avi_kit
 from tests.formats.bags.kit import START_NS, imu, turn
 from tests.formats.mcap.build import write_file as write_mcap
+from tests.formats.ros2.kit import NAMES
 from tests.formats.vrs.kit import write_file as write_vrs
 from tests.fuzz.targets import Prepared, target
 from tests.live.staging import picture
@@ -85,12 +86,10 @@ def bag(folder: Path) -> Iterator[Prepared]:
 
 @target("ros2-messages", *ZEROS)
 def ros2_messages(_: Path) -> Iterator[Prepared]:
-    decoders = [value for name, value in vars(ros2).items() if name.startswith("decode_")]
-
     def feed(data: bytes) -> None:
-        for decode_message in decoders:
+        for name in NAMES:
             with contextlib.suppress(FormatError):
-                decode_message(data)
+                decode_message(name, data)
 
     yield [imu("/i", START_NS, (1, 2, 3), (4, 5, 6), turn(1.0)).data, bytes(400)], feed
 

@@ -16,15 +16,8 @@ from drivers.can import CanDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import FormatError, SourceError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.ros2.can_frames import (
-    CanFrame,
-    FdFrame,
-    decode_can_frame,
-    decode_fd_frame,
-    encode_can_frame,
-    encode_fd_frame,
-)
-from recorder.formats.ros2.messages import Header
+from recorder.formats.ros2.codec import decode_message, encode_message
+from recorder.formats.ros2.messages import CanFrame, FdFrame, Header
 from recorder.processing.recordings import sensors_of
 from tests.drivers.can_rig import frames
 from tests.drivers.reading import read_all
@@ -131,28 +124,28 @@ def test_two_topics_are_named(tmp_path: Path) -> None:
 def test_messages_are_those_of_rosbags() -> None:
     head = Header(START_NS + SECOND // 3, "can0")
     first = CanFrame(head, 0x123, True, False, True, 5, b"12345678")
-    read: Any = STORE.deserialize_cdr(b"".join(encode_can_frame(first)), FRAME)
+    read: Any = STORE.deserialize_cdr(b"".join(encode_message(FRAME, first)), FRAME)
     assert (read.id, read.is_rtr, read.is_extended, read.is_error, read.dlc) == (
         0x123, True, False, True, 5,
     )  # fmt: skip
     assert read.data.tobytes() == b"12345678"
     assert read.header.stamp.nanosec == head.stamp_ns % SECOND
-    second = FdFrame(head, 0x1FFFFFFF, True, False, bytes(range(20)))
-    read = STORE.deserialize_cdr(b"".join(encode_fd_frame(second)), FD_FRAME)
+    second = FdFrame(head, 0x1FFFFFFF, True, False, 20, bytes(range(20)))
+    read = STORE.deserialize_cdr(b"".join(encode_message(FD_FRAME, second)), FD_FRAME)
     assert (read.id, read.is_extended, read.is_error, read.len) == (0x1FFFFFFF, True, False, 20)
     assert read.data.tobytes() == bytes(range(20))
-    assert decode_can_frame(b"".join(encode_can_frame(first))) == first
-    assert decode_fd_frame(b"".join(encode_fd_frame(second))) == second
+    assert decode_message(FRAME, b"".join(encode_message(FRAME, first))) == first
+    assert decode_message(FD_FRAME, b"".join(encode_message(FD_FRAME, second))) == second
 
 
 def test_messages_that_cannot_be_are_refused() -> None:
     head = Header(START_NS, "")
-    with pytest.raises(FormatError, match="9 bytes of data, not 8"):
-        encode_can_frame(CanFrame(head, 1, False, False, False, 8, bytes(9)))
-    with pytest.raises(FormatError, match="65 bytes of data, more than 64"):
-        encode_fd_frame(FdFrame(head, 1, False, False, bytes(65)))
-    whole = b"".join(encode_fd_frame(FdFrame(head, 1, False, False, bytes(8))))
+    with pytest.raises(FormatError, match="expected 13 items"):
+        encode_message(FRAME, CanFrame(head, 1, False, False, False, 8, bytes(9)))
+    with pytest.raises(FormatError, match="length 65 with 65 bytes"):
+        encode_message(FD_FRAME, FdFrame(head, 1, False, False, 65, bytes(65)))
+    whole = b"".join(encode_message(FD_FRAME, FdFrame(head, 1, False, False, 8, bytes(8))))
     longer = bytearray(whole)
     longer[whole.index(b"\x08")] = 9
-    with pytest.raises(FormatError, match="length 9 with 8 bytes of data"):
-        decode_fd_frame(bytes(longer))
+    with pytest.raises(FormatError, match="length 9 with 8 bytes"):
+        decode_message(FD_FRAME, bytes(longer))

@@ -18,7 +18,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import create_writer
 from recorder.session.events import make_event
-from recorder.session.journal import JournalWriter
+from recorder.session.journal import JournalWriter, walk_journal
 from tests import h264
 
 START_NS = 1_717_236_000_123_456_789
@@ -322,3 +322,9 @@ def full_session(path: Path, seconds: float = 1.0, *, plain: bool = False) -> Bu
     builder.add(imu_spec(), seconds)
     builder.close()
     return builder
+
+
+def frames(journal: Path) -> list[bytes]:
+    """The bytes of each record of a journal."""
+    data = journal.read_bytes()
+    return [data[frame.start : frame.end] for frame, _, _ in walk_journal(journal)]

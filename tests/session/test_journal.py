@@ -26,8 +26,7 @@ from recorder.session.journal import (
 )
 from recorder.session.journal_frames import decode_frames, encode_frame
 from recorder.session.journal_state import JournalState
-from recorder.session.journal_text import decode_line
-from tests.session.text_journal import as_text, encode_line, frames
+from tests.session.build import frames
 
 IMU = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,), "acceleration", "m/s²"),), 100.0)
 
@@ -256,11 +255,6 @@ def test_a_tail_of_anything_adds_nothing(
     assert records(path) == before
 
 
-@given(st.binary(max_size=80))
-def test_arbitrary_lines_are_no_records(line: bytes) -> None:
-    assert decode_line(line) is None
-
-
 def test_a_reader_begins_at_the_last_snapshot(tmp_path: Path) -> None:
     """However long the journal, only its end is read, and says the same."""
     path = tmp_path / "j"
@@ -288,45 +282,6 @@ def test_a_reader_begins_at_the_last_snapshot(tmp_path: Path) -> None:
     assert said(walked) == said(state)
 
 
-def test_a_text_journal_of_an_earlier_version(tmp_path: Path) -> None:
-    write(tmp_path / "new")
-    (tmp_path / "old").write_bytes(as_text(tmp_path / "new"))
-    old, new = read_journal(tmp_path / "old"), read_journal(tmp_path / "new")
-    assert not old.digested
-    for name in ("specs", "epochs", "ends", "files", "positions", "events", "closed", "commits"):
-        assert getattr(old, name) == getattr(new, name), name
-
-
-@pytest.mark.parametrize("count", [2, 5, 6])
-def test_a_text_journal_is_gone_on_with(tmp_path: Path, count: int) -> None:
-    write(tmp_path / "new")
-    write(tmp_path / "short", count)
-    path = tmp_path / "old"
-    path.write_bytes(as_text(tmp_path / "short"))
-    state = read_journal(path)
-    writer = JournalWriter(PosixDisk().reopen(path, state.length), state)
-    append(writer, RECORDS[count:])
-    writer.close()
-    got, want = read_journal(path), read_journal(tmp_path / "new")
-    for name in ("specs", "epochs", "ends", "files", "positions", "events", "closed", "commits"):
-        assert getattr(got, name) == getattr(want, name), name
-    assert got.digested and got.damage == []
-
-
-def test_a_damaged_line_of_text_takes_only_itself(tmp_path: Path) -> None:
-    """A bit flipped in mid-journal once made a resumed writer cut what came after it."""
-    write(tmp_path / "new")
-    lines = as_text(tmp_path / "new").splitlines(keepends=True)
-    path = tmp_path / "old"
-    path.write_bytes(b"".join([*lines[:4], lines[4][:-5] + b"!" + lines[4][-4:], *lines[5:]]))
-    state = read_journal(path)
-    assert (state.commits, state.closed) == (2, "clean")
-    assert state.files == {"imu/ts": 160, "imu/acc": 240}
-    assert [(d.start, d.end) for d in state.damage] == [
-        (sum(map(len, lines[:4])), sum(map(len, lines[:5])))
-    ]
-
-
 @pytest.mark.parametrize(
     "record",
     [
@@ -343,8 +298,8 @@ def test_a_whole_record_of_another_kind_of_journal_is_one_clear_error(
     tmp_path: Path, record: tuple[str, dict[str, Any]]
 ) -> None:
     path = tmp_path / "commits"
-    write(tmp_path / "first", 1)
-    path.write_bytes(as_text(tmp_path / "first") + encode_line(*record))
+    first = write(path, 1)
+    path.write_bytes(first + encode_frame(*record, digest(first)))
     with pytest.raises(SessionError, match="commits"):
         read_journal(path)
 

@@ -19,8 +19,15 @@ from hypothesis import strategies as st
 from recorder.contract.errors import SessionError
 from recorder.session.validation import validate
 from recorder.session.validation_report import Problem
-from tests.session.build import Builder, camera_spec, full_session, imu_spec, lidar_spec, radar_spec
-from tests.session.text_journal import frames
+from tests.session.build import (
+    Builder,
+    camera_spec,
+    frames,
+    full_session,
+    imu_spec,
+    lidar_spec,
+    radar_spec,
+)
 
 
 @pytest.fixture(scope="module")

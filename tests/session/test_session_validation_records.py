@@ -13,8 +13,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.checksums import write_checksums
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.validation import validate
-from tests.session.build import full_session
-from tests.session.text_journal import frames
+from tests.session.build import frames, full_session
 
 
 @pytest.fixture(scope="module")

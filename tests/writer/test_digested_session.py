@@ -22,7 +22,6 @@ from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail_digests import encode_entries
 from tests.faults.numbers import stored
 from tests.manual_clock import ManualClock
-from tests.session.text_journal import as_text
 from tests.writer.digested import SPECS, Drive
 
 COMMITS = "_recorder/commits"
@@ -122,7 +121,7 @@ def test_a_record_that_was_made_up_does_not_follow(session: Path) -> None:
     at = next(i for i, f in enumerate(frames) if f.kind == "epoch")
     forged = dict(frames[at].content) | {"sample": 1}
     data = path.read_bytes()
-    frame = journal_frames.encode_frame("epoch", forged, frames[at].previous or b"")
+    frame = journal_frames.encode_frame("epoch", forged, frames[at].previous)
     assert len(frame) == frames[at].end - frames[at].start
     path.write_bytes(data[: frames[at].start] + frame + data[frames[at].end :])
     assert any("does not follow the one before it" in p.message for p in errors(session))
@@ -315,29 +314,6 @@ def test_what_a_damaged_last_record_committed_goes_to_salvage(tmp_path: Path) ->
     writer.abandon()
     kept = drive.path / "_recorder/salvage/lidar" / f"raw@{before}"
     assert data[before:] and kept.read_bytes() == data[before:]
-
-
-@pytest.mark.parametrize("how", ["recover", "resume"])
-def test_a_session_of_an_earlier_version(tmp_path: Path, how: str) -> None:
-    """Its journal is read, recovered and gone on with; without digests no tail is believed."""
-    drive = killed(tmp_path)
-    text = as_text(drive.path / COMMITS)
-    (drive.path / COMMITS).write_bytes(text)
-    for tail in (drive.path / "_recorder").glob("tail*"):
-        tail.unlink()
-    if how == "recover":
-        recover(drive.path, PosixDisk(), ManualClock(9_000_000_000))
-        assert (drive.path / "_recorder/salvage/lidar").is_dir()
-    else:
-        drive.writer = SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
-        for spec in SPECS.values():
-            drive.writer.declare(spec)
-        drive._numbers = {name: drive.writer.durable[name][1] for name in SPECS}
-        drive.sent = dict(drive.committed)
-        drive.second()
-        drive.close()
-    assert counts(drive.path) == (drive.committed if how == "recover" else drive.sent)
-    assert validate(drive.path, deep=True).sound, validate(drive.path, deep=True).problems
 
 
 # A session that is taken away

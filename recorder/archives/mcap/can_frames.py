@@ -11,15 +11,9 @@ from recorder.archives.mcap.ros2_names import ros_topic
 from recorder.archives.mcap.topics import Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
-from recorder.formats.ros2.can_frames import (
-    FD_FRAME,
-    FRAME,
-    CanFrame,
-    FdFrame,
-    encode_can_frame,
-    encode_fd_frame,
-)
-from recorder.formats.ros2.messages import Header
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import CAN_FRAME, FD_FRAME
+from recorder.formats.ros2.messages import CanFrame, FdFrame, Header
 from recorder.processing.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
 from recorder.processing.foxglove.channels import EncodeSamples
 
@@ -53,19 +47,22 @@ def can_topics(name: str, frame: str, spec: StreamSpec) -> list[tuple[Topic, Enc
 
     def classic(message: Message, offset_ns: int) -> _Made:
         return [
-            (t_ns, encode_can_frame(_classic(Header(t_ns, frame), number, length, payload)))
+            (
+                t_ns,
+                encode_message(CAN_FRAME, _classic(Header(t_ns, frame), number, length, payload)),
+            )
             for t_ns, number, length, payload, is_fd in rows(message, offset_ns)
             if not is_fd
         ]
 
     def fd(message: Message, offset_ns: int) -> _Made:
         return [
-            (t_ns, encode_fd_frame(_fd(Header(t_ns, frame), number, payload[:length])))
+            (t_ns, encode_message(FD_FRAME, _fd(Header(t_ns, frame), number, payload[:length])))
             for t_ns, number, length, payload, is_fd in rows(message, offset_ns)
             if is_fd
         ]
 
-    topics: list[tuple[Topic, EncodeSamples]] = [(ros_topic(name, FRAME), classic)]
+    topics: list[tuple[Topic, EncodeSamples]] = [(ros_topic(name, CAN_FRAME), classic)]
     if width > 8:
         topics.append((ros_topic(f"{name}_fd", FD_FRAME), fd))
     return topics
@@ -77,4 +74,5 @@ def _classic(header: Header, number: int, length: int, data: bytes) -> CanFrame:
 
 
 def _fd(header: Header, number: int, data: bytes) -> FdFrame:
-    return FdFrame(header, number & ID_MASK, bool(number & EXTENDED), bool(number & ERROR), data)
+    extended, error = (bool(number & flag) for flag in (EXTENDED, ERROR))
+    return FdFrame(header, number & ID_MASK, extended, error, len(data), data)

@@ -10,12 +10,11 @@ from recorder.archives.mcap.ros2_names import ros_topic
 from recorder.archives.mcap.topics import Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
-from recorder.formats.ros2.messages import Header
-from recorder.formats.ros2.packets import UdpPacket, encode_udp_packet
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import UDP_PACKET
+from recorder.formats.ros2.messages import Header, UdpPacket
 from recorder.processing.datagrams import PAYLOAD, address_text
 from recorder.processing.foxglove.channels import EncodeSamples
-
-TYPE = "udp_msgs/msg/UdpPacket"
 
 
 def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, EncodeSamples]:
@@ -41,7 +40,7 @@ def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, Encode
             address = address_text(sources[16 * k : 16 * k + 16])
             packet = UdpPacket(header, address, ports[k], payload[start : ends[k]])
             start = ends[k]
-            made.append((t_ns + offset_ns, encode_udp_packet(packet)))
+            made.append((t_ns + offset_ns, encode_message(UDP_PACKET, packet)))
         return made
 
-    return ros_topic(name, TYPE), encode
+    return ros_topic(name, UDP_PACKET), encode

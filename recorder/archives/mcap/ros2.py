@@ -38,7 +38,8 @@ from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
-from recorder.formats.ros2.messages import encode_string
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import STRING
 from recorder.processing.can_bus import holds_can_frames
 from recorder.processing.datagrams import holds_datagrams
 from recorder.processing.earth import position_channel
@@ -78,10 +79,10 @@ class Ros2Profile:
         return event_entry(event)
 
     def json_topic(self, name: str, schema: Schema) -> Topic:  # noqa: ARG002
-        return ros_topic(name, "std_msgs/msg/String", depth=1000, latched=True)
+        return ros_topic(name, STRING, depth=1000, latched=True)
 
     def json_parts(self, text: str) -> Sequence[Buffer]:
-        return encode_string(text)
+        return encode_message(STRING, text)
 
     def path(self, job: Job) -> Path:
         folder = job.folder / job.session.name

@@ -10,13 +10,9 @@ from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
 from recorder.archives.mcap.topics import Feed
 from recorder.contract.raw_pixels import RawPixels
-from recorder.formats.ros2.messages import (
-    CameraInfo,
-    CompressedImage,
-    Header,
-    encode_camera_info,
-    encode_compressed_image,
-)
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE
+from recorder.formats.ros2.messages import CameraInfo, CompressedImage, Header
 from recorder.processing.calibration import SensorCalibration
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.foxglove.pictures import camera_model
@@ -38,7 +34,7 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
     pixels = pictures.pixels
     if pixels is not None and job.options["raw_pictures"] == "values":
         encoding, channel = raw_encoding(pixels), pixels.channel
-        image = ros_topic(names.topic(stream.name, "image_raw"), "sensor_msgs/msg/Image")
+        image = ros_topic(names.topic(stream.name, "image_raw"), IMAGE)
 
         def picture(index: int, header: Header) -> Parts:
             return image_parts(header, stream.sample(index, [channel])[channel], encoding)
@@ -46,11 +42,12 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
     else:
         if remark := pictures.remark():
             job.notes.add(remark, stream.name)
-        name, kind = names.topic(stream.name, "image/compressed"), "sensor_msgs/msg/CompressedImage"
-        image = ros_topic(name, kind, compress=False)
+        name = names.topic(stream.name, "image/compressed")
+        image = ros_topic(name, COMPRESSED_IMAGE, compress=False)
 
         def picture(index: int, header: Header) -> Parts:
-            return encode_compressed_image(CompressedImage(header, "jpeg", pictures.jpeg(index)))
+            message = CompressedImage(header, "jpeg", pictures.jpeg(index))
+            return encode_message(COMPRESSED_IMAGE, message)
 
     info = camera_info(job.calibration.of(stream.name), pictures.size)
     info_name = names.topic(stream.name, "camera_info")
@@ -58,13 +55,13 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
     if info is None:
         job.notes.add("no model in the calibration that ROS 2 knows: no camera_info", stream.name)
     else:
-        topics.append(ros_topic(info_name, "sensor_msgs/msg/CameraInfo"))
+        topics.append(ros_topic(info_name, CAMERA_INFO))
 
     def make(index: int) -> Made:
         header = Header(sample_time(stream, index), frame)
         made: list[tuple[str, Parts]] = [(image.name, picture(index, header))]
         if info is not None:
-            made.append((info_name, encode_camera_info(replace(info, header=header))))
+            made.append((info_name, encode_message(CAMERA_INFO, replace(info, header=header))))
         return made
 
     return large_feed(job, stream, topics, make)

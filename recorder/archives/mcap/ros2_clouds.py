@@ -21,15 +21,14 @@ from recorder.archives.mcap.topics import Feed, Product, Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.archives.sensor_files import radar_geometry, read_text
 from recorder.contract.streams import StreamSpec
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import IMAGE, INT16_ARRAY, POINT_CLOUD, STRING
 from recorder.formats.ros2.messages import (
     Dimension,
     Header,
     Int16MultiArray,
     PointCloud2,
     PointField,
-    encode_int16_array,
-    encode_point_cloud,
-    encode_string,
 )
 from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.lidar_points import SweepPoints
@@ -38,8 +37,6 @@ from recorder.processing.radar_spectra import Float32
 from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
 from recorder.session.stream import Stream
 
-CLOUD: Final = "sensor_msgs/msg/PointCloud2"
-IMAGE: Final = "sensor_msgs/msg/Image"
 LIDAR_POINT: Final = np.dtype(
     {
         "names": ["x", "y", "z", "intensity", "t", "ring", "return"],
@@ -80,8 +77,9 @@ def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Pa
     width, step = len(points) // height, points.dtype.itemsize
     data = np.ascontiguousarray(points).view(np.uint8).data
     dense = height == 1
-    return encode_point_cloud(
-        PointCloud2(header, height, width, fields, False, step, width * step, data, dense)
+    return encode_message(
+        POINT_CLOUD,
+        PointCloud2(header, height, width, fields, False, step, width * step, data, dense),
     )
 
 
@@ -156,7 +154,7 @@ class _Clouds:
         self._sweeps, self._organized = sweeps, organized
         self._frame = names.frame(stream.name)
         own = ["points", "points2"][: sweeps.returns if organized else 1]
-        self.topics = [ros_topic(names.topic(stream.name, name), CLOUD) for name in own]
+        self.topics = [ros_topic(names.topic(stream.name, name), POINT_CLOUD) for name in own]
 
     def make(self, sample: dict[str, Any], t_ns: int) -> Made:
         start_ns, points = self._sweeps.points(sample, t_ns)
@@ -213,7 +211,7 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
         )
     radar = RadarPoints(job, stream, geometry)
     frame = names.frame(stream.name)
-    topics = [ros_topic(names.topic(stream.name, "detections"), CLOUD)]
+    topics = [ros_topic(names.topic(stream.name, "detections"), POINT_CLOUD)]
     maps = RadarMaps(geometry) if options["maps"] else None
     draws: list[tuple[str, Callable[[Any], tuple[Float32, float]]]] = []
     if maps is not None:
@@ -224,10 +222,10 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
     first: list[tuple[str, Parts]] = []
     iq_topic = names.topic(stream.name, "iq")
     if options["iq"]:
-        topics.append(ros_topic(iq_topic, "std_msgs/msg/Int16MultiArray"))
+        topics.append(ros_topic(iq_topic, INT16_ARRAY))
         config = names.topic(stream.name, "config")
-        topics.append(ros_topic(config, "std_msgs/msg/String", depth=1, latched=True))
-        first = [(config, encode_string(read_text(stream, "radar.json")[0]))]
+        topics.append(ros_topic(config, STRING, depth=1, latched=True))
+        first = [(config, encode_message(STRING, read_text(stream, "radar.json")[0]))]
 
     def make(index: int) -> Product:
         header = Header(sample_time(stream, index), frame)
@@ -255,4 +253,6 @@ def iq_parts(iq: npt.NDArray[np.int16]) -> Parts:
     """A frame's samples, int16 [chirps, tx, rx, values], as an Int16MultiArray."""
     strides = np.cumprod(iq.shape[::-1])[::-1].tolist()
     dimensions = tuple(map(Dimension, _AXES, iq.shape, strides))
-    return encode_int16_array(Int16MultiArray(dimensions, np.ascontiguousarray(iq).data))
+    return encode_message(
+        INT16_ARRAY, Int16MultiArray(dimensions, 0, np.ascontiguousarray(iq).data)
+    )

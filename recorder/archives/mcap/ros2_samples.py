@@ -15,16 +15,9 @@ from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
-from recorder.formats.ros2.messages import (
-    Header,
-    Image,
-    Imu,
-    NavSatFix,
-    encode_image,
-    encode_imu,
-    encode_nav_sat_fix,
-    encode_string,
-)
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import IMAGE, IMU, NAV_SAT_FIX, STRING
+from recorder.formats.ros2.messages import Header, Image, Imu, NavSatFix
 from recorder.processing.earth import is_position
 from recorder.processing.foxglove.channels import EncodeSamples
 from recorder.processing.foxglove.series import json_channels, small_channels
@@ -154,7 +147,8 @@ def imu_feed(job: Job, stream: Stream, names: Names) -> Feed:
         rows = zip(batch.t_ns.tolist(), turns, *map(_rows, (batch, batch), ("avel", "acc")),
                    strict=True)  # fmt: skip
         for t_ns, turn, (avel, avel_fine), (acc, acc_fine) in rows:
-            yield encode_imu(
+            yield encode_message(
+                IMU,
                 Imu(
                     Header(t_ns, frame),
                     (0.0, 0.0, 0.0, 1.0) if turn is None else turn,
@@ -163,11 +157,11 @@ def imu_feed(job: Job, stream: Stream, names: Names) -> Feed:
                     _UNKNOWN if avel_fine else _ABSENT,
                     acc,
                     _UNKNOWN if acc_fine else _ABSENT,
-                )
+                ),
             )
 
     name = names.topic(stream.name, "data" if oriented else "data_raw")
-    return small_feed(job, stream, ros_topic(name, "sensor_msgs/msg/Imu"), channels, encode)
+    return small_feed(job, stream, ros_topic(name, IMU), channels, encode)
 
 
 def _rows(batch: Batch, channel: str) -> Iterator[tuple[tuple[float, ...], bool]]:
@@ -206,7 +200,8 @@ def position_feed(job: Job, stream: Stream, position: str, names: Names) -> Feed
             if has_covariance and np.isfinite(batch.data["cov"][index]).all():
                 matrix = _enu(batch.data["cov"][index])
             place = places[index].tolist() if found[index] else [math.nan] * 3
-            yield encode_nav_sat_fix(
+            yield encode_message(
+                NAV_SAT_FIX,
                 NavSatFix(
                     Header(t_ns, frame),
                     _FIX if (fixes if has_fix else found)[index] else _NO_FIX,
@@ -216,10 +211,10 @@ def position_feed(job: Job, stream: Stream, position: str, names: Names) -> Feed
                     place[2] if len(place) > 2 else math.nan,
                     matrix,
                     _COVARIANCE_UNKNOWN if matrix is _UNKNOWN else _COVARIANCE_KNOWN,
-                )
+                ),
             )
 
-    topic = ros_topic(names.topic(stream.name, "fix"), "sensor_msgs/msg/NavSatFix")
+    topic = ros_topic(names.topic(stream.name, "fix"), NAV_SAT_FIX)
     return small_feed(job, stream, topic, channels, encode)
 
 
@@ -249,7 +244,7 @@ def json_feed(
         job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
     if small <= set(covered):
         return None
-    topic = ros_topic(names.topic(stream.name, "samples"), "std_msgs/msg/String")
+    topic = ros_topic(names.topic(stream.name, "samples"), STRING)
     (channel,) = json_channels(spec)
     return sample_feed(job, stream, spec, [(topic, _as_string(channel.encode))])
 
@@ -257,7 +252,8 @@ def json_feed(
 def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int, Parts]]]:
     """An encoder of texts in CDR, of one of texts."""
     return lambda message, offset_ns: [
-        (t_ns, encode_string(b"".join(text).decode())) for t_ns, text in encode(message, offset_ns)
+        (t_ns, encode_message(STRING, b"".join(text).decode()))
+        for t_ns, text in encode(message, offset_ns)
     ]
 
 
@@ -278,4 +274,6 @@ def image_parts(header: Header, pixels: npt.NDArray[Any], encoding: str = "") ->
     height, width = pixels.shape
     kind, step = pixels.dtype.str[1:], width * pixels.dtype.itemsize
     data = np.ascontiguousarray(pixels).data
-    return encode_image(Image(header, height, width, encoding or _ENCODINGS[kind], 0, step, data))
+    return encode_message(
+        IMAGE, Image(header, height, width, encoding or _ENCODINGS[kind], 0, step, data)
+    )

@@ -9,13 +9,16 @@ from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
 from recorder.archives.mcap.scene import Poses, first_ns, label_sets, placed
 from recorder.archives.mcap.topics import Entry, Feed
-from recorder.formats.ros2.markers import CUBE, DELETE_ALL, Marker, encode_markers
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import LOG as LOG_TYPE
+from recorder.formats.ros2.definitions import MARKERS, TRANSFORMS
 from recorder.formats.ros2.messages import (
+    CUBE,
+    DELETE_ALL,
     Header,
     Log,
+    Marker,
     TransformStamped,
-    encode_log,
-    encode_transforms,
 )
 from recorder.processing.geometry import Floats, quaternion_of_rotation
 from recorder.processing.labels import (
@@ -28,8 +31,7 @@ from recorder.processing.labels import (
 from recorder.processing.poses import EarthPoses
 from recorder.session.event_texts import event_text
 
-TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
-LOG: Final = ros_topic("/rosout", "rcl_interfaces/msg/Log", depth=1000, latched=True)
+LOG: Final = ros_topic("/rosout", LOG_TYPE, depth=1000, latched=True)
 _INFO, _WARN, _ERROR = 20, 30, 40
 _LEVELS: Final = {"lost": _WARN, "fault": _ERROR}
 _COLORS: Final = {
@@ -64,7 +66,7 @@ def static_feed(job: Job, names: Names) -> Feed | None:
     def entries() -> Generator[Entry]:
         header = Header(t_ns, RIG)
         made = tuple(_transform(header, names.frame(name), pose) for name, pose in places.items())
-        yield Entry(topic.name, t_ns, t_ns, 0, encode_transforms(made))
+        yield Entry(topic.name, t_ns, t_ns, 0, encode_message(TRANSFORMS, made))
 
     return Feed("", [topic], entries, "calibration")
 
@@ -84,7 +86,7 @@ def pose_feed(job: Job, poses: Poses, names: Names) -> Feed:
             for t_ns, place, turn in rows:
                 header = Header(t_ns, names.world)
                 made = TransformStamped(header, RIG, tuple(place), tuple(turn))
-                yield Entry(topic.name, t_ns, t_ns, number, encode_transforms((made,)))
+                yield Entry(topic.name, t_ns, t_ns, number, encode_message(TRANSFORMS, (made,)))
                 number += 1
 
     return Feed("", [topic], entries, "poses")
@@ -109,13 +111,13 @@ def label_feeds(job: Job, names: Names) -> list[Feed]:
 def _label_feed(
     job: Job, name: str, start: Callable[[], Iterator[tuple[int, Lines]]], names: Names
 ) -> Feed:
-    topic, subject = ros_topic(name, "visualization_msgs/msg/MarkerArray"), name.strip("/")
+    topic, subject = ros_topic(name, MARKERS), name.strip("/")
 
     def entries() -> Generator[Entry]:
         ids: dict[str, int] = {}
         made = ((t_ns, markers(t_ns, lines, ids, names)) for t_ns, lines in start())
         for number, (t_ns, found) in enumerate(placed(job, subject, made)):
-            yield Entry(name, t_ns, t_ns, number, encode_markers(found))
+            yield Entry(name, t_ns, t_ns, number, encode_message(MARKERS, found))
 
     return Feed("", [topic], entries, subject)
 
@@ -170,4 +172,4 @@ def event_entry(event: Mapping[str, Any]) -> Entry:
         ros_text(str(event.get("stream") or "recorder")),
         ros_text(text if kind in text else f"{kind}: {text}"),
     )
-    return Entry(LOG.name, t_ns, t_ns, 0, encode_log(log))
+    return Entry(LOG.name, t_ns, t_ns, 0, encode_message(LOG_TYPE, log))

@@ -33,17 +33,19 @@ class McapCheck(ArchiveCheck):
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         try:
-            from recorder.formats.mcap.check import check_file
+            from recorder.formats.mcap.index import check_file
         except ModuleNotFoundError as error:
             text = f"checking an MCAP file {need_extra('archives')}: no {error.name}"
             raise UsageError(text) from None
         found = yield from check_file(path)
+        counts = {channel.topic: found.counts[n] for n, channel in found.channels.items()}
         report.checked.append(
-            f"{found.messages} messages on {found.topics} topics in {found.chunks} chunks, "
-            f"{found.attachments} attachments, {found.metadata} metadata records, indexes and CRCs"
+            f"{sum(counts.values())} messages on {len(counts)} topics in "
+            f"{len(found.blocks.offset)} chunks, {len(found.attachments)} attachments, "
+            f"{len(found.metadata)} metadata records, indexes and CRCs"
         )
         if (path.parent / _METADATA).is_file():
-            _check_bag(path.parent / _METADATA, path.name, found.counts)
+            _check_bag(path.parent / _METADATA, path.name, counts)
             report.checked.append(f"{_METADATA}: the numbers of messages of all topics")
 
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:

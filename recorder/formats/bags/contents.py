@@ -7,7 +7,7 @@ messages are in `recorder.formats.bags.timing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,6 @@ from recorder.formats.bags.messages import (
 )
 from recorder.formats.bags.positions import POSITION_DECODERS, decode_json_position
 from recorder.formats.bags.timing import first_ns
-from recorder.formats.ros2 import can_frames
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapTopic
@@ -31,11 +30,7 @@ LOSSES: Final = "/recorder/losses"
 """The topic of this recorder's archives with the losses that it counted."""
 
 _STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES})
-_CAN_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
-    ("cdr", can_frames.FRAME): (Kind.CAN_FRAMES, can_frames.decode_can_frame),
-    ("cdr", can_frames.FD_FRAME): (Kind.CAN_FRAMES, can_frames.decode_fd_frame),
-}
-_DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS, **_CAN_DECODERS}
+_DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS}
 
 
 class UnknownTopicError(FormatError):

@@ -14,13 +14,31 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer
 from recorder.formats.bags.protobuf import ProtobufReader
-from recorder.formats.ros2 import messages as ros2
-from recorder.formats.ros2.messages import CameraInfo, CompressedImage, Header, Image
+from recorder.formats.ros2.codec import decode_message
+from recorder.formats.ros2.definitions import (
+    CAMERA_INFO,
+    CAN_FRAME,
+    COMPRESSED_IMAGE,
+    FD_FRAME,
+    IMAGE,
+    IMU,
+    STRING,
+    TRANSFORMS,
+)
+from recorder.formats.ros2.messages import (
+    CameraInfo,
+    CompressedImage,
+    Header,
+    Image,
+    Imu,
+    TransformStamped,
+)
 
 _SECOND: Final = 1_000_000_000
 _NAN3: Final = (math.nan,) * 3
@@ -117,20 +135,20 @@ def decode_foxglove_calibration(data: Buffer) -> CameraInfo:
     return CameraInfo(header, height, width, info.text(4), info.doubles(5), k, r, p)
 
 
-def decode_foxglove_transforms(data: Buffer) -> tuple[ros2.TransformStamped, ...]:
+def decode_foxglove_transforms(data: Buffer) -> tuple[TransformStamped, ...]:
     """A ``foxglove.FrameTransforms``."""
     what = "foxglove.FrameTransforms"
     return tuple(map(_transform, ProtobufReader(data, what).messages(1)))
 
 
-def decode_foxglove_transform(data: Buffer) -> tuple[ros2.TransformStamped, ...]:
+def decode_foxglove_transform(data: Buffer) -> tuple[TransformStamped, ...]:
     """A ``foxglove.FrameTransform``, as a list of one."""
     return (_transform(ProtobufReader(data, "foxglove.FrameTransform")),)
 
 
-def _transform(each: ProtobufReader) -> ros2.TransformStamped:
+def _transform(each: ProtobufReader) -> TransformStamped:
     place, turn = each.message(4), each.message(5)
-    return ros2.TransformStamped(
+    return TransformStamped(
         Header(timestamp(each.message(1)), each.text(2)),
         each.text(3),
         tuple(place.double(n) for n in (1, 2, 3)),
@@ -144,7 +162,7 @@ def decode_ros2_imu(data: Buffer) -> Inertial:
     Values that the message marks as not measured, by -1 as the first element of their covariance,
     are NaN, and so is an orientation of 0.
     """
-    imu = ros2.decode_imu(data)
+    imu: Imu = decode_message(IMU, data)
     x, y, z, w = imu.orientation
     absent = imu.orientation_covariance[0] == -1 or not any(imu.orientation)
     return Inertial(
@@ -191,7 +209,7 @@ def decode_loss(data: Buffer) -> Loss:
 
 def decode_ros2_loss(data: Buffer) -> Loss:
     """The same as a ``std_msgs/msg/String``."""
-    return decode_loss(ros2.decode_string(data).encode())
+    return decode_loss(decode_message(STRING, data).encode())
 
 
 def whole(value: Any) -> int:
@@ -211,15 +229,20 @@ def number_row(values: Mapping[str, Any], name: str, length: int) -> Floats:
 
 Decode = Callable[[Buffer], Any]
 
+_ROS2: Final = {
+    COMPRESSED_IMAGE: Kind.PICTURES,
+    IMAGE: Kind.PICTURES,
+    "ouster_sensor_msgs/msg/PacketMsg": Kind.PACKETS,
+    "ouster_ros/msg/PacketMsg": Kind.PACKETS,
+    CAN_FRAME: Kind.CAN_FRAMES,
+    FD_FRAME: Kind.CAN_FRAMES,
+    STRING: Kind.TEXT,
+    TRANSFORMS: Kind.TRANSFORMS,
+    CAMERA_INFO: Kind.CAMERA_MODEL,
+}
 DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
-    ("cdr", "sensor_msgs/msg/CompressedImage"): (Kind.PICTURES, ros2.decode_compressed_image),
-    ("cdr", "sensor_msgs/msg/Image"): (Kind.PICTURES, ros2.decode_image),
-    ("cdr", "sensor_msgs/msg/Imu"): (Kind.IMU, decode_ros2_imu),
-    ("cdr", "ouster_sensor_msgs/msg/PacketMsg"): (Kind.PACKETS, ros2.decode_packet),
-    ("cdr", "ouster_ros/msg/PacketMsg"): (Kind.PACKETS, ros2.decode_packet),
-    ("cdr", "std_msgs/msg/String"): (Kind.TEXT, ros2.decode_string),
-    ("cdr", "tf2_msgs/msg/TFMessage"): (Kind.TRANSFORMS, ros2.decode_transforms),
-    ("cdr", "sensor_msgs/msg/CameraInfo"): (Kind.CAMERA_MODEL, ros2.decode_camera_info),
+    **{("cdr", name): (kind, partial(decode_message, name)) for name, kind in _ROS2.items()},
+    ("cdr", IMU): (Kind.IMU, decode_ros2_imu),
     ("json", "recorder.Loss"): (Kind.LOSSES, decode_loss),
     ("protobuf", "foxglove.CompressedImage"): (Kind.PICTURES, decode_foxglove_compressed_image),
     ("protobuf", "foxglove.RawImage"): (Kind.PICTURES, decode_foxglove_raw_image),

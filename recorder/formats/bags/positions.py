@@ -24,7 +24,9 @@ from recorder.formats.bags.messages import (
     whole,
 )
 from recorder.formats.bags.protobuf import ProtobufReader
-from recorder.formats.ros2 import messages as ros2
+from recorder.formats.ros2.codec import decode_message
+from recorder.formats.ros2.definitions import NAV_SAT_FIX
+from recorder.formats.ros2.messages import NavSatFix
 
 _SECOND: Final = 1_000_000_000
 _NAN3: Final = (math.nan,) * 3
@@ -66,7 +68,7 @@ def decode_ros2_position(data: Buffer) -> Position:
     The status -1 is no fix.  -2 (since ROS 2 Rolling) is the status of publishers that set none: it
     says nothing about the position.
     """
-    fix = ros2.decode_nav_sat_fix(data)
+    fix: NavSatFix = decode_message(NAV_SAT_FIX, data)
     known = fix.position_covariance_type != 0
     pos = _NAN3 if fix.status == _STATUS_NO_FIX else (fix.latitude, fix.longitude, fix.altitude)
     cov = _north_east_down(fix.position_covariance) if known else _NAN9
@@ -128,7 +130,7 @@ def _north_east_down(enu: Sequence[float]) -> Floats:
 
 
 POSITION_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
-    ("cdr", "sensor_msgs/msg/NavSatFix"): (Kind.POSITIONS, decode_ros2_position),
+    ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),
     ("protobuf", "foxglove.LocationFix"): (Kind.POSITIONS, decode_foxglove_position),
 }
 """As `recorder.formats.bags.messages.DECODERS`."""

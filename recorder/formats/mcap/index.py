@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
+from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 from mcap.opcode import Opcode
@@ -12,6 +14,7 @@ from mcap.records import (
     AttachmentIndex,
     Channel,
     ChunkIndex,
+    DataEnd,
     Footer,
     MetadataIndex,
     Schema,
@@ -28,6 +31,7 @@ from recorder.formats.mcap.records import (
     Place,
     RawMessage,
     RecordFile,
+    crc32,
     parse,
     records,
 )
@@ -65,6 +69,11 @@ class Blocks:
         self.index_bytes.append(index_bytes)
         self.channels.append(channels and self._known.setdefault(channels, channels))
 
+    def rows(self) -> Iterator[tuple[int, int, int, int, int, frozenset[int] | None]]:
+        """Yield place, times, whether it is a chunk, and channels of each block."""
+        columns = self.offset, self.end, self.start_ns, self.end_ns, self.is_chunk, self.channels
+        return zip(*columns, strict=True)
+
     def chosen(
         self, channels: Collection[int], start_ns: int | None, end_ns: int | None
     ) -> list[int]:
@@ -93,6 +102,7 @@ class FileIndex:
         schemas, channels: by number.
         counts: number of messages by channel.
         attachments, metadata: offsets of the records.
+        summary_start: offset of the summary that was read; 0: there is none.
     """
 
     def __init__(self, file: RecordFile) -> None:
@@ -104,6 +114,7 @@ class FileIndex:
         self.attachments: list[int] = []
         self.metadata: list[int] = []
         self._budget = Budget()
+        self.summary_start = 0
         self._may_be_empty = False
         self._lists_attached = True
 
@@ -125,7 +136,7 @@ class FileIndex:
         if place.opcode != Opcode.FOOTER or place.end != file.size - len(MAGIC):
             raise file.error(end, "the footer is missing")
         footer = file.parse(place, Footer.read)
-        start = footer.summary_start
+        self.summary_start = start = footer.summary_start
         if not start:
             return False
         stop = footer.summary_offset_start or end
@@ -202,6 +213,20 @@ class FileIndex:
             self._scan_attached(place)
         self._lists_attached = True
 
+    def find_difference(self, found: FileIndex) -> str:
+        """Name what this index, of a summary, has other than one of the records; empty: nothing."""
+        if (self.schemas, self.channels) != (found.schemas, found.channels):
+            return "the summary has other schemas or channels than the data"
+        if (self.attachments, self.metadata) != (found.attachments, found.metadata):
+            return "the summary has other attachments or metadata than the data"
+        blocks = zip_longest(self.blocks.rows(), found.blocks.rows())
+        for number, (listed, block) in enumerate(blocks):
+            if listed != block:
+                return f"the index of chunk {number} is wrong"
+        if self.counts != found.counts or not self._lists_attached:
+            return "the statistics are not those of the data"
+        return ""
+
     def _add_chunk(self, index: ChunkIndex, at: int) -> None:
         start, end = index.chunk_start_offset, index.chunk_start_offset + index.chunk_length
         if end > self._file.size:
@@ -216,12 +241,25 @@ class FileIndex:
     def scan(self, at: int) -> str:
         """Find all messages from an offset on; returns the damage at which that ends, if any."""
         file = self._file
+        try:
+            for place in self.scan_places(at):
+                at = place.end
+        except FormatError as error:
+            lost = file.size - at
+            if not lost:
+                return f"{file.path}: was not finished: it ends after a record, at byte {at}"
+            return f"{error}; the last {lost} bytes, from byte {at} on, are not read"
+        return ""
+
+    def scan_places(self, at: int) -> Iterator[Place]:
+        """Yield each record from an offset to the end of the data, once it is indexed.
+
+        Raises:
+            FormatError: a record is damaged, or the file ends; the records before are indexed.
+        """
         run: _Run | None = None
         try:
-            while True:
-                place = file.place(at)
-                if place.opcode in (Opcode.DATA_END, Opcode.FOOTER):
-                    break
+            while (place := self._file.place(at)).opcode not in (Opcode.DATA_END, Opcode.FOOTER):
                 if place.opcode == Opcode.MESSAGE:
                     if run is None or place.end - run.start > _RUN_BYTES:
                         self._end_run(run)
@@ -234,15 +272,10 @@ class FileIndex:
                         self._scan_chunk(place)
                     else:
                         self._scan_other(place)
+                yield place
                 at = place.end
-        except FormatError as error:
-            lost = file.size - at
-            if not lost:
-                return f"{file.path}: was not finished: it ends after a record, at byte {at}"
-            return f"{error}; the last {lost} bytes, from byte {at} on, are not read"
         finally:
             self._end_run(run)
-        return ""
 
     def _scan_message(self, place: Place, run: _Run) -> None:
         if place.end - place.start < MESSAGE.size:
@@ -343,3 +376,41 @@ class _Run:
         self.end_ns = max(self.end_ns, log_ns) if self.channels else log_ns
         self.end = end
         self.channels.add(channel)
+
+
+def check_file(path: Path) -> Generator[float, None, FileIndex]:
+    """Check that the summary of a file lists what its records are, and all CRCs.
+
+    Yields:
+        The share that is checked, 0 to 1.
+
+    Returns:
+        The index of the records.
+
+    Raises:
+        FormatError: the first fault; names path and offset.
+    """
+    with RecordFile(path) as file:
+        if file.size < len(MAGIC) or file.read(0, len(MAGIC)) != MAGIC:
+            raise file.error(0, "not an MCAP file")
+        if file.read(file.size - len(MAGIC), len(MAGIC)) != MAGIC or file.size < 2 * len(MAGIC):
+            raise file.error(file.size, "was not finished: the end is missing")
+        listed, found = FileIndex(file), FileIndex(file)
+        is_whole = listed.read_summary()
+        at, crc = len(MAGIC), crc32(MAGIC)
+        for place in found.scan_places(at):
+            if place.opcode == Opcode.ATTACHMENT:
+                file.attachment(place)
+            crc = file.crc(place.start, place.end, crc)
+            at = place.end
+            yield at / file.size
+        end = file.place(at)
+        if end.opcode != Opcode.DATA_END or end.end != listed.summary_start:
+            raise file.error(at, "the footer does not name the summary after the data")
+        if (stored := file.parse(end, DataEnd.read).data_section_crc) and stored != crc:
+            raise file.error(at, "the data section has a wrong CRC")
+        if fault := listed.find_difference(found):
+            raise file.error(listed.summary_start, fault)
+        if not is_whole:
+            raise file.error(listed.summary_start, "the summary does not list all of the data")
+        return found

@@ -50,8 +50,7 @@ from mcap.records import (
 from recorder.contract.closing import Closing
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import AppendFile
-from recorder.formats.mcap.crc import crc32
-from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD
+from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD, crc32
 
 CHUNK_BYTES = 2 << 20
 """Bytes of messages at which a chunk is full."""

@@ -10,11 +10,26 @@ depth first, after a line of 80 ``=`` and a line ``MSG: package/Name``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 ENCODING: Final = "ros2msg"
+CAMERA_INFO: Final = "sensor_msgs/msg/CameraInfo"
+CAN_FRAME: Final = "can_msgs/msg/Frame"
+COMPRESSED_IMAGE: Final = "sensor_msgs/msg/CompressedImage"
+FD_FRAME: Final = "ros2_socketcan_msgs/msg/FdFrame"
+IMAGE: Final = "sensor_msgs/msg/Image"
+IMU: Final = "sensor_msgs/msg/Imu"
+INT16_ARRAY: Final = "std_msgs/msg/Int16MultiArray"
+LOG: Final = "rcl_interfaces/msg/Log"
+MARKERS: Final = "visualization_msgs/msg/MarkerArray"
+NAV_SAT_FIX: Final = "sensor_msgs/msg/NavSatFix"
+POINT_CLOUD: Final = "sensor_msgs/msg/PointCloud2"
+STRING: Final = "std_msgs/msg/String"
+TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
+UDP_PACKET: Final = "udp_msgs/msg/UdpPacket"
 _RULE: Final = "=" * 80
-_TYPE: Final = re.compile(r"^([A-Za-z]\w*(?:/[A-Za-z]\w*)?)(?:\[\d*\])? +\w+", re.MULTILINE)
+_FIELD: Final = re.compile(r"^([\w/]+)(?:\[(\d*)(?:<=\d+)?(\]))? \w+(?![\w=])", re.MULTILINE)
 
 _TEXTS: Final = {
     "builtin_interfaces/Time": "int32 sec\nuint32 nanosec",
@@ -213,13 +228,23 @@ def definition(type_name: str) -> bytes:
     return "\n".join(texts).encode()
 
 
+def parse_fields(name: str) -> Iterator[tuple[str, bool, int]]:
+    """Yield the fields of a type such as ``sensor_msgs/Imu``, in order.
+
+    Returns:
+        Type, whether it is a sequence, and of an array its length, else 0.
+    """
+    for kind, length, is_list in _FIELD.findall(_TEXTS[name]):
+        nested = f"{name.split('/')[0]}/{kind}"
+        full = nested if nested in _TEXTS else kind
+        yield full, bool(is_list) and not length, int(length or 0)
+
+
 def _needed(name: str, seen: dict[str, None]) -> list[str]:
     """Types that a type needs and that were not seen, depth first, those of one type by name."""
     found = []
-    package = name.split("/")[0]
-    fields = _TYPE.findall(_TEXTS[name])
-    for full in sorted({field if "/" in field else f"{package}/{field}" for field in fields}):
-        if full in _TEXTS and full not in seen:
-            seen[full] = None
-            found += [full, *_needed(full, seen)]
+    for kind in sorted({kind for kind, _, _ in parse_fields(name)} & _TEXTS.keys()):
+        if kind not in seen:
+            seen[kind] = None
+            found += [kind, *_needed(kind, seen)]
     return found

@@ -20,7 +20,7 @@ from recorder.archives.validation import find_archives, validate_archive
 from recorder.contract.errors import FormatError, SessionError, UsageError
 from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
-from recorder.formats.mcap.check import check_file
+from recorder.formats.mcap.index import check_file
 from recorder.processing.calibration import Calibration
 from recorder.session import layout
 from recorder.session.commit_times import CommitTimes

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from mcap.reader import NonSeekingReader, make_reader
-from mcap.records import Chunk, ChunkIndex, Footer, MessageIndex, SummaryOffset
+from mcap.records import Chunk, ChunkIndex, Footer, MessageIndex, Statistics, SummaryOffset
 from mcap.stream_reader import StreamReader, get_chunk_data_stream
 
 from recorder.contract.errors import FormatError
 from recorder.formats.disk import PosixDisk
-from recorder.formats.mcap.check import check_file
+from recorder.formats.mcap.index import check_file
 from recorder.formats.mcap.writer import McapWriter
 from tests.archives.contract import fill_up
 from tests.formats.mcap.build import START_NS, write_file
@@ -82,10 +82,18 @@ def test_statistics_attachments_and_metadata(tmp_path: Path) -> None:
     assert summary is not None
     statistics = summary.statistics
     assert statistics is not None
-    assert statistics.channel_message_counts == {1: 300, 2: 300}
-    assert statistics.message_start_time == sent[0][2]
-    assert statistics.message_end_time == sent[-1][2]
-    assert statistics.chunk_count == len(summary.chunk_indexes) > 10
+    assert len(summary.chunk_indexes) > 10
+    assert statistics == Statistics(
+        attachment_count=1,
+        channel_count=2,
+        channel_message_counts={1: 300, 2: 300},
+        chunk_count=len(summary.chunk_indexes),
+        message_count=600,
+        message_end_time=sent[-1][2],
+        message_start_time=sent[0][2],
+        metadata_count=1,
+        schema_count=1,
+    )
     assert (attachment.name, attachment.data) == ("config.yaml", b"version: 1\n")
     assert (attachment.log_time, attachment.create_time) == (START_NS, 5)
     assert (metadata.name, metadata.metadata) == ("foxglove", {"deviceName": "rig-1"})
@@ -130,6 +138,8 @@ def test_indexes_of_messages_lead_to_them(tmp_path: Path) -> None:
                 channel, sequence, log, publish = struct.unpack_from("<HIQQ", whole, at + 9)
                 assert (channel, log) == (record.channel_id, log_ns)
                 found.append((["/imu", "/camera"][channel - 1], sequence, log, publish))
+            times = [log_ns for log_ns, _ in record.records]  # the only channel of its chunk
+            assert (chunk.message_start_time, chunk.message_end_time) == (min(times), max(times))
     assert sorted(found) == sorted(message[:4] for message in sent)
 
 
@@ -137,6 +147,8 @@ def test_indexes_of_messages_lead_to_them(tmp_path: Path) -> None:
     ("change", "text"),
     [
         (lambda w: w.counts.update({1: 299}), "the statistics are not those of the data"),
+        (lambda w: setattr(w, "_attachments", 1), "the statistics are not those of the data"),
+        (lambda w: setattr(w, "chunk_count", 0), "does not list all of the data"),
         (lambda w: w._schemas.clear(), "other schemas or channels than the data"),
         (lambda w: w._metadata_indexes.end(), "other attachments or metadata than the data"),
         (lambda w: w._chunk_indexes.end(), "the index of chunk 0 is wrong"),

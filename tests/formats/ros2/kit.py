@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,33 +9,36 @@ from hypothesis import strategies as st
 from rosbags.interfaces import Nodetype
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from recorder.formats.ros2 import markers, messages
+from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import definition
+from recorder.formats.ros2.messages import CLASSES
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
-for _name in ("ouster_sensor_msgs/msg/PacketMsg", "ouster_ros/msg/PacketMsg"):
+for _name in (
+    "can_msgs/msg/Frame",
+    "udp_msgs/msg/UdpPacket",
+    "ouster_sensor_msgs/msg/PacketMsg",
+    "ouster_ros/msg/PacketMsg",
+):
     STORE.register(get_types_from_msg(definition(_name).decode(), _name))
 
-Codec = tuple[Callable[[Any], list[Any]], Callable[[Any], Any]]
-CODECS: Mapping[str, Codec] = {
-    "sensor_msgs/msg/CompressedImage": (
-        messages.encode_compressed_image,
-        messages.decode_compressed_image,
-    ),
-    "sensor_msgs/msg/Image": (messages.encode_image, messages.decode_image),
-    "sensor_msgs/msg/CameraInfo": (messages.encode_camera_info, messages.decode_camera_info),
-    "sensor_msgs/msg/PointCloud2": (messages.encode_point_cloud, messages.decode_point_cloud),
-    "sensor_msgs/msg/Imu": (messages.encode_imu, messages.decode_imu),
-    "sensor_msgs/msg/NavSatFix": (messages.encode_nav_sat_fix, messages.decode_nav_sat_fix),
-    "tf2_msgs/msg/TFMessage": (messages.encode_transforms, messages.decode_transforms),
-    "rcl_interfaces/msg/Log": (messages.encode_log, messages.decode_log),
-    "std_msgs/msg/String": (messages.encode_string, messages.decode_string),
-    "std_msgs/msg/Int16MultiArray": (messages.encode_int16_array, messages.decode_int16_array),
-    "visualization_msgs/msg/MarkerArray": (markers.encode_markers, markers.decode_markers),
-    "ouster_sensor_msgs/msg/PacketMsg": (messages.encode_packet, messages.decode_packet),
-    "ouster_ros/msg/PacketMsg": (messages.encode_packet, messages.decode_packet),
-}
-
+NAMES = (
+    "sensor_msgs/msg/CompressedImage",
+    "sensor_msgs/msg/Image",
+    "sensor_msgs/msg/CameraInfo",
+    "sensor_msgs/msg/PointCloud2",
+    "sensor_msgs/msg/Imu",
+    "sensor_msgs/msg/NavSatFix",
+    "tf2_msgs/msg/TFMessage",
+    "rcl_interfaces/msg/Log",
+    "std_msgs/msg/String",
+    "std_msgs/msg/Int16MultiArray",
+    "visualization_msgs/msg/MarkerArray",
+    "can_msgs/msg/Frame",
+    "udp_msgs/msg/UdpPacket",
+    "ouster_sensor_msgs/msg/PacketMsg",
+    "ouster_ros/msg/PacketMsg",
+)
 _LIMITS = {
     f"{'u' * unsigned}int{bits}": (
         0 if unsigned else -(1 << (bits - 1)),
@@ -80,6 +82,10 @@ def _values(desc: Any) -> st.SearchStrategy[Any]:
     if inner[0] != Nodetype.BASE:
         return st.lists(_values(inner), max_size=3)
     if kind == Nodetype.ARRAY:  # each element another value, of one draw
+        if inner[1][0] == "uint8":
+            return st.binary(min_size=count, max_size=count).map(
+                lambda values: np.frombuffer(values, "u1")
+            )
         return _values(inner).map(lambda first: np.arange(count, dtype="f8") + first)
     return st.lists(_values(inner), max_size=5).map(lambda values: np.array(values, inner[1][0]))
 
@@ -104,18 +110,19 @@ def ours(message: Any) -> Any:
         case "String" | "PacketMsg" | "MarkerArray" | "TFMessage":
             return next(iter(values.values()))
         case "Pose" | "Transform" | "MeshFile" | "NavSatStatus" | "MultiArrayLayout":
-            return values if name != "MeshFile" else tuple(values.values())
-        case "MultiArrayDimension":
-            return messages.Dimension(**values)
-    for nested in ("pose", "transform", "status", "layout"):
+            return values
+    for nested in ("pose", "transform", "status", "layout", "mesh_file"):
         if isinstance(values.get(nested), dict):
             values |= values.pop(nested)
-    for old, new in (("stamp", "stamp_ns"), ("lifetime", "lifetime_ns")):
+    for old, new in (("stamp", "stamp_ns"), ("lifetime", "lifetime_ns"),
+                     ("filename", "mesh_filename")):  # fmt: skip
         if old in values:
             values[new] = values.pop(old)
-    return getattr(markers if name == "Marker" else messages, name)(**values)
+    if name == "Marker":
+        values["mesh_data"] = values.pop("data")
+    return CLASSES[message.__msgtype__.replace("/msg/", "/")](**values)
 
 
 def encoded(name: str, message: Any) -> bytes:
     """One of our messages in CDR."""
-    return b"".join(CODECS[name][0](message))
+    return b"".join(encode_message(name, message))

@@ -10,8 +10,8 @@ from mcap.writer import Writer
 from rosbags.rosbag2 import Reader
 
 from recorder.formats.ros2.bag import BagTopic, bag_metadata, qos
+from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import ENCODING, definition
-from recorder.formats.ros2.messages import encode_string
 
 TYPE = "std_msgs/msg/String"
 
@@ -27,7 +27,7 @@ def bag(tmp_path: Path) -> Path:
         schema = writer.register_schema(TYPE, ENCODING, definition(TYPE))
         channel = writer.register_channel("/marks", "cdr", schema, {"offered_qos_profiles": qos(5)})
         for number in range(3):
-            data = b"".join(encode_string(f"mark {number}"))
+            data = b"".join(encode_message("std_msgs/msg/String", f"mark {number}"))
             writer.add_message(channel, 1_000 + number, data, 1_000 + number)
         writer.finish()  # type: ignore[no-untyped-call]
     topics = [BagTopic("/marks", TYPE, qos(5), 3), BagTopic("/tf_static", TYPE, "", 0)]
@@ -42,7 +42,9 @@ def test_rosbags_opens_the_bag(bag: Path) -> None:
         (connection,) = [c for c in reader.connections if c.topic == "/marks"]
         assert (connection.msgtype, connection.msgcount) == (TYPE, 3)
         found = [(t_ns, bytes(data)) for _, t_ns, data in reader.messages([connection])]
-    assert found == [(1_000 + n, b"".join(encode_string(f"mark {n}"))) for n in range(3)]
+    assert found == [
+        (1_000 + n, b"".join(encode_message("std_msgs/msg/String", f"mark {n}"))) for n in range(3)
+    ]
 
 
 def test_keys_are_those_of_rosbag2() -> None:

@@ -6,7 +6,7 @@ import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from recorder.formats.ros2.definitions import TYPES, definition
-from tests.formats.ros2.kit import CODECS
+from tests.formats.ros2.kit import NAMES
 
 OF_DRIVERS = {  # which rosbags does not bring: fields of the drivers' own definitions
     "ouster_ros/msg/PacketMsg": ["buf"],
@@ -37,7 +37,7 @@ def test_fields_and_constants_equal_those_of_rosbags(name: str) -> None:
         assert known.keys() <= {"STATUS_UNKNOWN", "SERVICE_UNKNOWN"}  # of ROS 2 Jazzy
 
 
-@pytest.mark.parametrize("name", sorted(CODECS))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_message_has_its_definition_once(name: str) -> None:
     text = definition(name).decode()
     parts = text.split("=" * 80 + "\nMSG: ")
