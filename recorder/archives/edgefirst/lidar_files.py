@@ -31,7 +31,7 @@ class LidarFiles(SensorFiles):
     """Makes ``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
 
     Args:
-        job: the session's job, with the options ``points_frame``, ``returns``, ``lidar_images``.
+        job: the session's job, with the options ``returns`` and ``lidar_images``.
         stream: the lidar's stream.
         project: whether a camera's depth pictures need points.
 
@@ -63,13 +63,7 @@ class LidarFiles(SensorFiles):
             sweep = [self._read(index, number, rfl) for number, rfl in self._returns]
             clouds = [self._points(*one) for one in sweep]
             points = clouds[0] if len(clouds) == 1 else np.concatenate(clouds)
-            in_rig = None
-            if self.pose is not None and (self._in_rig or self.projects):
-                in_rig = apply(self.pose, xyz(points))
-            if self._in_rig and in_rig is not None:
-                points["x"], points["y"], points["z"] = in_rig.T
-            viewpoint = None if self._in_rig else self.pose
-            pcd = encode_pcd(points, viewpoint)
+            pcd = encode_pcd(points, self.pose)
             files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
             ranges, reflectivity = sweep[0]
             if "depth" in self._pictures:
@@ -82,8 +76,9 @@ class LidarFiles(SensorFiles):
                 )
                 assert done
                 files["lidar.jpeg"] = Payload(jpeg.tobytes())
-            if not self.projects:
+            if not self.projects or self.pose is None:
                 return SampleFiles(files)
+            in_rig = apply(self.pose, xyz(points))
             return SampleFiles(files, in_rig, self._point_times(index, [r for r, _ in sweep]))
 
     def _point_times(

@@ -16,7 +16,6 @@ from recorder.archives.edgefirst.container import Container, FolderContainer, Zi
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
-from recorder.archives.edgefirst.sensors import RIG, SENSOR
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.archives.sensor_files import RADAR_OPTIONS
@@ -54,24 +53,17 @@ class EdgeFirstPacker(Packer):
         "lidar_images": Option(
             "list", [], f"pictures: any of {', '.join(LIDAR_PICTURES)}", items="str"
         ),
-        "points_frame": Option("str", SENSOR, "frame of points", choices=(SENSOR, RIG)),
         **RADAR_OPTIONS,
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
-        "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
-        "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),
-        "png_level": Option("int", 0, "compression of cubes", minimum=0, maximum=9),
         "split": Option(
             "str", "sequence", "units of the split", choices=("sequence", "block", "none")
         ),
-        "block_s": Option("float", 60.0, "length of a block [s]", minimum=0.1),
         "val": Option("float", 0.2, "share for validation", minimum=0, maximum=1),
         "test": Option("float", 0.0, "share for testing", minimum=0, maximum=1),
-        "seed": Option("str", "", "seed of the split"),
         "masks": Option(
             "str", "binary", "masks in the table", choices=("binary", "classes", "none")
         ),
         "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
-        "threads": Option("int", 2, "threads that make pictures", minimum=1, maximum=64),
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:

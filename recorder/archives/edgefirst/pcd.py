@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.edgefirst.direct import joined
 from recorder.formats.pcd import pcd_header
 from recorder.processing.geometry import Floats, quaternion_of_rotation
 
@@ -32,8 +31,8 @@ RADAR = np.dtype(
 the speed's margin in dB, method (`SpeedMethod`) and period in m/s."""
 
 
-def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> memoryview:
-    """Encode a binary, unorganized PCD, in an `aligned_buffer`.
+def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> bytes:
+    """Encode a binary, unorganized PCD.
 
     Args:
         points: structured array [n] of scalar fields, little endian, packed.
@@ -45,7 +44,7 @@ def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> mem
     pose = np.eye(4) if viewpoint is None else viewpoint
     place = _place(np.asarray(pose, np.float64).tobytes())
     header = pcd_header(points.dtype, len(points), place)
-    return joined(header, np.ascontiguousarray(points).view(np.uint8).data)
+    return b"".join([header, np.ascontiguousarray(points).view(np.uint8).data])
 
 
 @functools.lru_cache(maxsize=16)

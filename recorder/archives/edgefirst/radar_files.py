@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
-from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
-from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
+from recorder.archives.edgefirst.png import cube_picture, stored_png
+from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
 from recorder.archives.sensor_files import radar_frames, radar_geometry
-from recorder.processing.geometry import apply
 from recorder.processing.radar import Detections, rcs_db
 from recorder.processing.radar_frames import speed_facts, step_remarks
 from recorder.processing.radar_spectra import Complex64
 from recorder.processing.sample_workers import RADAR_GROUP
 from recorder.session.stream import Stream
+
+_MOST = 32_767.0
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,16 @@ class RadarFiles(SensorFiles):
         self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
         self.cut = self.incomplete = 0
         chirps, tx, rx, _ = self.geometry.shape
-        options = job.options
         self._frames = radar_frames(job, stream, self.geometry)
         self._steps: Counter[int] = Counter()
-        self.ranges = min(options["radar_ranges"] or self.geometry.ranges, self.geometry.ranges)
-        self.doppler = min(options["radar_doppler"] or chirps, chirps)
         self._text = {
             "radar cube": json.dumps(
                 {
-                    "shape": [tx, rx, self.ranges, self.doppler],
-                    "gain": options["radar_gain"],
+                    "shape": [tx, rx, self.geometry.ranges, chirps],
+                    "gain": job.options["radar_gain"],
                     "range_resolution_m": self.geometry.range_resolution,
                     "doppler_resolution_m_s": self.geometry.doppler_resolution,
-                    "doppler_zero": self.doppler // 2,
+                    "doppler_zero": chirps // 2,
                 }
             )
         }
@@ -105,15 +103,10 @@ class RadarFiles(SensorFiles):
 
     def _read(self, index: int) -> tuple[Complex64, SampleFiles]:
         """A frame's spectra, and its ``.radar.png``."""
-        options = self._job.options
         data = self.stream.sample(index, self._channels)
         spectra = self._frames.spectra(index, data["iq"])
-        cube, cut = quantized(spectra, options["radar_gain"])
-        picture = cube_picture(cropped(cube, self.ranges, self.doppler))
-        if level := options["png_level"]:
-            payload = Payload(encode_png(picture, level=level, text=self._text))
-        else:
-            payload = stored_png(picture, text=self._text)
+        cube, cut = quantized(spectra, self._job.options["radar_gain"])
+        payload = stored_png(cube_picture(cube), text=self._text)
         oddities = _Oddities(int(cut), "valid" in data and not data["valid"])
         return spectra, SampleFiles({"radar.png": payload}, oddities=oddities)
 
@@ -128,9 +121,6 @@ class RadarFiles(SensorFiles):
         """A frame's ``.radar.pcd``."""
         period = 2 * self.geometry.max_velocity
         points = radar_points(found, self._job.options["radar_rcs_db"], period)
-        if self._in_rig and self.pose is not None:
-            points["x"], points["y"], points["z"] = apply(self.pose, xyz(points)).T
-            return Payload(encode_pcd(points))
         return Payload(encode_pcd(points, self.pose))
 
     def remarks(self) -> list[str]:
@@ -163,3 +153,32 @@ def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) 
     points["speed_method"] = found.method
     points["speed_period"] = period_m_s
     return points
+
+
+def quantized(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDArray[np.int16], int]:
+    """Convert a frame's spectra to int16; also returns how many values were clipped.
+
+    Args:
+        spectra: complex64 [tx, rx, doppler, range]; Doppler bins begin at 0 and wrap round.
+        gain: units of the result per step of the converter.
+
+    Returns:
+        int16 [tx, rx, range, doppler, 2], real and imaginary part, rounded; Doppler bins rise, the
+        bin of 0 m/s has index doppler // 2.
+    """
+    tx, rx, chirps, ranges = spectra.shape
+    values = np.ascontiguousarray(spectra).view(np.float32).reshape(-1, 2 * ranges)
+    # OpenCV multiplies, rounds and clips in one pass; a clipped value lies at an end of int16.
+    rounded: npt.NDArray[Any] = cv2.addWeighted(values, gain, values, 0.0, 0.0, None, cv2.CV_16S)
+    cut = 0
+    if cv2.norm(rounded, cv2.NORM_INF) >= _MOST:
+        exact = np.rint(values * np.float32(gain))
+        cut = int(np.count_nonzero(np.abs(exact) > _MOST))
+        rounded = np.clip(exact, -_MOST, _MOST).astype(np.int16)
+    pairs = rounded.view(np.int32).reshape(tx, rx, chirps, ranges)  # moves both parts as one value
+    low = chirps // 2  # index of Doppler 0 in the result
+    rising = np.concatenate([pairs[:, :, chirps - low :], pairs[:, :, : chirps - low]], axis=2)
+    grid = np.empty((tx, ranges, rx * chirps), np.int32)  # layout of `cube_picture`
+    for of_sequence, cells in zip(rising.reshape(tx, rx * chirps, ranges), grid, strict=True):
+        cv2.transpose(of_sequence, cells)
+    return grid.view(np.int16).reshape(tx, ranges, rx, chirps, 2).transpose(0, 2, 1, 3, 4), cut

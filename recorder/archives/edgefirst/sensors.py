@@ -17,8 +17,6 @@ from recorder.processing.calibration import Calibration
 from recorder.processing.sample_workers import LIDAR_GROUP, Shelf
 from recorder.session.stream import Stream
 
-SENSOR, RIG = "sensor", "rig"
-
 
 @dataclass
 class SampleFiles:
@@ -42,7 +40,7 @@ class SensorFiles:
     """Makes the files of a sensor's samples.
 
     Args:
-        job: the session's job, with the option ``points_frame``.
+        job: the session's job.
         stream: the sensor's stream.
 
     Attributes:
@@ -58,9 +56,6 @@ class SensorFiles:
         self.name, self.stream = stream.name, stream
         self._job = job
         self.pose = job.calibration.of(stream.name).pose
-        self._in_rig = job.options["points_frame"] == RIG
-        if self._in_rig and self.pose is None:
-            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
         """The files of each sample; called in a worker."""

@@ -25,6 +25,9 @@ from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
+_THREADS = 2
+"""Threads that make pictures."""
+
 
 class SessionPacker:
     """Packs one session into a dataset.
@@ -41,13 +44,7 @@ class SessionPacker:
         self._container, self._table = container, table
         options = job.options
         self._tolerance_ns = round(options["tolerance_ms"] * 1e6)
-        self._split = Split(
-            options["split"],
-            options["val"],
-            options["test"],
-            round(options["block_s"] * 1e9),
-            options["seed"],
-        )
+        self._split = Split(options["split"], options["val"], options["test"])
 
     def pack(self) -> dict[str, int]:
         """Pack the session; returns the number of samples of each sequence.
@@ -64,7 +61,7 @@ class SessionPacker:
             several = f"{self._entry.base}_{camera.name}"
             self._entry.sequences[camera.name] = several if len(cameras) > 1 else self._entry.base
         counts: dict[str, int] = {}
-        pool = ThreadPoolExecutor(job.options["threads"], "edgefirst")
+        pool = ThreadPoolExecutor(_THREADS, "edgefirst")
         try:
             for camera in cameras:
                 counts[self._entry.sequences[camera.name]] = self._pack_camera(camera, pool)

@@ -7,7 +7,7 @@ be computed again from the name.  All cameras of a session get the same group.
     share = first 8 bytes of SHA-256 of KEY, big endian, / 2**64
     test if share < TEST, val if share < TEST + VAL, else train
 
-KEY is ``SEED:SEQUENCE`` or, by blocks, ``SEED:SEQUENCE:NUMBER``; NUMBER counts blocks from the
+KEY is ``:SEQUENCE`` or, by blocks of a minute, ``:SEQUENCE:NUMBER``; NUMBER counts blocks from the
 start of the session.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 TRAIN, VAL, TEST = "train", "val", "test"
 GROUPS = (TRAIN, VAL, TEST)
+BLOCK_NS = 60_000_000_000
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,11 @@ class Split:
     Attributes:
         by: ``sequence``, ``block`` or ``none``.
         val, test: shares of these groups, 0 to 1; the remaining samples are for training.
-        block_ns: length of a block.
-        seed: any text; a different seed gives a different split.
     """
 
     by: str = "sequence"
     val: float = 0.2
     test: float = 0.0
-    block_ns: int = 60_000_000_000
-    seed: str = ""
 
     def group(self, sequence: str, since_start_ns: int) -> str | None:
         """The group of a sample; None without a split.
@@ -46,9 +43,9 @@ class Split:
         """
         if self.by == "none":
             return None
-        key = f"{self.seed}:{sequence}"
+        key = f":{sequence}"
         if self.by == "block":
-            key += f":{since_start_ns // self.block_ns}"
+            key += f":{since_start_ns // BLOCK_NS}"
         share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
         if share < self.test:
             return TEST

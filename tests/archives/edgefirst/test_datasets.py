@@ -293,7 +293,7 @@ def test_only_a_window_of_samples_is_made_ahead(
 
     monkeypatch.setattr(lidar_files.LidarFiles, "make", making)
     monkeypatch.setattr(ZipContainer, "add", adding)
-    data = pack(builder.close(), threads=2)
+    data = pack(builder.close())
     assert sorted(begun) == list(range(40))
     assert most <= (1 + AHEAD) * WINDOW // 3 + 2
     assert sum(name.endswith("lidar.pcd") for name in data.files) > 115

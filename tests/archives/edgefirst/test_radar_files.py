@@ -18,8 +18,7 @@ from recorder.archives import ArchiveError
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture
-from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.archives.edgefirst.radar_files import RadarFiles, radar_points
+from recorder.archives.edgefirst.radar_files import RadarFiles, quantized, radar_points
 from recorder.contract.errors import FormatError
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
@@ -139,17 +138,6 @@ def test_files_are_those_of_their_frame(job: Job) -> None:
     assert files.cut == cut > 0  # this noise is louder than any radar's
     valid = [bool(stream.sample(index, ["valid"])["valid"]) for index in range(FRAMES)]
     assert files.incomplete == valid.count(False) == 1
-
-
-def test_compressed_and_cropped_cubes(job: Job) -> None:
-    whole = files_of(job).make([3])[0]
-    options = {**job.options, "png_level": 6, "radar_ranges": 9, "radar_doppler": 5}
-    small = files_of(replace(job, options=options)).make([3])[0]
-    cube = cube_of_picture(decode(bytes(whole.files["radar.png"].data)), TX, RX)
-    less = cube_of_picture(decode(bytes(small.files["radar.png"].data)), TX, RX)
-    assert np.array_equal(less, cropped(cube, 9, 5))
-    assert less.shape == (TX, RX, 9, 5, 2)
-    assert bytes(small.files["radar.pcd"].data) == bytes(whole.files["radar.pcd"].data)
 
 
 def test_of_frames_made_together_the_broken_one_is_named(
