@@ -157,8 +157,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.sessions) == 1:
         together = []  # its archives are packed at the same time
     apart = [step for step in steps if step not in together]
-    names = [_name(path) for path in args.sessions]
-    if args.out is not None and apart and len(set(names)) < len(names):
+    if args.out is not None and apart and len(args.sessions) > 1 and _share_a_name(args.sessions):
         raise UsageError("--out: two of the sessions have the same name")
     be_idle()
     results: list[Finalized] = []
@@ -273,6 +272,10 @@ def _as_typed(message: str, options: list[str]) -> str:
         if message.startswith(f"{key}: "):
             return f"--option {option}: {message.removeprefix(f'{key}: ')}"
     return message
+
+
+def _share_a_name(paths: list[Path]) -> bool:
+    return len({_name(path) for path in paths}) < len(paths)
 
 
 def _name(path: Path) -> str:

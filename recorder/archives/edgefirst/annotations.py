@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.table import Annotation
 from recorder.archives.masks import Mask, read_mask

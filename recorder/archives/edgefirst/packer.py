@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES

@@ -22,7 +22,7 @@ from itertools import groupby, islice
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.container import Container, Payload
 from recorder.archives.edgefirst.ego_motion import EgoMotion, Motion

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_picture, stored_png
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
-from recorder.archives.sensor_files import radar_frames, radar_geometry
+from recorder.archives.sensor_files import radar_frames, radar_geometry, radar_processor
+from recorder.processing.calibration import Calibration
+from recorder.processing.geometry import Floats
 from recorder.processing.radar import Detections, rcs_db
 from recorder.processing.radar_frames import speed_facts, step_remarks
 from recorder.processing.radar_spectra import Complex64
-from recorder.processing.sample_workers import RADAR_GROUP
+from recorder.processing.sample_workers import RADAR_GROUP, WorkerContext
 from recorder.session.stream import Stream
 
 _MOST = 32_767.0
@@ -43,7 +46,7 @@ class _Oddities:
 
 
 class RadarFiles(SensorFiles):
-    """Makes ``.radar.pcd`` and ``.radar.png`` of a radar's frames.
+    """``.radar.pcd`` and ``.radar.png`` of a radar's frames.
 
     Attributes:
         cut: number of cube values that were clipped to int16.
@@ -54,61 +57,31 @@ class RadarFiles(SensorFiles):
 
     def __init__(self, job: Job, stream: Stream) -> None:
         super().__init__(job, stream)
-        self.geometry = radar_geometry(stream, job.calibration)
-        if self.geometry.tx_m is None:
+        geometry, options = radar_geometry(stream, job.calibration), job.options
+        if geometry.tx_m is None:
             job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
-        self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
         self.cut = self.incomplete = 0
-        chirps, tx, rx, _ = self.geometry.shape
-        self._frames = radar_frames(job, stream, self.geometry)
         self._steps: Counter[int] = Counter()
-        self._text = {
-            "radar cube": json.dumps(
-                {
-                    "shape": [tx, rx, self.geometry.ranges, chirps],
-                    "gain": job.options["radar_gain"],
-                    "range_resolution_m": self.geometry.range_resolution,
-                    "doppler_resolution_m_s": self.geometry.doppler_resolution,
-                    "doppler_zero": chirps // 2,
-                }
-            )
+        chirps, tx, rx, _ = geometry.shape
+        cube = {
+            "shape": [tx, rx, geometry.ranges, chirps],
+            "gain": options["radar_gain"],
+            "range_resolution_m": geometry.range_resolution,
+            "doppler_resolution_m_s": geometry.doppler_resolution,
+            "doppler_zero": chirps // 2,
         }
+        self._description = {
+            "name": self.name,
+            **cube,
+            "layout": "sequence (transmitter), rx, range, doppler",
+            "points": speed_facts(radar_processor(geometry, options)),
+        }
+        described = stream.name, self.pose, job.calibration, dict(options), json.dumps(cube)
+        self.encoder = partial(RadarEncoder, *described)
 
     def describe(self) -> dict[str, Any]:
-        """The radar's entry in the dataset's metadata."""
-        values: dict[str, Any] = json.loads(self._text["radar cube"])
-        return {
-            "name": self.name,
-            **values,
-            "layout": "sequence (transmitter), rx, range, doppler",
-            "points": speed_facts(self._frames.processor),
-        }
-
-    def make(self, indices: Sequence[int]) -> list[SampleFiles]:
-        """The files of some frames; several together cost less than one by one."""
-        spectra: list[Complex64] = []
-        made: list[SampleFiles] = []
-        for index in indices:
-            with self._job.at(self.name, index):
-                spectrum, files = self._read(index)
-            spectra.append(spectrum)
-            made.append(files)
-        self._frames.find(indices, spectra)
-        for index, one in zip(indices, made, strict=True):
-            with self._job.at(self.name, index):
-                found = self._frames.resolved(index)
-            one.files = {"radar.pcd": self._points(found), **one.files}
-            one.oddities = replace(one.oddities, step=self._frames.step(index))
-        return made
-
-    def _read(self, index: int) -> tuple[Complex64, SampleFiles]:
-        """A frame's spectra, and its ``.radar.png``."""
-        data = self.stream.sample(index, self._channels)
-        spectra = self._frames.spectra(index, data["iq"])
-        cube, cut = quantized(spectra, self._job.options["radar_gain"])
-        payload = stored_png(cube_picture(cube), text=self._text)
-        oddities = _Oddities(int(cut), "valid" in data and not data["valid"])
-        return spectra, SampleFiles({"radar.png": payload}, oddities=oddities)
+        """Return the radar's entry in the dataset's metadata."""
+        return self._description
 
     def count(self, made: SampleFiles) -> None:
         oddities: _Oddities = made.oddities
@@ -117,20 +90,65 @@ class RadarFiles(SensorFiles):
         if oddities.step is not None:
             self._steps[oddities.step] += 1
 
-    def _points(self, found: Detections) -> Payload:
-        """A frame's ``.radar.pcd``."""
-        period = 2 * self.geometry.max_velocity
-        points = radar_points(found, self._job.options["radar_rcs_db"], period)
-        return Payload(encode_pcd(points, self.pose))
-
     def remarks(self) -> list[str]:
-        """Oddities of the radar, one sentence each."""
+        """Return the radar's irregularities, one sentence each."""
         lines = []
         if self.cut:
             lines.append(f"{self.cut} values of its cubes were cut: edgefirst.radar_gain is high")
         if self.incomplete:
             lines.append(f"{self.incomplete} frames lack packets; they are packed")
         return lines + step_remarks(self._steps)
+
+
+class RadarEncoder:
+    """Makes the files of frames in a worker; several together cost less than one by one.
+
+    Args:
+        name: name of the radar.
+        pose: ``T_sensor_rig``, f8 [4, 4], or None.
+        calibration: the session's calibration.
+        options: the packer's options.
+        text: description of the cube, which is stored in ``.radar.png``.
+        worker: the worker's context.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pose: Floats | None,
+        calibration: Calibration,
+        options: Mapping[str, Any],
+        text: str,
+        worker: WorkerContext,
+    ) -> None:
+        self._stream = stream = worker.session.streams[name]
+        self._pose, self._options, self._text = pose, options, {"radar cube": text}
+        geometry = radar_geometry(stream, calibration)
+        self._period_m_s = 2 * geometry.max_velocity
+        self._frames = radar_frames(stream, geometry, options, worker)
+        self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
+
+    def __call__(self, indices: Sequence[int]) -> list[SampleFiles]:
+        read = [self._read(index) for index in indices]
+        self._frames.find(indices, [spectra for spectra, _, _ in read])
+        return [
+            self._encode(index, payload, oddities)
+            for index, (_, payload, oddities) in zip(indices, read, strict=True)
+        ]
+
+    def _read(self, index: int) -> tuple[Complex64, Payload, _Oddities]:
+        """Read a frame; returns its spectra, its ``.radar.png``, and its irregularities."""
+        data = self._stream.sample(index, self._channels)
+        spectra = self._frames.spectra(index, data["iq"])
+        cube, cut = quantized(spectra, self._options["radar_gain"])
+        payload = stored_png(cube_picture(cube), text=self._text)
+        return spectra, payload, _Oddities(int(cut), "valid" in data and not data["valid"])
+
+    def _encode(self, index: int, cube: Payload, oddities: _Oddities) -> SampleFiles:
+        found = self._frames.resolved(index)
+        points = radar_points(found, self._options["radar_rcs_db"], self._period_m_s)
+        files = {"radar.pcd": Payload(encode_pcd(points, self._pose)), "radar.png": cube}
+        return SampleFiles(files, oddities=replace(oddities, step=self._frames.step(index)))
 
 
 def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.annotations import (
     SEGMENT,
     Boxes,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.container import Payload
-from recorder.processing.calibration import Calibration
-from recorder.processing.sample_workers import LIDAR_GROUP, Shelf
+from recorder.processing.sample_workers import LIDAR_GROUP, EncoderFactory
 from recorder.session.stream import Stream
 
 
@@ -37,7 +34,7 @@ class SampleFiles:
 
 
 class SensorFiles:
-    """Makes the files of a sensor's samples.
+    """Files of a sensor's samples.
 
     Args:
         job: the session's job.
@@ -47,46 +44,24 @@ class SensorFiles:
         name: name of the sensor.
         stream: the sensor's stream.
         pose: ``T_sensor_rig``, f8 [4, 4]; None where the calibration has none.
+        encoder: makes the files in a worker, as `SampleFiles`.
     """
 
     GROUP: ClassVar[int] = LIDAR_GROUP
-    """Number of samples that one worker makes."""
+    """Number of samples that one worker encodes together."""
+    encoder: EncoderFactory
 
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
         self._job = job
         self.pose = job.calibration.of(stream.name).pose
 
-    def make(self, indices: Sequence[int]) -> list[SampleFiles]:
-        """The files of each sample; called in a worker."""
-        raise NotImplementedError
-
     def count(self, made: SampleFiles) -> None:
-        """Count what is odd of a sample."""
+        """Count the irregularities of a sample."""
 
     def submit(self, indices: Sequence[int]) -> Callable[[], list[SampleFiles]]:
         """Let a worker begin to make the files of samples of one group."""
-        job = self._job
-        factory = partial(
-            _maker, type(self), self.name, dict(job.options), job.calibration, self._settings()
-        )
-        return job.submit(self.name, factory, indices, group=self.GROUP)
-
-    def _settings(self) -> dict[str, Any]:
-        """Further arguments, for the worker's object."""
-        return {}
-
-
-def _maker(
-    kind: type[SensorFiles],
-    name: str,
-    options: Mapping[str, Any],
-    calibration: Calibration,
-    settings: Mapping[str, Any],
-    shelf: Shelf,
-) -> SensorFiles:
-    job = Job(shelf.session, Path(), options, calibration, shelf=shelf)
-    return kind(job, shelf.session.streams[name], **settings)
+        return self._job.submit(self.name, self.encoder, indices, group=self.GROUP)
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.dataset_index import Entry
@@ -76,8 +76,8 @@ class SessionPacker:
     def _find_streams(self) -> list[CameraFiles]:
         """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
-        job.note_absent()
-        job.note_bus_streams()
+        job.notes.add_absent()
+        job.notes.add_bus_streams(job.streams)
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
         for stream in job.streams:
             if (kind := kind_of(stream)) in found:
@@ -112,8 +112,8 @@ class SessionPacker:
         if radar := self._chosen("radar", found["radar"]):
             with job.at(radar.name):
                 self._radar = RadarFiles(job, radar)
-        self._entry.facts["lost"] = job.note_losses()
-        job.note_recovery()
+        self._entry.facts["lost"] = job.notes.add_losses()
+        job.notes.add_recovery()
         return cameras
 
     def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 import recorder
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.mcap.profiles import PROFILES, load_profile
 from recorder.archives.mcap.session_records import (
     attach_files,
@@ -95,9 +96,9 @@ class _SessionPacker:
 
     def pack(self) -> Packed:
         job, profile = self._job, self._profile
-        job.note_absent()
-        lost = job.note_losses()
-        job.note_recovery()
+        job.notes.add_absent()
+        lost = job.notes.add_losses()
+        job.notes.add_recovery()
         feeds = profile.feeds(job)
         if not feeds:
             raise SessionError(f"{job.session.path}: has no stream to pack")

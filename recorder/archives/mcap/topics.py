@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.contract.wire import Buffer
 from recorder.formats.mcap.schema import Schema
 from recorder.session.stream import Stream

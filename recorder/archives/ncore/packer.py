@@ -12,7 +12,8 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import recorder
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.ncore.extra_stores import find_extra_stores
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.manifest import Manifest
@@ -128,7 +129,7 @@ class _SessionPacker:
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
-        job.note_absent()
+        job.notes.add_absent()
         boxes = box_files(session.path)
         for stream in filter(job.has_samples, job.streams):
             with job.at(stream.name):
@@ -182,8 +183,8 @@ class _SessionPacker:
         """
         session = self._job.session
         header = session.header or {}
-        lost = self._job.note_losses()
-        self._job.note_recovery()
+        lost = self._job.notes.add_losses()
+        self._job.notes.add_recovery()
         redaction = {"redaction": dict(self._job.redaction)} if self._job.redaction else {}
         return redaction | {
             "session": session.name,

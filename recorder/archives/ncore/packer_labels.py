@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.masks import read_mask
 from recorder.archives.ncore.cuboids import Cuboid, LabelSource, euler_xyz
 from recorder.archives.ncore.labels import (

@@ -279,7 +279,7 @@ def test_only_a_window_of_samples_is_made_ahead(
     builder.add(lidar(), 4.0)
     begun: list[int] = []
     most = written = 0
-    make, add = lidar_files.LidarFiles.make, ZipContainer.add
+    make, add = lidar_files.LidarEncoder.__call__, ZipContainer.add
 
     def making(self: Any, indices: Sequence[int]) -> Any:
         begun.extend(indices)
@@ -291,7 +291,7 @@ def test_only_a_window_of_samples_is_made_ahead(
         most = max(most, len(begun) - written // 3)
         add(self, name, payload, t_ns)
 
-    monkeypatch.setattr(lidar_files.LidarFiles, "make", making)
+    monkeypatch.setattr(lidar_files.LidarEncoder, "__call__", making)
     monkeypatch.setattr(ZipContainer, "add", adding)
     data = pack(builder.close())
     assert sorted(begun) == list(range(40))
