@@ -47,8 +47,12 @@ from recorder.finalizer.sessions import (
     lock_session,
     redact_session,
 )
-from recorder.processing.sample_workers import SampleWorkers, processes_for, start_early
-from recorder.processing.tuning import tune_memory
+from recorder.processing.sample_workers import (
+    SampleWorkers,
+    processes_for,
+    start_early,
+    tune_memory,
+)
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import PARTS
 from recorder.session.part import WHOLE, Part

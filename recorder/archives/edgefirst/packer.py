@@ -15,8 +15,8 @@ from recorder.archives.base import Packed, Packer
 from recorder.archives.context import Job
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
-from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
+from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.archives.sensor_files import RADAR_OPTIONS
@@ -25,7 +25,7 @@ from recorder.contract.errors import ConfigError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.frames import kind_of
-from recorder.processing.tuning import tune_for_packing
+from recorder.processing.sample_workers import tune_for_packing
 
 ZIP, FOLDER = "zip", "folder"
 
@@ -34,10 +34,7 @@ class EdgeFirstPacker(Packer):
     """Packs sessions as one EdgeFirst dataset."""
 
     collects: ClassVar[bool] = True
-    worker_modules = (
-        "recorder.archives.edgefirst.lidar_files",
-        "recorder.archives.edgefirst.radar_files",
-    )
+    worker_modules = ("recorder.archives.edgefirst.sensors",)
     options: ClassVar[OptionTable] = {
         "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),
         "schema": Option("str", CURRENT, "schema of the table", choices=(CURRENT, MISSION)),

@@ -20,8 +20,7 @@ from recorder.contract.errors import ConfigError, FormatError, SessionError
 from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
-from recorder.processing.poses import Cover, PoseSource
-from recorder.processing.trajectory import RollingTrajectory
+from recorder.processing.poses import Cover, PoseSource, RollingTrajectory
 
 _CLASSES_LISTED = 10
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from recorder.archives.context import Job
-from recorder.archives.mcap.profiles import load_profile
-from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic
+from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, load_profile
 from recorder.archives.sensor_files import radar_frames
 from recorder.processing.calibration import Calibration
 from recorder.processing.radar_detections import detection_points

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import recorder
 from recorder.archives.base import Packed, Packer
 from recorder.archives.context import Job
+from recorder.archives.ncore.component import Interval
 from recorder.archives.ncore.extra_stores import find_extra_stores
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.manifest import Manifest
@@ -32,7 +33,6 @@ from recorder.archives.ncore.packer_sensors import (
     ticks_of,
 )
 from recorder.archives.ncore.sequence import SequenceWriter
-from recorder.archives.ncore.times import Interval
 from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
@@ -43,7 +43,7 @@ from recorder.processing.earth_fit import find_earth_fit
 from recorder.processing.frames import kind_of, stamp_span_ns
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Cover, EarthPoses
-from recorder.processing.tuning import tune_for_packing
+from recorder.processing.sample_workers import tune_for_packing
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.archives.ncore.component import Interval
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.packer_models import lidar_model
 from recorder.archives.ncore.packer_sensors import Sensor
 from recorder.archives.ncore.rays import EncodedRays, LidarWriter, RadarWriter, RayEncoder
 from recorder.archives.ncore.sequence import SequenceWriter
-from recorder.archives.ncore.times import Interval
 from recorder.archives.sensor_files import (
     lidar_optics,
     lidar_returns,

@@ -12,12 +12,13 @@ import numpy.typing as npt
 from recorder.archives.ncore.component import (
     Arrays,
     ComponentChecker,
+    Interval,
     Metadata,
     check_name,
     put_arrays,
+    to_us,
 )
 from recorder.archives.ncore.frames import FrameWriter
-from recorder.archives.ncore.times import Interval, to_us
 from recorder.formats.zarr2 import ArraySpec, EncodedArray
 
 UNIT_TOLERANCE = 1e-4

@@ -16,9 +16,9 @@ from recorder.archives import ArchiveError
 from recorder.archives.context import Job
 from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.exif import insert_exif
-from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
+from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec

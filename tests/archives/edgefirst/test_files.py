@@ -17,10 +17,9 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.exif import Exif, encode_exif
-from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
-from recorder.archives.edgefirst.radar_files import quantized
+from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantized
 from recorder.contract.errors import ConfigError, FormatError
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform

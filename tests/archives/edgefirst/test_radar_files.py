@@ -18,7 +18,7 @@ from recorder.archives import ArchiveError
 from recorder.archives.context import Job
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture
-from recorder.archives.edgefirst.radar_files import RadarFiles, quantized, radar_points
+from recorder.archives.edgefirst.sensors import RadarFiles, quantized, radar_points
 from recorder.archives.sensor_files import radar_frames, radar_geometry
 from recorder.contract.errors import FormatError
 from recorder.processing.calibration import Calibration

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import table as table_module
+from recorder.archives.edgefirst.dataset_index import BLOCK_NS, Split
 from recorder.archives.edgefirst.samples import (
     Places,
     PoseWalk,
@@ -21,7 +22,6 @@ from recorder.archives.edgefirst.samples import (
     find_places,
     nearest_all,
 )
-from recorder.archives.edgefirst.split import BLOCK_NS, Split
 from recorder.archives.edgefirst.table import ROWS, Annotation, Existing, Sample, Table
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.geometry import rotation_of_rpy, transform
