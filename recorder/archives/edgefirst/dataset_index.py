@@ -1,11 +1,10 @@
-"""The sessions of a dataset: names of their sequences, their groups, and facts about each session.
+"""The sessions of a dataset: names of their sequences, and facts about each session.
 
 The index is stored as JSON under ``recorder`` in the table's file metadata.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -18,51 +17,6 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.table import Existing
 from recorder.processing.frames import kind_of
 from recorder.session.reader import Session
-
-TRAIN, VAL, TEST = "train", "val", "test"
-GROUPS = (TRAIN, VAL, TEST)
-BLOCK_NS = 60_000_000_000
-
-
-@dataclass(frozen=True)
-class Split:
-    """Assigns samples to training, validation and testing.
-
-    A hash of a name assigns whole sequences, or blocks of a minute.  Adding samples to a dataset
-    never moves a sample to another group, and all cameras of a session get the same group::
-
-        share = first 8 bytes of SHA-256 of KEY, big endian, / 2**64
-        test if share < TEST, val if share < TEST + VAL, else train
-
-    KEY is ``:SEQUENCE`` or, by blocks, ``:SEQUENCE:NUMBER``; NUMBER counts blocks from the start of
-    the session.
-
-    Attributes:
-        by: ``sequence``, ``block`` or ``none``.
-        val, test: shares of these groups, 0 to 1; the remaining samples are for training.
-    """
-
-    by: str = "sequence"
-    val: float = 0.2
-    test: float = 0.0
-
-    def group(self, sequence: str, since_start_ns: int) -> str | None:
-        """The group of a sample; None without a split.
-
-        Args:
-            sequence: name of the session's sequence, without the camera's name.
-            since_start_ns: time from the session's start to the sample.
-        """
-        if self.by == "none":
-            return None
-        key = f":{sequence}"
-        if self.by == "block":
-            key += f":{since_start_ns // BLOCK_NS}"
-        share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
-        if share < self.test:
-            return TEST
-        return VAL if share < self.test + self.val else TRAIN
-
 
 KEY = "recorder"
 VERSION = 1

@@ -11,10 +11,10 @@ from recorder.archives import ArchiveError
 from recorder.archives.context import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.container import Container
-from recorder.archives.edgefirst.dataset_index import Entry, Split
+from recorder.archives.edgefirst.dataset_index import Entry
 from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.rows import RowMaker
-from recorder.archives.edgefirst.samples import EgoMotion, PoseWalk, find_places
+from recorder.archives.edgefirst.samples import EgoMotion, PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.dataset_index import TRAIN, VAL
+from recorder.archives.edgefirst.samples import TRAIN, VAL
 from recorder.archives.edgefirst.schema import (
     CURRENT,
     MISSION,

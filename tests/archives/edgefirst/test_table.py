@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import table as table_module
-from recorder.archives.edgefirst.dataset_index import BLOCK_NS, Split
 from recorder.archives.edgefirst.samples import (
+    BLOCK_NS,
     Places,
     PoseWalk,
+    Split,
     choose_pictures,
     find_places,
     nearest_all,

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst import dataset_index
-from recorder.archives.edgefirst.dataset_index import Split
+from recorder.archives.edgefirst import samples
+from recorder.archives.edgefirst.samples import Split
 from recorder.archives.edgefirst.sensors import radar_points
 from recorder.archives.edgefirst.session import SessionPacker
 from recorder.contract.errors import StorageError
@@ -228,7 +228,7 @@ def test_blocks_count_from_the_start_of_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And all samples of a block are of one group."""
-    monkeypatch.setattr(dataset_index, "BLOCK_NS", 100_000_000)
+    monkeypatch.setattr(samples, "BLOCK_NS", 100_000_000)
     builder = Builder(tmp_path / "s")
     made = builder.add(camera_spec(), 2.0)
     data = pack(builder.close(), split="block", val=0.5)
