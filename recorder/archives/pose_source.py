@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.contract.config.options import Option
 from recorder.contract.errors import SessionError
 from recorder.processing.lidar import OusterOptics

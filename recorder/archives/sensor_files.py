@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from recorder.archives.base import Job
+from collections.abc import Mapping
+from typing import Any
+
 from recorder.contract.config.options import Option, OptionTable
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_frames import RadarFrames
 from recorder.processing.radar_geometry import RadarGeometry
+from recorder.processing.sample_workers import WorkerContext
 from recorder.processing.sensor_files import lidar_optics as lidar_optics
 from recorder.processing.sensor_files import lidar_returns as lidar_returns
 from recorder.processing.sensor_files import radar_geometry as radar_geometry
@@ -23,14 +26,24 @@ RADAR_OPTIONS: OptionTable = {
 """Options of all archives with detections of radars."""
 
 
-def radar_frames(job: Job, stream: Stream, geometry: RadarGeometry) -> RadarFrames:
-    """The detections of a radar; in a worker the same for all archives with equal options."""
-    threshold_db, limit = job.options["radar_threshold_db"], job.options["radar_limit"]
+def radar_processor(geometry: RadarGeometry, options: Mapping[str, Any]) -> RadarProcessor:
+    """Make the processor of a radar's frames with `RADAR_OPTIONS`."""
+    return RadarProcessor(geometry, options["radar_threshold_db"], options["radar_limit"])
+
+
+def radar_frames(
+    stream: Stream,
+    geometry: RadarGeometry,
+    options: Mapping[str, Any],
+    worker: WorkerContext | None,
+) -> RadarFrames:
+    """Make the detections of a radar; in a worker one object for all archives of equal options."""
 
     def make() -> RadarFrames:
-        processor = RadarProcessor(geometry, threshold_db, limit)
+        processor = radar_processor(geometry, options)
         return RadarFrames(processor, lambda k: stream.sample(k, ["iq"])["iq"], stream.t_ns)
 
-    if job.shelf is None:
+    if worker is None:
         return make()
-    return job.shelf.shared((stream.name, "detections", threshold_db, limit), make)
+    settings = options["radar_threshold_db"], options["radar_limit"]
+    return worker.shared((stream.name, "detections", *settings), make)

@@ -157,8 +157,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.sessions) == 1:
         together = []  # its archives are packed at the same time
     apart = [step for step in steps if step not in together]
-    names = [_name(path) for path in args.sessions]
-    if args.out is not None and apart and len(set(names)) < len(names):
+    if args.out is not None and apart and len(args.sessions) > 1 and _share_a_name(args.sessions):
         raise UsageError("--out: two of the sessions have the same name")
     be_idle()
     results: list[Finalized] = []
@@ -193,7 +192,7 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
     """
     from recorder.archives.base import available
     from recorder.contract.errors import UsageError
-    from recorder.daemon.postprocessing.steps import configured
+    from recorder.daemon.postprocessing.steps import configured, option_arguments
 
     known = frozenset(available())
     asked = [configured(Path(session), known) for session in sessions]
@@ -209,8 +208,7 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
     if not archives:
         names = ", ".join(sorted(known))
         raise UsageError(f"{sessions[0]}: its config names no archive; choose with --to: {names}")
-    options = [f"{a}.{k}={json.dumps(v)}" for a, o in archives.items() for k, v in o.items()]
-    return list(archives), options
+    return list(archives), option_arguments(archives)[1::2]
 
 
 def _redact(args: argparse.Namespace) -> Redact:
@@ -274,6 +272,10 @@ def _as_typed(message: str, options: list[str]) -> str:
         if message.startswith(f"{key}: "):
             return f"--option {option}: {message.removeprefix(f'{key}: ')}"
     return message
+
+
+def _share_a_name(paths: list[Path]) -> bool:
+    return len({_name(path) for path in paths}) < len(paths)
 
 
 def _name(path: Path) -> str:
@@ -489,13 +491,12 @@ def finalize_session(
         What ``--format json`` prints of the archives; None where one failed (it has said why).
     """
     from recorder.contract.launch import module_command
+    from recorder.daemon.postprocessing.steps import option_arguments
 
     command = module_command("recorder", "finalize", str(session), "--format", "json")
     command += ["--to", ",".join(step.archive for step in steps)]
     command += [] if redact is None else ["--redact", str(redact)]
-    for step in steps:
-        for key, value in step.options.items():
-            command += ["--option", f"{step.archive}.{key}={json.dumps(value)}"]
+    command += option_arguments({step.archive: step.options for step in steps})
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         note(f"{session}: recorded, but not all archives could be packed; see `recorder finalize`")

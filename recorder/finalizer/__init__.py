@@ -29,18 +29,7 @@ from pathlib import Path
 from recorder.contract.errors import RecorderError, RedactionError, UsageError
 from recorder.custody.sealing import common_signer, is_proven_by, signer_of
 from recorder.finalizer.packing import existing_archive, keep_record, pack
-from recorder.finalizer.sessions import (
-    AS_CONFIGURED,
-    ORIGINALS,
-    Held,
-    Redact,
-    archive_name,
-    calibration_of,
-    hold,
-    redacted_session,
-    verify,
-)
-from recorder.finalizer.steps import (
+from recorder.finalizer.requests import (
     Failed,
     Finalized,
     Prepared,
@@ -50,8 +39,20 @@ from recorder.finalizer.steps import (
     dataset_name,
     prepare,
 )
-from recorder.processing.sample_workers import SampleWorkers, processes_for, start_early
-from recorder.processing.tuning import tune_memory
+from recorder.finalizer.sessions import (
+    AS_CONFIGURED,
+    ORIGINALS,
+    LockedSession,
+    Redact,
+    lock_session,
+    redact_session,
+)
+from recorder.processing.sample_workers import (
+    SampleWorkers,
+    processes_for,
+    start_early,
+    tune_memory,
+)
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import PARTS
 from recorder.session.part import WHOLE, Part
@@ -67,7 +68,6 @@ __all__ = [
     "dataset_name",
     "finalize",
     "prepare",
-    "verify",
 ]
 
 
@@ -117,24 +117,24 @@ def finalize(
     """
     tune_memory()
     prepared = prepare(steps)
-    with hold(path):
+    with lock_session(path):
         if processes is None:
             processes = processes_for(path)
         if processes:
             _start_workers_early(prepared)
-        held = Held(path, verify(path), calibration_of(path, calibration), part)
+        session = LockedSession.verify(path, calibration, part)
         if out is not None:
             root = out
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
-        own_name, key = archive_name(path), signer_of(path)
+        own_name, key = session.archive_name, signer_of(path)
         with contextlib.ExitStack() as stack:
-            held = stack.enter_context(
-                redacted_session(held, prepared, redact, root, own_name, progress)
+            session = stack.enter_context(
+                redact_session(session, prepared, redact, root, own_name, progress)
             )
             workers = stack.enter_context(
                 SampleWorkers(
-                    *(path, part, processes), is_shared=len(prepared) > 1, redacted=held.redacted
+                    *(path, part, processes), is_shared=len(prepared) > 1, redacted=session.redacted
                 )
             )
 
@@ -144,7 +144,9 @@ def finalize(
                 name = dataset_name(root) if adds else own_name
                 suffix = "" if out is None else f".{name}"
                 signer = _signer(root, step, suffix, key) if adds else key
-                made = pack([held], step, place, name, None, progress, adds=adds, workers=workers)
+                made = pack(
+                    [session], step, place, name, None, progress, adds=adds, workers=workers
+                )
                 keep_record(root, step, made, suffix, signer)
                 return made
 
@@ -239,30 +241,27 @@ def collect(
         raise UsageError("a session is given twice")
     name = dataset_name(out)
     with contextlib.ExitStack() as stack:
-        held: list[Held] = []
+        sessions: list[LockedSession] = []
         for number, path in enumerate(paths, start=1):
             try:
-                stack.enter_context(hold(path))
+                stack.enter_context(lock_session(path))
                 if processes_for(path):
                     _start_workers_early(prepared)
-                odd = verify(path)
-                one = Held(path, odd, calibration_of(path, calibration), part)
+                one = LockedSession.verify(path, calibration, part)
                 one.open().close()
-                redacted = redacted_session(
-                    one, prepared, redact, out, f"{name}.{number}", progress
-                )
-                held.append(stack.enter_context(redacted))
+                redacted = redact_session(one, prepared, redact, out, f"{name}.{number}", progress)
+                sessions.append(stack.enter_context(redacted))
             except (UsageError, RedactionError):
                 raise
             except RecorderError as error:
-                if refused is None or (number == len(paths) and not held):
+                if refused is None or (number == len(paths) and not sessions):
                     raise
                 refused(path, error)
-        key = common_signer(one.path for one in held)
+        key = common_signer(one.path for one in sessions)
         for step in prepared:
             place = out / step.packer.name
             signer = _signer(out, step, f".{name}", key)
-            made = pack(held, step, place, name, refused, progress, adds=True)
+            made = pack(sessions, step, place, name, refused, progress, adds=True)
             keep_record(out, step, made, f".{name}", signer)
             yield made
 

@@ -1,4 +1,4 @@
-"""Packs sessions that are held as one archive, puts it into place, and keeps its record."""
+"""Packs locked sessions as one archive, puts it into place, and keeps its record."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recorder.archives.base import Job, Notes, Packer
+from recorder.archives.base import Packer
+from recorder.archives.context import Job
 from recorder.archives.staging import empty, publish, size_of, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.custody.archives import file_digests
 from recorder.custody.sealing import seal_archive
-from recorder.finalizer.sessions import Held
-from recorder.finalizer.steps import Finalized, Prepared, Progress, Refused
+from recorder.finalizer.requests import Finalized, Prepared, Progress, Refused
+from recorder.finalizer.sessions import LockedSession
 from recorder.processing.redaction.pictures import sentence
 from recorder.processing.sample_workers import SampleWorkers
 from recorder.session.packing_records import write_record
@@ -23,7 +24,7 @@ from recorder.session.vehicle_key import VehicleKey
 
 
 def pack(
-    held: Sequence[Held],
+    sessions: Sequence[LockedSession],
     step: Prepared,
     place: Path,
     name: str,
@@ -33,13 +34,21 @@ def pack(
     adds: bool = False,
     workers: SampleWorkers | None = None,
 ) -> Finalized:
-    """Pack sessions that are held as one archive and put it into place.
+    """Pack sessions as one archive, and put the archive into place.
 
-    With `adds` an older one of that name is added to; `workers` are those of the only session.
+    Args:
+        sessions: the sessions; more than one only for a packer that collects.
+        step: the archive.
+        place: the archive's folder.
+        name: the archive's name.
+        refused: called with each session that is left out; None: the error is raised.
+        progress: see `Progress`.
+        adds: add the sessions to an older archive of the same name.
+        workers: those of the only session; None: each session has its own.
     """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
-        jobs = [_job(h, stack.enter_context(h.open()), step) for h in held]
+        jobs = [_make_job(s, stack.enter_context(s.open()), step) for s in sessions]
         for job in jobs:
             stack.callback(job.close)
             job.folder, job.workers = folder, workers
@@ -122,20 +131,21 @@ def existing_archive(place: Path, name: str) -> Path | None:
     return place if any(n == name or n.startswith(name + ".") for n in names) else None
 
 
-def _job(held: Held, session: Session, step: Prepared) -> Job:
-    notes = Notes(list(held.odd))
+def _make_job(locked: LockedSession, session: Session, step: Prepared) -> Job:
+    about = locked.redaction if step.packer.has_pictures else {}
+    calibration, warnings = locked.calibration, locked.warnings
+    job = Job(session, Path(), step.options, calibration, warnings, redaction=about)
     if isinstance(session, SessionPart):
-        notes.add(f"packed in part: {session.part}", "session")
+        job.notes.add(f"packed in part: {session.part}", "session")
         for name in session.empty:
-            notes.add("has no sample in the packed part", name)
-    about = held.redaction if step.packer.has_pictures else {}
+            job.notes.add("has no sample in the packed part", name)
     for camera, facts in about.items():
-        notes.add(sentence(facts), camera)
-    return Job(session, Path(), step.options, held.calibration, notes, redaction=about)
+        job.notes.add(sentence(facts), camera)
+    return job
 
 
 def _count_progress(jobs: Sequence[Job], packer: Packer, progress: Progress) -> None:
-    """Let the jobs together say how far they are."""
+    """Report the combined progress of all jobs."""
     done, total = 0.0, sum(packer.ticks(job) for job in jobs)
 
     def advance(amount: float) -> None:

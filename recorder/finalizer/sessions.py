@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from recorder.archives.staging import staging
 from recorder.contract.config.redact import asks_for_redaction
 from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings
 from recorder.contract.errors import ConfigError, RecorderError, RedactionError, SessionError
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.finalizer.steps import Prepared, Progress
+from recorder.finalizer.requests import Prepared, Progress
 from recorder.processing.calibration import Calibration, read_calibration
-from recorder.processing.redaction.pictures import redact_session
+from recorder.processing.redaction.pictures import redact_session as redact_pictures
 from recorder.processing.sample_workers import open_part
 from recorder.session.layout import RECORDING, SEALED
 from recorder.session.lock import reading
-from recorder.session.part import Part
+from recorder.session.part import WHOLE, Part
 from recorder.session.reader import Session, outside
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
@@ -33,47 +33,81 @@ ORIGINALS: Redact = (RedactSettings(ALL_CAMERAS, Path()),)
 
 
 @dataclass(frozen=True)
-class Held:
-    """A session that is verified and locked."""
+class LockedSession:
+    """A session that is verified, and locked while it is packed.
+
+    Attributes:
+        path: its folder.
+        name: its name.
+        warnings: irregularities that do not prevent packing.
+        calibration: its calibration, or the one given instead; may be empty.
+        part: the part of it to pack.
+        redacted: a folder with its redacted pictures; None: pictures are packed as recorded.
+        redaction: by camera, how its pictures were redacted.
+    """
 
     path: Path
-    odd: Sequence[str]
+    name: str
+    warnings: Sequence[str]
     calibration: Calibration
     part: Part
     redacted: Path | None = None
     redaction: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def verify(cls, path: Path, calibration: Path | None = None, part: Part = WHOLE) -> Self:
+        """Check that a session, which the caller has locked, can be packed.
+
+        Args:
+            path: its folder.
+            calibration: a calibration file instead of the session's own.
+            part: the part of it to pack.
+
+        Raises:
+            ConfigError: the given calibration is wrong.
+            SessionError: the session was not closed, or it is damaged, its calibration included;
+                the message says what to do.
+        """
+        with Session(path) as session:
+            name, state = session.name, session.state
+        if state in (RECORDING, SEALED):
+            why = "was sealed when its disk failed" if state == SEALED else "was not closed"
+            raise SessionError(f"{path}: {why}; run `recorder recover {path}` first")
+        return cls(path, name, _find_warnings(path), _find_calibration(path, calibration), part)
+
+    @property
+    def archive_name(self) -> str:
+        """The session's name for an archive; SessionError if it leads out of the folder."""
+        if self.name in ("", ".", "..") or "/" in self.name or "\0" in self.name:
+            raise SessionError(f"{self.path}: no archive can have the name {self.name!r}")
+        return self.name
+
     def open(self) -> Session:
-        """The session, or the part of it that is packed; SessionError for an empty part."""
+        """Open the session, or the part of it that is packed; SessionError for an empty part."""
         return open_part(self.path, self.part, self.redacted)
 
 
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
+def lock_session(path: Path) -> Iterator[None]:
     """Keep recovery and other writers from the session while it is read."""
     if not path.is_dir():
         raise SessionError(f"{path}: no such session folder")
     if (elsewhere := outside(path)) is not None:
         raise SessionError(f"{elsewhere}; not packed: name that folder instead")
-    with reading(path) as held:
-        if not held:
+    with reading(path) as locked:
+        if not locked:
             raise SessionError(f"{path}: is being recorded or recovered; not packed")
         yield
 
 
-def verify(path: Path) -> list[str]:
-    """Whether a session can be packed; returns what is odd but no hindrance.
+def _find_warnings(path: Path) -> list[str]:
+    """Validate a session; returns irregularities that do not prevent packing.
 
     Raises:
-        SessionError: it was not closed, or something in it is damaged; says what to do.
+        SessionError: the session is damaged.
     """
-    with Session(path) as session:
-        state = session.state
-    if state in (RECORDING, SEALED):
-        why = "was sealed when its disk failed" if state == SEALED else "was not closed"
-        raise SessionError(f"{path}: {why}; run `recorder recover {path}` first")
     report = validate(path, digests=False)
-    odd: dict[tuple[str | None, str | None], list[str]] = {}
+    warnings: dict[tuple[str | None, str | None], list[str]] = {}
     for problem in report.problems:
         if problem.severity != ERROR:
             continue
@@ -82,16 +116,16 @@ def verify(path: Path) -> list[str]:
             more = sum(p.severity == ERROR for p in report.problems) - 1
             rest = f" (and {more} more; see `recorder validate`)" if more else ""
             raise SessionError(f"{path}: is damaged, not packed: {problem.message}{rest}")
-        odd.setdefault((problem.stream, problem.channel), []).append(problem.message)
+        warnings.setdefault((problem.stream, problem.channel), []).append(problem.message)
     others = " (and more; see `recorder validate`)"
     return [
         f"{stream}: {messages[0]}{others if len(messages) > 1 else ''}"
-        for (stream, _), messages in odd.items()
+        for (stream, _), messages in warnings.items()
     ]
 
 
-def calibration_of(path: Path, given: Path | None) -> Calibration:
-    """The calibration in a given file, or else the session's own, which may be empty.
+def _find_calibration(path: Path, given: Path | None) -> Calibration:
+    """Read the calibration in a given file, or else the session's own, which may be empty.
 
     Raises:
         ConfigError: the given file is wrong; SessionError: the session's own is.
@@ -105,45 +139,36 @@ def calibration_of(path: Path, given: Path | None) -> Calibration:
         raise SessionError(str(error)) from None
 
 
-def archive_name(path: Path) -> str:
-    """The name of a session, which its archives take; it must not lead out of their folder."""
-    with Session(path) as session:
-        name = session.name
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise SessionError(f"{path}: no archive can have the name {name!r}")
-    return name
-
-
 @contextlib.contextmanager
-def redacted_session(
-    held: Held,
+def redact_session(
+    session: LockedSession,
     steps: Sequence[Prepared],
     redact: Redact,
     root: Path,
     name: str,
     progress: Progress,
-) -> Iterator[Held]:
-    """The session with its pictures redacted into a folder of `root`, which is removed at the end.
+) -> Iterator[LockedSession]:
+    """Redact the session's pictures into a folder of `root`, which is removed at the end.
 
     Raises:
         RedactionError: they cannot be; the session's config asks for it, and `redact` is empty.
     """
     if not any(step.packer.has_pictures for step in steps) or redact == ORIGINALS:
-        yield held
+        yield session
         return
     if not redact:
-        if asks_for_redaction(held.path / "config.yaml"):
+        if asks_for_redaction(session.path / "config.yaml"):
             raise RedactionError(
-                f"{held.path}: its config asks for redacted pictures (redact): name the programs "
-                "with --redact FILE, or ask for recorded pictures with --originals"
+                f"{session.path}: its config asks for redacted pictures (redact): name the "
+                "programs with --redact FILE, or ask for recorded pictures with --originals"
             )
-        yield held
+        yield session
         return
     with staging(root, f"{name}.redacted") as folder:
         try:
-            with held.open() as session:
+            with session.open() as opened:
                 tick = partial(progress, "redaction")
-                about = redact_session(session, redact, folder, tick)
+                about = redact_pictures(opened, redact, folder, tick)
         except RecorderError as error:
-            raise type(error)(f"{held.path}: {error}") from error
-        yield replace(held, redacted=folder, redaction=about)
+            raise type(error)(f"{session.path}: {error}") from error
+        yield replace(session, redacted=folder, redaction=about)

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from recorder.contract.errors import RecorderError
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_array import AntennaArray
-from recorder.processing.radar_capture import find_step
 from recorder.processing.radar_cfar import RANGE, log_power, vertex
+from recorder.processing.radar_frames import find_step
 from recorder.processing.radar_geometry import Floats, PhaseCalibration, RadarGeometry
 from recorder.processing.radar_spectra import Complex64, mean_power
 

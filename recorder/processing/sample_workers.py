@@ -1,25 +1,29 @@
-"""Processes that make the products of samples: what archives store of a sweep or a radar frame.
+"""Processes that encode samples: what archives store of a sweep or a radar frame.
 
-Python runs one thread at a time, so that threads that pack wait for each other.  Here a *maker*
-makes products in a worker process, which reads the session itself; the process that packs gets
-them in order::
+Python runs one thread at a time, so that threads that pack wait for each other.  Here an encoder
+works in a worker process, which reads the session itself; the process that packs gets the encoded
+samples in order::
 
-    def points(scale: float, shelf: Shelf) -> Maker:
-        return PointMaker(shelf.session.streams["lidar"], scale)
+    def point_encoder(scale: float, worker: WorkerContext) -> SampleEncoder:
+        stream = worker.session.streams["lidar"]
+        return lambda indices: [scaled_points(stream, scale, index) for index in indices]
 
+    factory = partial(point_encoder, 0.5)
     with SampleWorkers(path, WHOLE) as workers:
-        for product in workers.products("lidar", partial(points, 0.5), range(1000), group=4):
+        for points in workers.encode_samples("lidar", factory, range(1000), group=4):
             ...
 
 Consecutive samples form groups.  All that is asked about a group of a stream goes to one worker,
 and each worker serves the earliest group first: archives that are packed at the same time stay
-close to each other, so that a worker's `Shelf` decodes a sample once for all of them.  If they
-drift apart, a sample is decoded again.
+close to each other, so that a worker decodes a sample once for all of them.  If they drift apart, a
+sample is decoded again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 import pickle
 import threading
@@ -28,14 +32,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count, groupby
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
-from recorder.processing.tuning import tune_for_packing
 from recorder.processing.worker_process import WorkerProcess, start_server
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, sensor_folders
@@ -54,15 +58,12 @@ Made = TypeVar("Made")
 Remark = Callable[[str], None]
 
 
-class Maker(Protocol):
-    """Makes the products of one stream's samples; lives in a worker."""
-
-    def make(self, indices: Sequence[int]) -> Sequence[Any]:
-        """The product of each sample; arrays and bytes in it are not copied more than needed."""
+SampleEncoder = Callable[[Sequence[int]], Sequence[Any]]
+"""Encodes samples of one stream, in a worker; returns one value per sample."""
 
 
-class Shelf(Closing):
-    """What the makers of a process share.
+class WorkerContext(Closing):
+    """What the encoders of a process share.
 
     Attributes:
         session: opened with virtual sensors, or the part that is packed.  Its streams remember the
@@ -76,15 +77,15 @@ class Shelf(Closing):
         for stream in self.session.streams.values():
             stream.remember(_SHARED_BYTES if is_shared else _ALONE_BYTES)
         self._shared: dict[Hashable, Any] = {}
-        self._makers: dict[bytes, Maker] = {}
+        self._encoders: dict[bytes, SampleEncoder] = {}
         self._remarks: list[str] = []
 
     def shared(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What several archives use of a process, made once.
+        """Return an object that several archives use, made at the first call.
 
         Args:
-            key: what it is: the stream, and all settings that it depends on.
-            make: makes it.
+            key: names the object: the stream, and all settings that it depends on.
+            make: makes the object.
         """
         if key not in self._shared:
             self._shared[key] = make()
@@ -92,30 +93,30 @@ class Shelf(Closing):
         return made
 
     def remark(self, sentence: str) -> None:
-        """Tell the archive a sentence about the stream."""
+        """Send the archive a sentence about the stream."""
         self._remarks.append(sentence)
 
     def answer(self, task: Task) -> Answer:
-        """Do a task; an error is raised with the sample that it is about, if one is to blame."""
+        """Do a task; an error is returned, with the sample that causes it if there is one."""
         self._remarks = []
         try:
-            return Answer(list(self._maker(task).make(task.indices)), self._remarks)
+            return Answer(list(self._encoder(task)(task.indices)), self._remarks)
         except Exception as error:  # noqa: BLE001  (who waits is told)
             at = self._culprit(task, error)
             return Answer([], self._remarks, at, _portable(error))
 
-    def _maker(self, task: Task) -> Maker:
-        if (maker := self._makers.get(task.factory)) is None:
-            maker = self._makers[task.factory] = pickle.loads(task.factory)(self)
-        return maker
+    def _encoder(self, task: Task) -> SampleEncoder:
+        if (encoder := self._encoders.get(task.factory)) is None:
+            encoder = self._encoders[task.factory] = pickle.loads(task.factory)(self)
+        return encoder
 
     def _culprit(self, task: Task, error: Exception) -> int | None:
-        """The sample that an error is about: the first that cannot be made alone."""
+        """Find the sample that causes an error: the first that cannot be encoded alone."""
         if len(task.indices) == 1:
             return task.indices[0]
         for index in task.indices:
             try:
-                self._maker(task).make([index])
+                self._encoder(task)([index])
             except Exception as found:  # noqa: BLE001
                 return index if str(found) == str(error) else None
         return None
@@ -125,16 +126,16 @@ class Shelf(Closing):
         self.session.close()
 
 
-Factory = Callable[[Shelf], Maker]
-"""Makes a maker: a function of a module, or a `functools.partial` of one, that can be pickled."""
+EncoderFactory = Callable[[WorkerContext], SampleEncoder]
+"""Makes an encoder; can be pickled: a function of a module, or a `functools.partial` of one."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Samples to make in a worker.
+    """Samples to encode in a worker.
 
     Attributes:
-        factory: a pickled `Factory`; equal ones share their maker.
+        factory: a pickled `EncoderFactory`; equal ones share their encoder.
         indices: the samples.
     """
 
@@ -144,27 +145,27 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker made of a task; with an error no products.
+    """The result of a task; with an error no encoded samples.
 
     Attributes:
-        products: one for each sample.
+        encoded: one value per sample.
         remarks: sentences about the stream.
         at: the sample that the error is about; None: about no sample.
-        error: what was raised.
+        error: the error that was raised.
     """
 
-    products: list[Any]
+    encoded: list[Any]
     remarks: list[str]
     at: int | None = None
     error: Exception | None = None
 
 
 class SampleError(Exception):
-    """A maker's error.
+    """An encoder's error.
 
     Attributes:
-        index: the sample that it is about; None: no one.
-        error: what the maker raised.
+        index: the sample that causes it; None without one.
+        error: the error that the encoder raised.
     """
 
     def __init__(self, index: int | None, error: Exception) -> None:
@@ -173,16 +174,16 @@ class SampleError(Exception):
 
 
 class Pending:
-    """Products that are being made."""
+    """Samples that are being encoded."""
 
     def __init__(self, future: Future[Answer], remark: Remark) -> None:
         self._future, self._remark = future, remark
 
     def result(self) -> list[Any]:
-        """The products, one for each sample; waits for them.
+        """Wait for the encoded samples; returns one value per sample.
 
         Raises:
-            SampleError: a maker raised an error.
+            SampleError: the encoder raised an error.
             RecorderError: a worker ended.
         """
         answer = self._future.result()
@@ -190,10 +191,10 @@ class Pending:
             self._remark(sentence)
         if answer.error is not None:
             raise SampleError(answer.at, answer.error) from answer.error
-        return answer.products
+        return answer.encoded
 
     def cancel(self) -> None:
-        """Do not make them, if that has not begun."""
+        """Cancel the encoding, if it has not begun."""
         self._future.cancel()
 
 
@@ -210,13 +211,13 @@ class SampleWorkers(Closing):
     """A session's workers; shared by all archives that are packed at the same time.
 
     Attributes:
-        made: tasks that processes have done.
+        done: number of tasks that processes have done.
 
     Args:
         path: the session's folder.
         part: the part of it that is packed.
-        processes: their number; they start when the first products are asked for.  With 0, the
-            caller's thread makes products when it takes them.
+        processes: their number; they start at the first call of `submit`.  With 0, the caller's
+            thread encodes samples when it takes them.
         is_shared: several archives are packed at the same time; their samples are kept for longer.
         redacted: as for `Session`.
     """
@@ -230,14 +231,13 @@ class SampleWorkers(Closing):
         is_shared: bool = False,
         redacted: Path | None = None,
     ) -> None:
-        self._session: Session | None = None  # for the times of samples
-        self._shelf: Shelf | None = None
+        self._context: WorkerContext | None = None  # without processes
         self._lock = threading.Condition(threading.RLock())
         self._numbers = count()
         self._waiting: list[_Waiting] = []
         self._owners: dict[str, OrderedDict[int, int]] = {}
         self._fault: str | None = None
-        self.made = 0
+        self.done = 0
         self._arguments, self._processes = (path, part, is_shared, redacted), processes
         self._workers: list[WorkerProcess] = []
         self._threads: list[threading.Thread] = []
@@ -249,25 +249,27 @@ class SampleWorkers(Closing):
 
     @property
     def ahead(self) -> int:
-        """Groups that are made ahead of the one that is taken."""
+        """Number of groups that are encoded ahead of the one that is taken."""
         return self._processes + 1 if self._processes else 0
 
     def submit(
         self,
         stream: str,
-        factory: Factory,
+        factory: EncoderFactory,
         indices: Sequence[int],
         *,
         group: int,
+        time_of: Callable[[int], int] = int,
         remark: Remark = lambda _: None,
     ) -> Pending:
-        """Begin to make products.
+        """Begin to encode samples.
 
         Args:
             stream: the samples' stream.
-            factory: makes the maker, once in each process.
+            factory: makes the encoder, once in each process.
             indices: the samples, at least one; all in one group.
             group: number of samples in a group of this stream.
+            time_of: returns the time of a sample, which orders the groups of several streams.
             remark: called with sentences about the stream.
         """
         task = Task(pickle.dumps(factory), list(indices))
@@ -276,41 +278,40 @@ class SampleWorkers(Closing):
             if self._fault is not None:
                 future.set_exception(RecorderError(self._fault))
             elif not self._processes:
-                self._shelf = self._shelf or Shelf(*self._arguments)
-                return _Lazy(self._shelf, task, self._lock, remark)
+                self._context = self._context or WorkerContext(*self._arguments)
+                return _Lazy(self._context, task, self._lock, remark)
             else:
                 if not self._workers:
                     self._start()
-                assert self._session is not None
                 first = task.indices[0]
-                t_ns = int(self._session.streams[stream].times(first, first + 1)[0])
+                order = time_of(first), next(self._numbers)
                 key = stream, first // group
-                heappush(self._waiting, _Waiting(t_ns, next(self._numbers), key, task, future))
+                heappush(self._waiting, _Waiting(*order, key, task, future))
                 self._lock.notify_all()
         return Pending(future, remark)
 
-    def products(
+    def encode_samples(
         self,
         stream: str,
-        factory: Factory,
+        factory: EncoderFactory,
         indices: Iterable[int],
         *,
         group: int,
+        time_of: Callable[[int], int] = int,
         remark: Remark = lambda _: None,
     ) -> Generator[Any]:
-        """The products of samples, in order; made a few groups ahead.
+        """Yield encoded samples, in order; a few groups are encoded ahead.
 
         Args: as `submit`, but for the samples of any number of groups, which rise.
 
         Raises:
-            SampleError, RecorderError: see `Pending.result`; what was made before was given.
+            SampleError, RecorderError: see `Pending.result`; the samples before were yielded.
         """
+        ask = partial(self.submit, stream, factory, group=group, time_of=time_of, remark=remark)
         begun: deque[Pending] = deque()
         try:
             for _, members in groupby(indices, lambda index: index // group):
-                begun.append(
-                    self.submit(stream, factory, list(members), group=group, remark=remark)
-                )
+                begun.append(ask(list(members)))
                 if len(begun) > self.ahead:
                     yield from begun.popleft().result()
             while begun:
@@ -320,7 +321,7 @@ class SampleWorkers(Closing):
                 pending.cancel()
 
     def close(self) -> None:
-        """End all workers; what is not made yet is not made.  May be called again."""
+        """End all workers; samples that wait are not encoded.  May be called again."""
         self._fail("packing has ended")
         for worker in self._workers:
             worker.stop()
@@ -330,16 +331,13 @@ class SampleWorkers(Closing):
             worker.close()
         self._workers.clear()
         self._threads.clear()
-        for opened in (self._shelf, self._session):
-            if opened is not None:
-                opened.close()
+        if self._context is not None:
+            self._context.close()
 
     def _start(self) -> None:
         """Start the processes, with a thread for each that gives it its tasks."""
-        path, part, _, redacted = self._arguments
-        self._session = open_part(path, part, redacted)
         for number in range(self._processes):
-            self._workers.append(WorkerProcess(_tuned_shelf, self._arguments))
+            self._workers.append(WorkerProcess(_tuned_context, self._arguments))
             thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
             self._threads.append(thread)
             thread.start()
@@ -359,7 +357,7 @@ class SampleWorkers(Closing):
             except BaseException as error:  # noqa: BLE001  (who waits is told)
                 waiting.future.set_exception(error)
             else:
-                self.made += 1
+                self.done += 1
                 waiting.future.set_result(answer)
 
     def _next(self, number: int) -> _Waiting | None:
@@ -401,26 +399,30 @@ class SampleWorkers(Closing):
 
 
 class _Lazy(Pending):
-    """Products that the caller's thread makes when it takes them."""
+    """Samples that the caller's thread encodes when it takes them."""
 
     def __init__(
-        self, shelf: Shelf, task: Task, lock: contextlib.AbstractContextManager[Any], remark: Remark
+        self,
+        context: WorkerContext,
+        task: Task,
+        lock: contextlib.AbstractContextManager[Any],
+        remark: Remark,
     ) -> None:
         future: Future[Answer] = Future()
         super().__init__(future, remark)
-        self._shelf, self._task, self._lock = shelf, task, lock
+        self._context, self._task, self._lock = context, task, lock
 
     def result(self) -> list[Any]:
         with self._lock:
             if not self._future.done():
-                self._future.set_result(self._shelf.answer(self._task))
+                self._future.set_result(self._context.answer(self._task))
         return super().result()
 
 
-def _tuned_shelf(*arguments: Any) -> Shelf:
-    """The shelf of a process that does nothing else."""
+def _tuned_context(*arguments: Any) -> WorkerContext:
+    """Make the context of a process that does nothing else."""
     tune_for_packing()
-    return Shelf(*arguments)
+    return WorkerContext(*arguments)
 
 
 def open_part(path: Path, part: Part, redacted: Path | None = None) -> Session:
@@ -466,3 +468,36 @@ def _portable(error: Exception) -> Exception:
     except Exception:  # noqa: BLE001
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt(3)
+_KEPT_BYTES = 8 << 20
+_LARGEST_BYTES = 32 << 20  # memory of larger arrays is returned to the kernel at once
+
+
+def tune_for_packing() -> None:
+    """Tune memory, and make OpenCV work in the calling thread.
+
+    OpenCV's own threads would spin while they wait, and take processor time from the packer.
+    """
+    import cv2  # some archives need no pictures
+
+    tune_memory()
+    cv2.setNumThreads(1)
+
+
+@functools.cache
+def tune_memory() -> None:
+    """Make the C library keep up to 8 MiB of freed memory, in one heap for all threads.
+
+    Threads that have a heap keep it: to be called before others start.
+
+    Otherwise a packer that makes arrays of some 100 kB for every frame causes the kernel to map
+    and clear their pages for every frame, which may cost more than the work itself.  A heap for
+    each thread would keep what the others could use.  Without effect if the C library is not glibc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
+        mallopt(_ARENA_MAX, 1)

@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from multiprocessing import connection, forkserver
 from typing import Any, Final
 
+import numpy as np
+
 from recorder.contract.syscalls import be_idle
-from recorder.formats.buffers import aligned_buffer
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _LENGTHS: Final = struct.Struct("<Q")
@@ -156,7 +157,7 @@ def send(wire: socket.socket, value: Any) -> None:
 
 
 def receive(wire: socket.socket) -> Any:
-    """Receive a value; its buffers are writable, begin at a page, and belong to it alone.
+    """Receive a value; its buffers are writable and belong to it alone.
 
     Raises:
         EOFError: the other side is gone.
@@ -168,7 +169,7 @@ def receive(wire: socket.socket) -> Any:
 
 
 def _read(wire: socket.socket, size: int) -> memoryview:
-    data = aligned_buffer(size)
+    data = np.empty(size, np.uint8).data  # not cleared, as a bytearray would be
     view = data
     while view:
         got = wire.recv_into(view)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 from tests.session.build import Builder, camera_spec, imu_spec
@@ -31,7 +31,7 @@ def test_causes_are_added_up(tmp_path: Path, crashes: int, sentence: str) -> Non
         builder.lose("camera", 10, None, "crash", count=None)
     with Session(builder.close()) as session:
         job = Job(session, tmp_path, {}, Calibration())
-        lost = job.note_losses()
+        lost = job.notes.add_losses()
     counted = {"buffer": 4, "disk": 2}
     assert lost == {"camera": {"counted": counted, "uncounted_intervals": crashes}}
     assert job.notes.lines == [f"camera: {sentence}"]

@@ -35,9 +35,9 @@ def test_a_number_is_shown_as_it_was_typed(
 
 
 def test_an_option_is_shown_as_it_was_typed() -> None:
-    options = ["edgefirst.png_level=0x63", "ncore.store=x"]
-    text = "edgefirst.png_level: 99 is above the maximum of 9"
-    shown = "--option edgefirst.png_level=0x63: 99 is above the maximum of 9"
+    options = ["edgefirst.jpeg_quality=0x65", "ncore.store=x"]
+    text = "edgefirst.jpeg_quality: 101 is above the maximum of 100"
+    shown = "--option edgefirst.jpeg_quality=0x65: 101 is above the maximum of 100"
     assert _as_typed(text, options) == shown
     assert _as_typed("ncore.storage: unknown key", options) == "ncore.storage: unknown key"
 

@@ -10,7 +10,8 @@ import pytest
 
 from recorder import finalizer
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job, Packed
+from recorder.archives.base import Packed
+from recorder.archives.context import Job
 from recorder.finalizer import Step, finalize
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import read_records
@@ -43,7 +44,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> dict[str, MeetingPacker]:
     packers = {name: MeetingPacker(name.encode(), meeting=meeting) for name in ("a", "b")}
     for name, packer in packers.items():
         packer.name = name  # type: ignore[misc]
-    monkeypatch.setattr("recorder.finalizer.steps.load_packer", packers.__getitem__)
+    monkeypatch.setattr("recorder.finalizer.requests.load_packer", packers.__getitem__)
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     return packers
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError, staging
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.cli import main
 from recorder.contract import syscalls
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
@@ -63,7 +64,7 @@ class CollectingPacker(Packer):
 @pytest.fixture
 def packer(monkeypatch: pytest.MonkeyPatch) -> CollectingPacker:
     fake = CollectingPacker()
-    monkeypatch.setattr("recorder.finalizer.steps.load_packer", lambda name: fake)
+    monkeypatch.setattr("recorder.finalizer.requests.load_packer", lambda name: fake)
     monkeypatch.setattr(syscalls, "be_idle", lambda: None)
     return fake
 

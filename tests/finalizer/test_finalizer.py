@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError, base, staging
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.contract import syscalls
 from recorder.contract.config.options import Option
 from recorder.contract.errors import (
@@ -27,7 +28,8 @@ from recorder.contract.errors import (
     StorageError,
     UsageError,
 )
-from recorder.finalizer import Step, finalize, verify
+from recorder.finalizer import Step, finalize
+from recorder.finalizer.sessions import LockedSession
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import read_records
@@ -70,7 +72,7 @@ class FakePacker(Packer):
 @pytest.fixture
 def packer(monkeypatch: pytest.MonkeyPatch) -> FakePacker:
     fake = FakePacker()
-    monkeypatch.setattr("recorder.finalizer.steps.load_packer", lambda name: fake)
+    monkeypatch.setattr("recorder.finalizer.requests.load_packer", lambda name: fake)
     return fake
 
 
@@ -241,7 +243,7 @@ def test_a_kill_between_renames_leaves_no_mixture(
     left = in_place(session)
     assert "drive.bin" not in left or set(left.values()) == {b"one"}
     monkeypatch.undo()
-    monkeypatch.setattr("recorder.finalizer.steps.load_packer", lambda name: packer)
+    monkeypatch.setattr("recorder.finalizer.requests.load_packer", lambda name: packer)
     list(finalize(session, [Step("fake")]))
     assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
 
@@ -400,7 +402,7 @@ def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> No
     packers = {"bad": bad, "fake": packer}
     reported: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recorder.finalizer.steps.load_packer", packers.__getitem__)
+        patch.setattr("recorder.finalizer.requests.load_packer", packers.__getitem__)
         steps = [Step("bad"), Step("fake")]
         (result,) = finalize(session, steps, failed=lambda error: reported.append(str(error)))
     assert result.archive == "fake"
@@ -464,13 +466,13 @@ def test_verify_lets_odd_times_of_plain_traces_pass(tmp_path: Path) -> None:
     ts = np.fromfile(path / "imu/ts")
     ts[1] = ts[0]
     ts.tofile(path / "imu/ts")
-    (odd,) = verify(path)
+    (odd,) = LockedSession.verify(path).warnings
     assert odd.startswith("imu: ")
     assert "sample 1:" in odd
     assert "and more" not in odd
     ts[1::2] = ts[::2]
     ts.tofile(path / "imu/ts")
-    (odd,) = verify(path)
+    (odd,) = LockedSession.verify(path).warnings
     assert "sample 1:" in odd
     assert odd.endswith("(and more; see `recorder validate`)")
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import pytest
 from mcap.reader import make_reader
 from PIL import Image
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.cli import main
 from recorder.contract.config.redact import asks_for_redaction
 from recorder.contract.config.settings import RedactSettings
@@ -32,7 +32,7 @@ from recorder.formats.vrs import RecordType, VrsReader
 from recorder.processing.calibration import Calibration
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.redaction.pictures import paint, redact_session
-from recorder.processing.sample_workers import Maker, SampleWorkers, Shelf
+from recorder.processing.sample_workers import SampleEncoder, SampleWorkers, WorkerContext
 from recorder.session.packing_records import read_records
 from recorder.session.part import WHOLE, Moment, Part, SessionPart
 from recorder.session.reader import Session
@@ -244,14 +244,9 @@ def test_masks_are_painted(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert names == ["config.yaml"]  # not what describes the recorded video
 
 
-def index_reader(shelf: Shelf) -> Maker:
-    stream = shelf.session.streams["front"]
-
-    class Reads:
-        def make(self, indices: Sequence[int]) -> Sequence[Any]:
-            return [stream.channels["video.avi"].encoded(k) for k in indices]
-
-    return Reads()
+def index_reader(worker: WorkerContext) -> SampleEncoder:
+    stream = worker.session.streams["front"]
+    return lambda indices: [stream.channels["video.avi"].encoded(k) for k in indices]
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -264,11 +259,11 @@ def test_workers_have_no_recorded_picture(path: Path, tmp_path: Path, processes:
         want = [session.streams["front"].channels["video.avi"].encoded(k) for k in range(COUNT)]
         job = Job(session, tmp_path, {}, Calibration())
         try:
-            assert list(job.products("front", index_reader, range(COUNT), group=2)) == want
+            assert list(job.encode_samples("front", index_reader, range(COUNT), group=2)) == want
         finally:
             job.close()
     with SampleWorkers(path, WHOLE, processes, redacted=folder) as workers:
-        assert list(workers.products("front", index_reader, range(COUNT), group=2)) == want
+        assert list(workers.encode_samples("front", index_reader, range(COUNT), group=2)) == want
 
 
 def test_archives_without_redaction_stay_as_they_are(path: Path, tmp_path: Path) -> None:
@@ -453,7 +448,7 @@ def test_what_cannot_be_decoded_is_not_packed(
     with Session(path) as session:
         jpeg = session.streams["front"].channels["video.avi"].encoded(2)
     file.write_bytes(file.read_bytes().replace(jpeg, bytes(len(jpeg))))
-    monkeypatch.setattr("recorder.finalizer.verify", lambda _: [])
+    monkeypatch.setattr("recorder.finalizer.sessions._find_warnings", lambda _: [])
     with pytest.raises(FormatError, match=r"front, sample 2: .*decode as JPEG"):
         list(finalize(path, [Step("vrs")], redact=redactor(tmp_path)))
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError, staging
-from recorder.archives.base import Job, Packed
+from recorder.archives.base import Packed
+from recorder.archives.context import Job
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import PosixDisk
 from recorder.processing.calibration import Calibration

@@ -18,8 +18,7 @@ from drivers.sim.world import World
 from recorder.contract.errors import FormatError
 from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor, SpeedMethod
 from recorder.processing.radar_array import decided
-from recorder.processing.radar_capture import find_step
-from recorder.processing.radar_frames import RadarFrames, max_velocity_m_s
+from recorder.processing.radar_frames import RadarFrames, find_step, max_velocity_m_s
 from recorder.processing.radar_range_rate import resolve_by_range_rate
 
 Floats = npt.NDArray[np.float64]

@@ -19,7 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError, RecorderError
-from recorder.processing.sample_workers import SampleError, SampleWorkers, Shelf, processes_for
+from recorder.processing.sample_workers import (
+    SampleError,
+    SampleWorkers,
+    WorkerContext,
+    processes_for,
+)
 from recorder.processing.worker_process import receive, send
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
@@ -42,28 +47,26 @@ def workers(request: pytest.FixtureRequest, session: Path) -> Iterator[SampleWor
 class Scaled:
     """Ranges times a factor, with the process that made them; some samples fail."""
 
-    def __init__(self, shelf: Shelf, stream: str, factor: int, broken: tuple[int, ...]) -> None:
-        self.shelf, self.factor, self.broken = shelf, factor, broken
-        self.stream = shelf.session.streams[stream]
+    def __init__(
+        self, stream: str, factor: int, broken: tuple[int, ...], worker: WorkerContext
+    ) -> None:
+        self.worker, self.factor, self.broken = worker, factor, broken
+        self.stream = worker.session.streams[stream]
         self.channel = self.stream.data_channels[0]
 
-    def make(self, indices: Sequence[int]) -> list[Any]:
+    def __call__(self, indices: Sequence[int]) -> list[Any]:
         for index in indices:
             if index in self.broken:
                 raise FormatError(f"sample {index} is broken")
-        self.shelf.remark(f"made {len(indices)}")
+        self.worker.remark(f"made {len(indices)}")
         return [
             (index, os.getpid(), self.stream.sample(index)[self.channel] * self.factor)
             for index in indices
         ]
 
 
-def scaled(stream: str, factor: int, broken: tuple[int, ...], shelf: Shelf) -> Scaled:
-    return Scaled(shelf, stream, factor, broken)
-
-
 def asked(stream: str, factor: int = 1, *broken: int) -> Any:
-    return partial(scaled, stream, factor, broken)
+    return partial(Scaled, stream, factor, broken)
 
 
 def truth(session: Path, stream: str, index: int) -> Any:
@@ -76,15 +79,17 @@ def test_products_are_in_order_and_are_what_the_session_holds(
     workers: SampleWorkers, session: Path
 ) -> None:
     wanted = range(3, 19)
-    made = list(workers.products("lidar", asked("lidar", 3), wanted, group=4))
+    made = list(workers.encode_samples("lidar", asked("lidar", 3), wanted, group=4))
     assert [index for index, _, _ in made] == list(wanted)
     for index, _, values in made:
         np.testing.assert_array_equal(values, truth(session, "lidar", index) * 3)
 
 
 def test_several_consumers_take_turns(workers: SampleWorkers) -> None:
-    feeds = [workers.products("lidar", asked("lidar", k), range(20), group=4) for k in (1, 2, 3)]
-    feeds.append(workers.products("radar", asked("radar"), range(20), group=8))
+    feeds = [
+        workers.encode_samples("lidar", asked("lidar", k), range(20), group=4) for k in (1, 2, 3)
+    ]
+    feeds.append(workers.encode_samples("radar", asked("radar"), range(20), group=8))
     taken = [[one[0] for one in more] for more in zip(*feeds, strict=True)]
     assert taken == [[k] * 4 for k in range(20)]
 
@@ -93,32 +98,34 @@ def test_several_consumers_take_turns(workers: SampleWorkers) -> None:
 def test_any_rising_samples_in_any_groups(
     workers: SampleWorkers, indices: set[int], group: int
 ) -> None:
-    made = workers.products("lidar", asked("lidar"), sorted(indices), group=group)
+    made = workers.encode_samples("lidar", asked("lidar"), sorted(indices), group=group)
     assert [index for index, _, _ in made] == sorted(indices)
 
 
 def test_a_group_is_made_by_one_process_for_all(session: Path) -> None:
     with SampleWorkers(session, WHOLE, 2) as workers:
-        feeds = [workers.products("lidar", asked("lidar", k), range(20), group=4) for k in (1, 2)]
+        feeds = [
+            workers.encode_samples("lidar", asked("lidar", k), range(20), group=4) for k in (1, 2)
+        ]
         for one, other in zip(*feeds, strict=True):
             assert one[1] == other[1] != os.getpid()
 
 
 def test_an_error_names_its_sample_and_comes_in_its_place(workers: SampleWorkers) -> None:
-    made = workers.products("lidar", asked("lidar", 1, 9, 10), range(20), group=4)
+    made = workers.encode_samples("lidar", asked("lidar", 1, 9, 10), range(20), group=4)
     assert [next(made)[0] for _ in range(8)] == list(range(8))
     with pytest.raises(SampleError) as caught:
         next(made)
     assert caught.value.index == 9
     assert isinstance(caught.value.error, FormatError)
     assert str(caught.value.error) == "sample 9 is broken"
-    again = workers.products("lidar", asked("lidar"), [9], group=4)
+    again = workers.encode_samples("lidar", asked("lidar"), [9], group=4)
     assert [index for index, _, _ in again] == [9]
 
 
 def test_remarks_are_told(workers: SampleWorkers) -> None:
     told: list[str] = []
-    list(workers.products("lidar", asked("lidar"), range(6), group=4, remark=told.append))
+    list(workers.encode_samples("lidar", asked("lidar"), range(6), group=4, remark=told.append))
     assert told == ["made 4", "made 2"]
 
 
@@ -126,18 +133,18 @@ def test_a_part_has_numbers_of_its_own(session: Path) -> None:
     part = Part(Moment.parse("1"), None, ("lidar",))
     for processes in (0, 1):
         with SampleWorkers(session, part, processes) as workers:
-            made = list(workers.products("lidar", asked("lidar"), range(3), group=4))
+            made = list(workers.encode_samples("lidar", asked("lidar"), range(3), group=4))
         for index, _, values in made:
             np.testing.assert_array_equal(values, truth(session, "lidar", index + 10))
 
 
 class Stuck:
-    def make(self, indices: Sequence[int]) -> list[int]:
+    def __call__(self, indices: Sequence[int]) -> list[int]:
         signal.pause()
         return list(indices)
 
 
-def stuck(_: Shelf) -> Stuck:
+def stuck(_: WorkerContext) -> Stuck:
     return Stuck()
 
 
@@ -167,17 +174,17 @@ def test_closing_ends_what_is_being_made(session: Path) -> None:
 
 def test_no_more_groups_are_made_than_ahead(session: Path) -> None:
     with SampleWorkers(session, WHOLE, 1) as workers:
-        made = workers.products("imu", asked("imu"), range(200), group=1)
+        made = workers.encode_samples("imu", asked("imu"), range(200), group=1)
         assert next(made)[0] == 0
         last = workers.submit("imu", asked("imu"), [199], group=1)
         last.result()  # the earliest is made first, so that all that was begun is made now
-        assert workers.made == 1 + workers.ahead + 1
+        assert workers.done == 1 + workers.ahead + 1
         made.close()
 
 
 def test_a_defect_in_a_maker_shows_where_it_is(workers: SampleWorkers) -> None:
     with pytest.raises(SampleError) as caught:
-        list(workers.products("lidar", asked("nobody"), [0], group=4))
+        list(workers.encode_samples("lidar", asked("nobody"), [0], group=4))
     assert "sample_workers" in "".join(getattr(caught.value.error, "__notes__", []))
 
 
@@ -218,23 +225,23 @@ def test_only_large_sessions_are_worth_processes(
 
 
 class Threads:
-    def make(self, indices: Sequence[int]) -> list[int]:
+    def __call__(self, indices: Sequence[int]) -> list[int]:
         return [cv2.getNumThreads() for _ in indices]
 
 
-def threads(_: Shelf) -> Threads:
+def threads(_: WorkerContext) -> Threads:
     return Threads()
 
 
 def test_libraries_of_a_process_start_no_threads_of_their_own(session: Path) -> None:
     with SampleWorkers(session, WHOLE, 1) as workers:
-        assert list(workers.products("lidar", threads, [0], group=4)) == [1]
+        assert list(workers.encode_samples("lidar", threads, [0], group=4)) == [1]
 
 
 def test_what_is_shared_is_made_once_in_a_process(session: Path) -> None:
-    shelf = Shelf(session, WHOLE)
-    made = [shelf.shared(("radar", 12.0), object) for _ in range(2)]
-    assert made[0] is made[1] is not shelf.shared(("radar", 13.0), object)
-    lidar = shelf.session.streams["lidar"]
+    worker = WorkerContext(session, WHOLE)
+    made = [worker.shared(("radar", 12.0), object) for _ in range(2)]
+    assert made[0] is made[1] is not worker.shared(("radar", 13.0), object)
+    lidar = worker.session.streams["lidar"]
     assert lidar.sample(3, ["rng"])["rng"] is lidar.sample(3)["rng"]
-    shelf.close()
+    worker.close()

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from recorder.processing.geometry import interpolate_poses, rotation_of_rpy, transform
-from recorder.processing.poses import Block
-from recorder.processing.trajectory import RollingTrajectory
+from recorder.processing.poses import Block, RollingTrajectory
 
 STEP_NS = 10_000_000
 

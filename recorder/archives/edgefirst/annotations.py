@@ -10,19 +10,20 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.table import Annotation
-from recorder.archives.masks import Mask, read_mask
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import Floats, invert, rotation_of_quaternion, transform
 from recorder.processing.labels import (
     LabelFile,
     Lines,
+    Mask,
     cuboid_files,
     mask_files,
     number_rows,
     numbers,
+    read_mask,
     text,
     texts,
 )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.container import Payload

@@ -25,7 +25,6 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.direct import LARGE, Bytes, DirectFile
 from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
@@ -40,7 +39,6 @@ from recorder.archives.edgefirst.zip_index import (
 from recorder.contract.closing import Closing
 from recorder.contract.errors import StorageError
 from recorder.contract.syscalls import begin_writeback, sync_file_system
-from recorder.formats.buffers import BLOCK
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
 
 _WIDE = 0xFFFFFFFF  # placeholder of a value in the extra field
@@ -51,6 +49,8 @@ _WRITEBACK = 64 << 20
 _SPOOL_BUFFER = 1 << 16
 _PADDING = struct.Struct("<3H")  # as in Android's zipalign: id, size, alignment; then zeros
 _PADDING_ID = 0xD935
+_LARGE = 64 << 10
+_BLOCK = 4096
 
 Keep = Callable[[str], bool]
 """Whether to keep the files of the folder of that name."""
@@ -61,13 +61,12 @@ class Payload:
     """A file's bytes; several samples may share them.
 
     Attributes:
-        data: the bytes, which must not change any more.  Bytes of an `aligned_buffer` are written
-            without a copy.
+        data: the bytes, which must not change any more.
         crc: CRC-32 of the bytes, once computed.
         path: a file that contains the bytes, once written.
     """
 
-    data: Bytes
+    data: bytes | memoryview
     crc: int | None = None
     path: Path | None = None
 
@@ -107,13 +106,13 @@ class Container(Closing):
 class ZipContainer(Container):
     """A ZIP (PKWARE, "APPNOTE.TXT", 6.3.10), with ZIP64 where needed.
 
-    Data of large files begin at a multiple of `BLOCK`, so that they can be written without a copy.
+    Data of large files begin at a page of the ZIP, so that readers can map them.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = DirectFile(path)
-        self._begun = 0
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        self._length = self._begun = 0
         self._central: IO[bytes] = TemporaryFile(  # noqa: SIM115
             dir=path.parent, buffering=_SPOOL_BUFFER
         )
@@ -124,9 +123,10 @@ class ZipContainer(Container):
         size = len(payload.data)
         flags = 0 if name.isascii() else UTF8
         changed = dos_time(t_ns // 1_000_000_000)
-        place = self._file.length
+        place = self._length
         member = Member(name.encode(), 0, payload.crc, size, size, place, changed, flags)
-        self._file.append(self._begin(member, aligned=size >= LARGE), payload.data)
+        self._append(self._begin(member, aligned=size >= _LARGE))
+        self._append(payload.data)
 
     def keep(self, old: Path, wanted: Keep) -> None:
         with old.open("rb") as file:
@@ -136,7 +136,7 @@ class ZipContainer(Container):
                     start = member.data_offset(file, str(old))
                     if start + member.stored > os.fstat(file.fileno()).st_size:
                         raise ArchiveError(f"{old}: is damaged: the file ends within {name}")
-                    self._file.append(self._begin(replace(member, offset=self._file.length)))
+                    self._append(self._begin(replace(member, offset=self._length)))
                     self._copy(file.fileno(), start, member.stored)
 
     def _begin(self, member: Member, *, aligned: bool = False) -> bytes:
@@ -167,33 +167,42 @@ class ZipContainer(Container):
         return local
 
     def _copy(self, source: int, offset: int, size: int) -> None:
-        target = self._file.begin_copy()
-        if not _copy_all(source, target, offset, size):
+        if not _copy_all(source, self._fd, offset, size):
             raise ArchiveError(f"{self._path.name}: the older ZIP became shorter meanwhile")
-        self._file.end_copy()
-        if self._file.length - self._begun >= _WRITEBACK:
-            begin_writeback(target, self._begun, self._file.length - self._begun)
-            self._begun = self._file.length
+        self._grow(size)
+
+    def _append(self, data: bytes | memoryview) -> None:
+        _write_all(self._fd, data)
+        self._grow(len(data))
+
+    def _grow(self, size: int) -> None:
+        """Count appended bytes; let the kernel write them before a sync has to wait for all."""
+        self._length += size
+        if (new := self._length - self._begun) >= _WRITEBACK:
+            begin_writeback(self._fd, self._begun, new)
+            self._begun = self._length
 
     def finish(self) -> None:
-        start, size = self._file.length, self._central.tell()
+        start, size = self._length, self._central.tell()
         self._central.seek(0)
         while part := self._central.read(1 << 20):
-            self._file.append(part)
+            self._append(part)
         if self.count >= _MOST or size >= _BOUND or start >= _BOUND:
-            end64 = self._file.length
+            end64 = self._length
             versions = (_UNIX | _ZIP64, _ZIP64, 0, 0)
-            self._file.append(
+            self._append(
                 END64.pack(b"PK\6\6", 44, *versions, self.count, self.count, size, start)
                 + LOCATOR64.pack(b"PK\6\7", 0, end64, 1)
             )
         count, size = min(self.count, 0xFFFF), min(size, _WIDE)
-        self._file.append(END.pack(b"PK\5\6", 0, 0, count, count, size, min(start, _WIDE), 0))
-        self._file.finish()
+        self._append(END.pack(b"PK\5\6", 0, 0, count, count, size, min(start, _WIDE), 0))
+        os.fsync(self._fd)
 
     def close(self) -> None:
         self._central.close()
-        self._file.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
 
 class FolderContainer(Container):
@@ -216,9 +225,7 @@ class FolderContainer(Container):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(path, flags, FILE_MODE)
         try:
-            left = memoryview(payload.data)
-            while left:
-                left = left[os.write(fd, left) :]
+            _write_all(fd, payload.data)
             os.utime(fd, ns=(t_ns, t_ns))
         finally:
             os.close(fd)
@@ -248,8 +255,8 @@ class FolderContainer(Container):
 
 def _padding(offset: int) -> bytes:
     """An extra field for the local header that pads the header to the end of a block."""
-    zeros = -(offset + _PADDING.size) % BLOCK
-    return _PADDING.pack(_PADDING_ID, _PADDING.size - 4 + zeros, BLOCK) + bytes(zeros)
+    zeros = -(offset + _PADDING.size) % _BLOCK
+    return _PADDING.pack(_PADDING_ID, _PADDING.size - 4 + zeros, _BLOCK) + bytes(zeros)
 
 
 @functools.lru_cache(maxsize=8)
@@ -260,6 +267,12 @@ def dos_time(seconds: int) -> tuple[int, int]:
         return 0, 1 << 5 | 1
     clock = moment.hour << 11 | moment.minute << 5 | moment.second // 2
     return clock, (moment.year - 1980) << 9 | moment.month << 5 | moment.day
+
+
+def _write_all(fd: int, data: bytes | memoryview) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
 
 
 def _linked(source: Path, target: Path) -> bool:

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.direct import joined
 
 _ASCII, _BYTE, _SHORT, _LONG, _RATIONAL, _UNDEFINED = 2, 1, 3, 4, 5, 7
 _SOI, _APP0, _APP1, _APP15, _COM = b"\xff\xd8", 0xE0, 0xE1, 0xEF, 0xFE
@@ -209,37 +209,13 @@ def _rationals(tag: int, values: Sequence[float]) -> Tag:
     parts = []
     for value in values:
         most = min(_DENOMINATOR, _WIDEST // (int(value) + 1))  # the numerator must also fit
-        parts.append(struct.pack("<II", *(_ratio(value, most) if most else (_WIDEST, 1))))
+        ratio = Fraction(value).limit_denominator(most) if most else Fraction(_WIDEST)
+        parts.append(struct.pack("<II", *ratio.as_integer_ratio()))
     return tag, _RATIONAL, len(values), b"".join(parts)
 
 
-def _ratio(value: float, most: int) -> tuple[int, int]:
-    """The nearest fraction with a denominator up to `most`, by continued fractions.
-
-    The result equals that of `Fraction.limit_denominator`, which takes several times as long.
-    """
-    above, below = whole, rest = value.as_integer_ratio()
-    if below <= most:
-        return above, below
-    before, last = (0, 1), (1, 0)
-    while True:
-        share, left = divmod(whole, rest)
-        denominator = before[1] + share * last[1]
-        if denominator > most:
-            break
-        before, last = last, (before[0] + share * last[0], denominator)
-        whole, rest = rest, left
-    share = (most - before[1]) // last[1]
-    between = before[0] + share * last[0], before[1] + share * last[1]
-    # Of the last two candidates, one above and one below the value, `last` is off by `rest`.
-    return last if 2 * rest * between[1] <= below else between
-
-
-def insert_exif(jpeg: bytes, exif: bytes) -> memoryview:
+def insert_exif(jpeg: bytes, exif: bytes) -> bytes:
     """Insert EXIF into a JPEG, replacing existing EXIF; other segments are unchanged.
-
-    Returns:
-        the new JPEG, in an `aligned_buffer`.
 
     Raises:
         ArchiveError: the input is not a JPEG, or its segments are broken.
@@ -269,4 +245,4 @@ def insert_exif(jpeg: bytes, exif: bytes) -> memoryview:
             kept.append(whole)
     if jpeg[at : at + 1] != b"\xff":
         raise ArchiveError("is a broken JPEG")
-    return joined(*kept, memoryview(jpeg)[at:])
+    return b"".join([*kept, memoryview(jpeg)[at:]])

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
-from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
-from recorder.archives.edgefirst.sensors import RIG, SENSOR
+from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.archives.sensor_files import RADAR_OPTIONS
@@ -25,7 +25,7 @@ from recorder.contract.errors import ConfigError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.frames import kind_of
-from recorder.processing.tuning import tune_for_packing
+from recorder.processing.sample_workers import tune_for_packing
 
 ZIP, FOLDER = "zip", "folder"
 
@@ -34,10 +34,7 @@ class EdgeFirstPacker(Packer):
     """Packs sessions as one EdgeFirst dataset."""
 
     collects: ClassVar[bool] = True
-    worker_modules = (
-        "recorder.archives.edgefirst.lidar_files",
-        "recorder.archives.edgefirst.radar_files",
-    )
+    worker_modules = ("recorder.archives.edgefirst.sensors",)
     options: ClassVar[OptionTable] = {
         "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),
         "schema": Option("str", CURRENT, "schema of the table", choices=(CURRENT, MISSION)),
@@ -54,24 +51,17 @@ class EdgeFirstPacker(Packer):
         "lidar_images": Option(
             "list", [], f"pictures: any of {', '.join(LIDAR_PICTURES)}", items="str"
         ),
-        "points_frame": Option("str", SENSOR, "frame of points", choices=(SENSOR, RIG)),
         **RADAR_OPTIONS,
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
-        "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
-        "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),
-        "png_level": Option("int", 0, "compression of cubes", minimum=0, maximum=9),
         "split": Option(
             "str", "sequence", "units of the split", choices=("sequence", "block", "none")
         ),
-        "block_s": Option("float", 60.0, "length of a block [s]", minimum=0.1),
         "val": Option("float", 0.2, "share for validation", minimum=0, maximum=1),
         "test": Option("float", 0.0, "share for testing", minimum=0, maximum=1),
-        "seed": Option("str", "", "seed of the split"),
         "masks": Option(
             "str", "binary", "masks in the table", choices=("binary", "classes", "none")
         ),
         "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
-        "threads": Option("int", 2, "threads that make pictures", minimum=1, maximum=64),
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,13 +22,17 @@ from itertools import groupby, islice
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.container import Container, Payload
-from recorder.archives.edgefirst.ego_motion import EgoMotion, Motion
-from recorder.archives.edgefirst.lidar_files import LidarFiles
-from recorder.archives.edgefirst.samples import Places, choose_pictures, nearest_all
-from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
+from recorder.archives.edgefirst.samples import (
+    EgoMotion,
+    Motion,
+    Places,
+    choose_pictures,
+    nearest_all,
+)
+from recorder.archives.edgefirst.sensors import LidarFiles, SampleFiles, SensorFiles
 
 WINDOW = 8
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.fast_zlib import zlib
-from recorder.formats.buffers import aligned_buffer
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _GREY = 0
@@ -90,7 +89,7 @@ def encode_png(
 
 
 def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
-    """Encode a grey picture without compression, in an `aligned_buffer`, with its CRC.
+    """Encode a grey picture without compression, with its CRC.
 
     Args:
         picture: u1 or u2 [height, width].
@@ -105,7 +104,7 @@ def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = No
     size = len(_ZLIB) + -(-height // (_LONGEST // line)) * _STORED.size + height * line + 4
     head += struct.pack(">I", size)
     end = _chunk(b"IEND", b"")
-    data = aligned_buffer(len(head) + 4 + size + 4 + len(end))
+    data = np.empty(len(head) + 4 + size + 4 + len(end), np.uint8).data
     data[: len(head)] = head
     chunk = data[len(head) : -4 - len(end)]
     chunk[: 4 + len(_ZLIB)] = b"IDAT" + _ZLIB

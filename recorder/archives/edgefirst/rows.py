@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.annotations import (
     SEGMENT,
     Boxes,
@@ -22,9 +22,8 @@ from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
 from recorder.archives.edgefirst.schema import MISSION
 from recorder.archives.edgefirst.table import REGION, Annotation, Sample, Table
-from recorder.archives.masks import decode_mask
 from recorder.processing.geometry import Floats
-from recorder.processing.labels import box_files
+from recorder.processing.labels import box_files, decode_mask
 from recorder.processing.poses import Times
 from recorder.session.stream import Stream
 

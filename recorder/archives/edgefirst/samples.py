@@ -1,16 +1,18 @@
-"""Chooses the pictures that become samples, and the nearest sample of another sensor for each."""
+"""Pictures that become samples, and each one's nearest sample, pose, motion, place, group."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.processing.earth import is_position, position_channel
 from recorder.processing.frames import time_windows
-from recorder.processing.geometry import Floats, interpolate_poses
-from recorder.processing.poses import Block, PoseSource, Times
+from recorder.processing.geometry import Floats, interpolate_poses, invert
+from recorder.processing.poses import Block, Identity, PoseSource, RollingTrajectory, Times
 from recorder.session.stream import Stream
 
 _SLACK = 0.1
@@ -174,3 +176,99 @@ def find_places(streams: list[Stream]) -> Places | None:
         if channel is not None:
             return Places(stream, channel)
     return None
+
+
+_KNOTS = 16
+_PERIODS = 1.5
+"""Longest time from a sweep's first column to its stamp, in periods."""
+_KEPT_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Motion:
+    """Poses of the rig around a sweep, and at the time of a picture.
+
+    Attributes:
+        t_ns: int64 [k], rising.
+        poses: f8 [k, 4, 4], rig to world.
+        picture: f8 [4, 4], the pose at the picture's time.
+    """
+
+    t_ns: Times
+    poses: Floats
+    picture: Floats
+
+    def move(self, points: Floats, t_ns: Times) -> Floats:
+        """Points in the rig's frame at the picture's time.
+
+        Args:
+            points: f8 [n, 3], each in the rig's frame at its own time.
+            t_ns: int64 [n], these times.
+        """
+        times, column = np.unique(t_ns, return_inverse=True)
+        moves = invert(self.picture) @ interpolate_poses(self.t_ns, self.poses, times)
+        turned = np.einsum("nij,nj->ni", moves[column, :3, :3], points)
+        return np.asarray(turned + moves[column, :3, 3])
+
+
+class EgoMotion:
+    """The rig's motion in a session whose poses are known; none otherwise."""
+
+    def __init__(self, source: PoseSource) -> None:
+        self._path = None if isinstance(source, Identity) else RollingTrajectory(source.blocks())
+
+    def around(self, picture_ns: int, sweep_ns: int, period_ns: int) -> Motion | None:
+        """The motion from a sweep to a picture; call with rising times of pictures."""
+        if self._path is None:
+            return None
+        first_ns = sweep_ns - round(_PERIODS * period_ns)
+        t_ns = np.linspace(first_ns, sweep_ns, _KNOTS).astype(np.int64)
+        times = np.unique(np.append(t_ns, picture_ns))
+        poses = self._path.at(times)
+        self._path.forget(min(first_ns, picture_ns) - _KEPT_NS)
+        return Motion(times, poses, poses[int(np.searchsorted(times, picture_ns))])
+
+
+TRAIN, VAL, TEST = "train", "val", "test"
+GROUPS = (TRAIN, VAL, TEST)
+BLOCK_NS = 60_000_000_000
+
+
+@dataclass(frozen=True)
+class Split:
+    """Assigns samples to training, validation and testing.
+
+    A hash of a name assigns whole sequences, or blocks of a minute.  Adding samples to a dataset
+    never moves a sample to another group, and all cameras of a session get the same group::
+
+        share = first 8 bytes of SHA-256 of KEY, big endian, / 2**64
+        test if share < TEST, val if share < TEST + VAL, else train
+
+    KEY is ``:SEQUENCE`` or, by blocks, ``:SEQUENCE:NUMBER``; NUMBER counts blocks from the start of
+    the session.
+
+    Attributes:
+        by: ``sequence``, ``block`` or ``none``.
+        val, test: shares of these groups, 0 to 1; the remaining samples are for training.
+    """
+
+    by: str = "sequence"
+    val: float = 0.2
+    test: float = 0.0
+
+    def group(self, sequence: str, since_start_ns: int) -> str | None:
+        """The group of a sample; None without a split.
+
+        Args:
+            sequence: name of the session's sequence, without the camera's name.
+            since_start_ns: time from the session's start to the sample.
+        """
+        if self.by == "none":
+            return None
+        key = f":{sequence}"
+        if self.by == "block":
+            key += f":{since_start_ns // BLOCK_NS}"
+        share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
+        if share < self.test:
+            return TEST
+        return VAL if share < self.test + self.val else TRAIN

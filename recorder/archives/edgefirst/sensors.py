@@ -1,23 +1,85 @@
-"""A sensor's contribution to a sample: files, which the session's workers make once each."""
+"""Files of samples of lidars and radars, made by the session's workers: points, cubes, pictures."""
 
 from __future__ import annotations
 
+import functools
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.container import Payload
+from recorder.archives.edgefirst.fast_zlib import zlib
+from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
+from recorder.archives.edgefirst.projection import in_steps
+from recorder.archives.sensor_files import (
+    lidar_optics,
+    lidar_returns,
+    radar_frames,
+    radar_geometry,
+    radar_processor,
+)
+from recorder.formats.pcd import pcd_header
 from recorder.processing.calibration import Calibration
-from recorder.processing.sample_workers import LIDAR_GROUP, Shelf
+from recorder.processing.frames import mean_period_ns, sweep_times
+from recorder.processing.geometry import Floats, apply, quaternion_of_rotation
+from recorder.processing.lidar import pixel_shifts
+from recorder.processing.radar import Detections, rcs_db
+from recorder.processing.radar_frames import speed_facts, step_remarks
+from recorder.processing.radar_spectra import Complex64
+from recorder.processing.sample_workers import (
+    LIDAR_GROUP,
+    RADAR_GROUP,
+    EncoderFactory,
+    WorkerContext,
+)
+from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
-SENSOR, RIG = "sensor", "rig"
+LIDAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "intensity")])
+"""x, y, z in m; reflectivity as recorded, 0 to 255."""
+RADAR = np.dtype(
+    [
+        (name, "<f4")
+        for name in (
+            "x", "y", "z", "speed", "power", "noise", "rcs",
+            "speed_margin", "speed_method", "speed_period",
+        )
+    ]
+)  # fmt: skip
+"""x, y, z in m; radial speed in m/s, positive for a growing range; power, noise and rcs in dB;
+the speed's margin in dB, method (`SpeedMethod`) and period in m/s."""
+
+
+def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> bytes:
+    """Encode a binary, unorganized PCD.
+
+    Args:
+        points: structured array [n] of scalar fields, little endian, packed.
+        viewpoint: f8 [4, 4], maps points to the vehicle's frame; None: the identity.
+
+    Raises:
+        FormatError: PCD has no type for a field.
+    """
+    pose = np.eye(4) if viewpoint is None else viewpoint
+    place = _place(np.asarray(pose, np.float64).tobytes())
+    header = pcd_header(points.dtype, len(points), place)
+    return b"".join([header, np.ascontiguousarray(points).view(np.uint8).data])
+
+
+@functools.lru_cache(maxsize=16)
+def _place(pose: bytes) -> tuple[float, ...]:
+    """The viewpoint of a pose (f8 [4, 4]); cached, because a sensor's files share one viewpoint."""
+    matrix = np.frombuffer(pose, np.float64).reshape(4, 4)
+    x, y, z, w = quaternion_of_rotation(matrix[:3, :3]).tolist()
+    return (*matrix[:3, 3].tolist(), w, x, y, z)
 
 
 @dataclass
@@ -39,61 +101,352 @@ class SampleFiles:
 
 
 class SensorFiles:
-    """Makes the files of a sensor's samples.
+    """Files of a sensor's samples.
 
     Args:
-        job: the session's job, with the option ``points_frame``.
+        job: the session's job.
         stream: the sensor's stream.
 
     Attributes:
         name: name of the sensor.
         stream: the sensor's stream.
         pose: ``T_sensor_rig``, f8 [4, 4]; None where the calibration has none.
+        encoder: makes the files in a worker, as `SampleFiles`.
     """
 
     GROUP: ClassVar[int] = LIDAR_GROUP
-    """Number of samples that one worker makes."""
+    """Number of samples that one worker encodes together."""
+    encoder: EncoderFactory
 
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
         self._job = job
         self.pose = job.calibration.of(stream.name).pose
-        self._in_rig = job.options["points_frame"] == RIG
-        if self._in_rig and self.pose is None:
-            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
-
-    def make(self, indices: Sequence[int]) -> list[SampleFiles]:
-        """The files of each sample; called in a worker."""
-        raise NotImplementedError
 
     def count(self, made: SampleFiles) -> None:
-        """Count what is odd of a sample."""
+        """Count the irregularities of a sample."""
 
     def submit(self, indices: Sequence[int]) -> Callable[[], list[SampleFiles]]:
         """Let a worker begin to make the files of samples of one group."""
-        job = self._job
-        factory = partial(
-            _maker, type(self), self.name, dict(job.options), job.calibration, self._settings()
-        )
-        return job.submit(self.name, factory, indices, group=self.GROUP)
-
-    def _settings(self) -> dict[str, Any]:
-        """Further arguments, for the worker's object."""
-        return {}
-
-
-def _maker(
-    kind: type[SensorFiles],
-    name: str,
-    options: Mapping[str, Any],
-    calibration: Calibration,
-    settings: Mapping[str, Any],
-    shelf: Shelf,
-) -> SensorFiles:
-    job = Job(shelf.session, Path(), options, calibration, shelf=shelf)
-    return kind(job, shelf.session.streams[name], **settings)
+        return self._job.submit(self.name, self.encoder, indices, group=self.GROUP)
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Positions of points with fields x, y and z, f4 [n, 3]."""
     return np.stack([points["x"], points["y"], points["z"]], axis=1)
+
+
+LIDAR_PICTURES = ("depth", "reflectivity", "projected")
+_JPEG_QUALITY = 90
+
+
+class LidarFiles(SensorFiles):
+    """``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
+
+    Args:
+        job: the session's job, with the options ``returns`` and ``lidar_images``.
+        stream: the lidar's stream.
+        project: whether a camera's depth pictures need points.
+
+    Attributes:
+        projects: whether `SampleFiles.points` are set for depth pictures.
+        period_ns: time from sweep to sweep.
+    """
+
+    def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
+        super().__init__(job, stream)
+        optics, text, where = lidar_optics(stream)
+        self.projects = project and self.pose is not None
+        self.period_ns = mean_period_ns(stream, optics.frequency_hz)
+        returns: int = job.options["returns"]
+        if "rng2" in stream.meta and returns == 1:
+            job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
+        settings = LidarSettings(
+            returns, tuple(job.options["lidar_images"]), self.projects, self.period_ns
+        )
+        shifts = pixel_shifts(text, optics, where)
+        self.encoder = partial(LidarEncoder, stream.name, self.pose, shifts, settings)
+
+
+@dataclass(frozen=True)
+class LidarSettings:
+    """Settings of the files of a lidar's sweeps.
+
+    Attributes:
+        returns: number of returns whose points are packed.
+        pictures: some of `LIDAR_PICTURES`.
+        projects: whether depth pictures need points in the rig's frame.
+        period_ns: time from sweep to sweep.
+    """
+
+    returns: int
+    pictures: tuple[str, ...]
+    projects: bool
+    period_ns: int
+
+
+class LidarEncoder:
+    """Makes the files of sweeps in a worker.
+
+    Args:
+        name: name of the lidar.
+        pose: ``T_sensor_rig``, f8 [4, 4], or None.
+        shifts: int [beams], see `pixel_shifts`.
+        settings: what to make.
+        worker: the worker's context.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pose: Floats | None,
+        shifts: npt.NDArray[Any],
+        settings: LidarSettings,
+        worker: WorkerContext,
+    ) -> None:
+        self._stream = worker.session.streams[name]
+        self._pose, self._shifts, self._settings = pose, shifts, settings
+        self._optics, _, _ = lidar_optics(self._stream)
+        self._beam, self._start = self._optics.lines
+        self._returns = lidar_returns(self._stream)[: settings.returns]
+
+    def __call__(self, indices: Sequence[int]) -> list[SampleFiles]:
+        return [self._encode(index) for index in indices]
+
+    def _encode(self, index: int) -> SampleFiles:
+        sweep = [self._read(index, number, rfl) for number, rfl in self._returns]
+        clouds = [self._points(*one) for one in sweep]
+        points = clouds[0] if len(clouds) == 1 else np.concatenate(clouds)
+        pcd = encode_pcd(points, self._pose)
+        files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
+        ranges, reflectivity = sweep[0]
+        if "depth" in self._settings.pictures:
+            depth = in_steps(self._destaggered(ranges) * 1e-3)
+            files["lidar.png"] = Payload(encode_png(depth, level=1))
+        if "reflectivity" in self._settings.pictures:
+            picture = self._destaggered(reflectivity)
+            done, jpeg = cv2.imencode(".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+            assert done
+            files["lidar.jpeg"] = Payload(jpeg.tobytes())
+        if not self._settings.projects or self._pose is None:
+            return SampleFiles(files)
+        in_rig = apply(self._pose, xyz(points))
+        return SampleFiles(files, in_rig, self._point_times(index, [r for r, _ in sweep]))
+
+    def _point_times(
+        self, index: int, ranges: Sequence[npt.NDArray[np.uint32]]
+    ) -> npt.NDArray[np.int64]:
+        """Times of the points of a sweep's returns, int64 [n]: those of their columns."""
+        t_col = None
+        if "t_col" in self._stream.meta:
+            t_col = self._stream.sample(index, ["t_col"])["t_col"]
+        end_ns = int(self._stream.times(index, index + 1)[0])
+        times = sweep_times(
+            t_col, self._optics.columns, end_ns, self._settings.period_ns
+        ).columns_ns
+        return np.concatenate([times[np.nonzero(one)[1]] for one in ranges])
+
+    def _read(
+        self, index: int, number: int, rfl: str
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+        ranges = lidar_range_mm(self._stream, index, number)
+        if rfl in self._stream.meta:
+            return ranges, self._stream.sample(index, [rfl])[rfl]
+        return ranges, np.zeros(ranges.shape, np.uint8)
+
+    def _points(
+        self, ranges: npt.NDArray[np.uint32], reflectivity: npt.NDArray[np.uint8]
+    ) -> npt.NDArray[Any]:
+        """The points of a sweep's returns, row by row."""
+        planes = np.empty((4, ranges.size), np.float32)
+        metres = ranges.reshape(-1).astype(np.float32)
+        metres *= np.float32(1e-3)
+        np.multiply(self._beam, metres, out=planes[:3])
+        planes[:3] += self._start
+        planes[3] = reflectivity.reshape(-1)
+        # A point's 16 bytes are moved as one number, much faster than as a structure.
+        points = cv2.merge(list(planes)).reshape(-1).view(np.complex128)
+        valid: npt.NDArray[np.bool_] = ranges.reshape(-1) > 0
+        found: npt.NDArray[Any] = points[valid].view(LIDAR)
+        return found
+
+    def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values with each row shifted, so that a column has the same azimuth in all rows."""
+        columns = np.arange(values.shape[1])
+        places = (columns[None, :] - self._shifts[:, None]) % values.shape[1]
+        return np.take_along_axis(values, places, axis=1)
+
+
+_MOST = 32_767.0
+
+
+@dataclass(frozen=True)
+class _Oddities:
+    """What is odd of a frame.
+
+    Attributes:
+        cut: number of cube values that were clipped.
+        incomplete: whether it lacks packets.
+        step: sample before which it is misaligned; None where it is not.
+    """
+
+    cut: int
+    incomplete: bool
+    step: int | None = None
+
+
+class RadarFiles(SensorFiles):
+    """``.radar.pcd`` and ``.radar.png`` of a radar's frames.
+
+    Attributes:
+        cut: number of cube values that were clipped to int16.
+        incomplete: number of frames that lack packets.
+    """
+
+    GROUP = RADAR_GROUP
+
+    def __init__(self, job: Job, stream: Stream) -> None:
+        super().__init__(job, stream)
+        geometry, options = radar_geometry(stream, job.calibration), job.options
+        if geometry.tx_m is None:
+            job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
+        self.cut = self.incomplete = 0
+        self._steps: Counter[int] = Counter()
+        chirps, tx, rx, _ = geometry.shape
+        cube = {
+            "shape": [tx, rx, geometry.ranges, chirps],
+            "gain": options["radar_gain"],
+            "range_resolution_m": geometry.range_resolution,
+            "doppler_resolution_m_s": geometry.doppler_resolution,
+            "doppler_zero": chirps // 2,
+        }
+        self._description = {
+            "name": self.name,
+            **cube,
+            "layout": "sequence (transmitter), rx, range, doppler",
+            "points": speed_facts(radar_processor(geometry, options)),
+        }
+        described = stream.name, self.pose, job.calibration, dict(options), json.dumps(cube)
+        self.encoder = partial(RadarEncoder, *described)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the radar's entry in the dataset's metadata."""
+        return self._description
+
+    def count(self, made: SampleFiles) -> None:
+        oddities: _Oddities = made.oddities
+        self.cut += oddities.cut
+        self.incomplete += oddities.incomplete
+        if oddities.step is not None:
+            self._steps[oddities.step] += 1
+
+    def remarks(self) -> list[str]:
+        """Return the radar's irregularities, one sentence each."""
+        lines = []
+        if self.cut:
+            lines.append(f"{self.cut} values of its cubes were cut: edgefirst.radar_gain is high")
+        if self.incomplete:
+            lines.append(f"{self.incomplete} frames lack packets; they are packed")
+        return lines + step_remarks(self._steps)
+
+
+class RadarEncoder:
+    """Makes the files of frames in a worker; several together cost less than one by one.
+
+    Args:
+        name: name of the radar.
+        pose: ``T_sensor_rig``, f8 [4, 4], or None.
+        calibration: the session's calibration.
+        options: the packer's options.
+        text: description of the cube, which is stored in ``.radar.png``.
+        worker: the worker's context.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pose: Floats | None,
+        calibration: Calibration,
+        options: Mapping[str, Any],
+        text: str,
+        worker: WorkerContext,
+    ) -> None:
+        self._stream = stream = worker.session.streams[name]
+        self._pose, self._options, self._text = pose, options, {"radar cube": text}
+        geometry = radar_geometry(stream, calibration)
+        self._period_m_s = 2 * geometry.max_velocity
+        self._frames = radar_frames(stream, geometry, options, worker)
+        self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
+
+    def __call__(self, indices: Sequence[int]) -> list[SampleFiles]:
+        read = [self._read(index) for index in indices]
+        self._frames.find(indices, [spectra for spectra, _, _ in read])
+        return [
+            self._encode(index, payload, oddities)
+            for index, (_, payload, oddities) in zip(indices, read, strict=True)
+        ]
+
+    def _read(self, index: int) -> tuple[Complex64, Payload, _Oddities]:
+        """Read a frame; returns its spectra, its ``.radar.png``, and its irregularities."""
+        data = self._stream.sample(index, self._channels)
+        spectra = self._frames.spectra(index, data["iq"])
+        cube, cut = quantized(spectra, self._options["radar_gain"])
+        payload = stored_png(cube_picture(cube), text=self._text)
+        return spectra, payload, _Oddities(int(cut), "valid" in data and not data["valid"])
+
+    def _encode(self, index: int, cube: Payload, oddities: _Oddities) -> SampleFiles:
+        found = self._frames.resolved(index)
+        points = radar_points(found, self._options["radar_rcs_db"], self._period_m_s)
+        files = {"radar.pcd": Payload(encode_pcd(points, self._pose)), "radar.png": cube}
+        return SampleFiles(files, oddities=replace(oddities, step=self._frames.step(index)))
+
+
+def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) -> npt.NDArray[Any]:
+    """Detections as points.
+
+    Args:
+        found: the detections.
+        rcs_reference_db: power of a target of 1 m2 at 1 m, dB above one step of the converter
+            squared.
+        period_m_s: twice the largest unambiguous speed.
+    """
+    points = np.empty(len(found), RADAR)
+    for axis, name in enumerate(("x", "y", "z")):
+        points[name] = found.direction[:, axis] * found.range_m
+    points["speed"] = found.velocity_m_s
+    points["power"] = found.power_db
+    points["noise"] = found.power_db - found.snr_db
+    points["rcs"] = rcs_db(found, rcs_reference_db)
+    points["speed_margin"] = found.margin_db
+    points["speed_method"] = found.method
+    points["speed_period"] = period_m_s
+    return points
+
+
+def quantized(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDArray[np.int16], int]:
+    """Convert a frame's spectra to int16; also returns how many values were clipped.
+
+    Args:
+        spectra: complex64 [tx, rx, doppler, range]; Doppler bins begin at 0 and wrap round.
+        gain: units of the result per step of the converter.
+
+    Returns:
+        int16 [tx, rx, range, doppler, 2], real and imaginary part, rounded; Doppler bins rise, the
+        bin of 0 m/s has index doppler // 2.
+    """
+    tx, rx, chirps, ranges = spectra.shape
+    values = np.ascontiguousarray(spectra).view(np.float32).reshape(-1, 2 * ranges)
+    # OpenCV multiplies, rounds and clips in one pass; a clipped value lies at an end of int16.
+    rounded: npt.NDArray[Any] = cv2.addWeighted(values, gain, values, 0.0, 0.0, None, cv2.CV_16S)
+    cut = 0
+    if cv2.norm(rounded, cv2.NORM_INF) >= _MOST:
+        exact = np.rint(values * np.float32(gain))
+        cut = int(np.count_nonzero(np.abs(exact) > _MOST))
+        rounded = np.clip(exact, -_MOST, _MOST).astype(np.int16)
+    pairs = rounded.view(np.int32).reshape(tx, rx, chirps, ranges)  # moves both parts as one value
+    low = chirps // 2  # index of Doppler 0 in the result
+    rising = np.concatenate([pairs[:, :, chirps - low :], pairs[:, :, : chirps - low]], axis=2)
+    grid = np.empty((tx, ranges, rx * chirps), np.int32)  # layout of `cube_picture`
+    for of_sequence, cells in zip(rising.reshape(tx, rx * chirps, ranges), grid, strict=True):
+        cv2.transpose(of_sequence, cells)
+    return grid.view(np.int16).reshape(tx, ranges, rx, chirps, 2).transpose(0, 2, 1, 3, 4), cut

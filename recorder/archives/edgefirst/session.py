@@ -8,22 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.dataset_index import Entry
-from recorder.archives.edgefirst.ego_motion import EgoMotion
-from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.pipeline import Pipeline
-from recorder.archives.edgefirst.radar_files import RadarFiles
 from recorder.archives.edgefirst.rows import RowMaker
-from recorder.archives.edgefirst.samples import PoseWalk, find_places
-from recorder.archives.edgefirst.split import Split
+from recorder.archives.edgefirst.samples import EgoMotion, PoseWalk, Split, find_places
+from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
 from recorder.session.stream import Stream
+
+_THREADS = 2
+"""Threads that make pictures."""
 
 
 class SessionPacker:
@@ -41,13 +41,7 @@ class SessionPacker:
         self._container, self._table = container, table
         options = job.options
         self._tolerance_ns = round(options["tolerance_ms"] * 1e6)
-        self._split = Split(
-            options["split"],
-            options["val"],
-            options["test"],
-            round(options["block_s"] * 1e9),
-            options["seed"],
-        )
+        self._split = Split(options["split"], options["val"], options["test"])
 
     def pack(self) -> dict[str, int]:
         """Pack the session; returns the number of samples of each sequence.
@@ -64,7 +58,7 @@ class SessionPacker:
             several = f"{self._entry.base}_{camera.name}"
             self._entry.sequences[camera.name] = several if len(cameras) > 1 else self._entry.base
         counts: dict[str, int] = {}
-        pool = ThreadPoolExecutor(job.options["threads"], "edgefirst")
+        pool = ThreadPoolExecutor(_THREADS, "edgefirst")
         try:
             for camera in cameras:
                 counts[self._entry.sequences[camera.name]] = self._pack_camera(camera, pool)
@@ -79,8 +73,8 @@ class SessionPacker:
     def _find_streams(self) -> list[CameraFiles]:
         """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
-        job.note_absent()
-        job.note_bus_streams()
+        job.notes.add_absent()
+        job.notes.add_bus_streams(job.streams)
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
         for stream in job.streams:
             if (kind := kind_of(stream)) in found:
@@ -115,8 +109,8 @@ class SessionPacker:
         if radar := self._chosen("radar", found["radar"]):
             with job.at(radar.name):
                 self._radar = RadarFiles(job, radar)
-        self._entry.facts["lost"] = job.note_losses()
-        job.note_recovery()
+        self._entry.facts["lost"] = job.notes.add_losses()
+        job.notes.add_recovery()
         return cameras
 
     def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:

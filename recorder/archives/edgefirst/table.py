@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.samples import TRAIN, VAL
 from recorder.archives.edgefirst.schema import (
     CURRENT,
     MISSION,
@@ -34,7 +35,6 @@ from recorder.archives.edgefirst.schema import (
     to_final,
     to_spool,
 )
-from recorder.archives.edgefirst.split import TRAIN, VAL
 from recorder.contract.closing import Closing
 from recorder.formats.disk import make_empty
 

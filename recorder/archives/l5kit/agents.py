@@ -21,7 +21,7 @@ from recorder.archives.l5kit.labels import UNKNOWN, label_of
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import Floats, rotation_of_quaternion
 from recorder.processing.labels import LabelFile, Lines, numbers, text
-from recorder.processing.trajectory import RollingTrajectory
+from recorder.processing.poses import RollingTrajectory
 
 SAME_NS = 1_000_000
 """Largest difference of the stamps of a label and of the frame that it belongs to."""

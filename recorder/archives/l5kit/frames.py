@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.contract.errors import SessionError
 from recorder.processing.frames import Kind, kind_of, mean_period_ns, stamp_span_ns, time_windows
 from recorder.processing.poses import Times

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes

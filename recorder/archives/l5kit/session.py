@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import recorder
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
@@ -20,8 +20,7 @@ from recorder.contract.errors import ConfigError, FormatError, SessionError
 from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
-from recorder.processing.poses import Cover, PoseSource
-from recorder.processing.trajectory import RollingTrajectory
+from recorder.processing.poses import Cover, PoseSource, RollingTrajectory
 
 _CLASSES_LISTED = 10
 
@@ -67,12 +66,12 @@ class SessionPacker:
         self._dataset.session(entry | {"notes": list(job.notes.lines)})
 
     def _note_streams(self) -> None:
-        self._job.note_absent()
-        self._job.note_bus_streams()
+        self._job.notes.add_absent()
+        self._job.notes.add_bus_streams(self._job.streams)
         for stream in self._job.streams:
             if not len(stream):
                 self._job.notes.add("no sample was recorded", stream.name)
-        self._job.note_recovery()
+        self._job.notes.add_recovery()
 
     def _pose_source(self, times: FrameTimes) -> PoseSource:
         framed = [times.stream] if times.stream and kind_of(times.stream) == "lidar" else []
@@ -206,7 +205,7 @@ class SessionPacker:
     def _entry(self, times: FrameTimes) -> dict[str, Any]:
         """The session's entry for the attributes of the dataset."""
         session, calibration = self._job.session, self._job.calibration
-        lost = self._job.note_losses()
+        lost = self._job.notes.add_losses()
         return {
             "name": session.name,
             "start_ns": session.start_ns,

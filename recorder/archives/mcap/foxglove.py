@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
 from recorder.archives.mcap.can_frames import COVERED as CAN_COVERED
 from recorder.archives.mcap.can_frames import can_topics

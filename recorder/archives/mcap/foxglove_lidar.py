@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from foxglove.messages import RawImage
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.topics import Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy.typing as npt
 from foxglove.messages import RawImage
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.topics import Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints
 from recorder.archives.sensor_files import radar_geometry

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import recorder
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job, Packed, Packer
-from recorder.archives.mcap.profiles import PROFILES, load_profile
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.mcap.session_records import (
     attach_files,
     event_feed,
@@ -25,14 +25,22 @@ from recorder.archives.mcap.session_records import (
     kept_events,
     metadata_records,
 )
-from recorder.archives.mcap.topics import Entry, Feed, Profile, Topic, Written
+from recorder.archives.mcap.topics import (
+    PROFILES,
+    Entry,
+    Feed,
+    Profile,
+    Topic,
+    Written,
+    load_profile,
+)
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SessionError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.camera_pictures import JPEG_QUALITY
-from recorder.processing.tuning import tune_for_packing
+from recorder.processing.sample_workers import tune_for_packing
 from recorder.session.commit_times import CommitTimes
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
@@ -95,9 +103,9 @@ class _SessionPacker:
 
     def pack(self) -> Packed:
         job, profile = self._job, self._profile
-        job.note_absent()
-        lost = job.note_losses()
-        job.note_recovery()
+        job.notes.add_absent()
+        lost = job.notes.add_losses()
+        job.notes.add_recovery()
         feeds = profile.feeds(job)
         if not feeds:
             raise SessionError(f"{job.session.path}: has no stream to pack")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.can_frames import can_topics
 from recorder.archives.mcap.packets import packet_topic
 from recorder.archives.mcap.ros2_cameras import camera_feed

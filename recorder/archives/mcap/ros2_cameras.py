@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
 from recorder.archives.mcap.topics import Feed

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.topics import Topic
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import qos

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
 from recorder.archives.mcap.scene import Poses, first_ns, label_sets, placed
 from recorder.archives.mcap.topics import Entry, Feed

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message

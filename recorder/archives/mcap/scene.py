@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.processing.labels import BOXES, LabelFile, Lines, box_files, cuboid_files
 from recorder.processing.poses import Block, Identity, PoseSource, find_poses
 

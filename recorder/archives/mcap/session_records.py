@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import recorder
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
 from recorder.contract.config.yaml_lines import shareable_text
 from recorder.contract.errors import FormatError

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
+from recorder.contract.errors import UsageError
+from recorder.contract.extras import need_extra
 from recorder.contract.wire import Buffer
 from recorder.formats.mcap.schema import Schema
 from recorder.session.stream import Stream
@@ -163,3 +166,25 @@ class Profile(Protocol):
 
     def finish(self, job: Job, written: Written) -> str:
         """Write what belongs beside the file, synced; the name in `Job.folder` to publish."""
+
+
+PROFILES: Final = ("foxglove", "ros2")
+_NEEDED: Final = {"foxglove": ("mcap", "foxglove"), "ros2": ("mcap",)}
+
+
+def load_profile(name: str) -> Profile:
+    """A profile by its name.
+
+    Raises:
+        UsageError: a package that it needs is not installed.
+    """
+    try:
+        for module in _NEEDED[name]:
+            importlib.import_module(module)
+        profile: Profile = importlib.import_module(f"recorder.archives.mcap.{name}").PROFILE
+    except ModuleNotFoundError as error:
+        if (error.name or "recorder").startswith("recorder"):
+            raise
+        text = f"mcap.profile: {name} {need_extra('archives')}: no {error.name}"
+        raise UsageError(text) from None
+    return profile

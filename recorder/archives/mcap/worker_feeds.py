@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.base import Job
-from recorder.archives.mcap.profiles import load_profile
-from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic
+from recorder.archives.context import Job
+from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, load_profile
 from recorder.archives.sensor_files import radar_frames
 from recorder.processing.calibration import Calibration
 from recorder.processing.radar_detections import detection_points
 from recorder.processing.radar_frames import step_remarks
 from recorder.processing.radar_geometry import RadarGeometry
-from recorder.processing.sample_workers import Maker, Shelf
+from recorder.processing.sample_workers import SampleEncoder, WorkerContext
 from recorder.session.stream import Stream
 
 
@@ -43,10 +42,11 @@ def worker_feed(
     """
 
     def entries() -> Generator[Entry]:
-        factory = partial(_maker, stream.name, dict(job.options), job.calibration)
+        factory = partial(_make_encoder, stream.name, dict(job.options), job.calibration)
         incomplete, steps = 0, Counter[int]()
         indices = range(len(stream))
-        with contextlib.closing(job.products(stream.name, factory, indices, group=group)) as made:
+        encoded = job.encode_samples(stream.name, factory, indices, group=group)
+        with contextlib.closing(encoded) as made:
             product: Product
             for product in made:
                 incomplete += product.is_incomplete
@@ -60,22 +60,12 @@ def worker_feed(
     return Feed(stream.name, topics, entries, make=make)
 
 
-class _Maker:
-    """Makes the messages of a feed."""
-
-    def __init__(self, make: Make) -> None:
-        self._make = make
-
-    def make(self, indices: Sequence[int]) -> Sequence[Product]:
-        return self._make(indices)
-
-
-def _maker(
-    stream: str, options: Mapping[str, Any], calibration: Calibration, shelf: Shelf
-) -> Maker:
-    job = Job(shelf.session, Path(), options, calibration, shelf=shelf)
-    feeds = load_profile(options["profile"]).stream_feeds(job, shelf.session.streams[stream])
-    return _Maker(next(feed.make for feed in feeds if feed.make is not None))
+def _make_encoder(
+    stream: str, options: Mapping[str, Any], calibration: Calibration, worker: WorkerContext
+) -> SampleEncoder:
+    job = Job(worker.session, Path(), options, calibration, worker=worker)
+    feeds = load_profile(options["profile"]).stream_feeds(job, worker.session.streams[stream])
+    return next(feed.make for feed in feeds if feed.make is not None)
 
 
 class RadarPoints:
@@ -92,7 +82,7 @@ class RadarPoints:
 
     def __init__(self, job: Job, stream: Stream, geometry: RadarGeometry) -> None:
         self._stream, self._has_valid = stream, "valid" in stream.meta
-        self.frames = radar_frames(job, stream, geometry)
+        self.frames = radar_frames(stream, geometry, job.options, job.worker)
 
     def of(self, index: int) -> np.ndarray[Any, Any]:
         """The detections of a frame, `recorder.processing.radar_detections.DETECTION` [n]."""

@@ -15,10 +15,9 @@ docs/ncore.md is the guide.  Definition: NVIDIA/ncore, docs/data/formats.rst.
 
 from __future__ import annotations
 
-from recorder.archives.ncore.cameras import CameraWriter
-from recorder.archives.ncore.component import ComponentWriter
+from recorder.archives.ncore.cameras import CameraWriter, IntrinsicsWriter, MasksWriter
+from recorder.archives.ncore.component import ComponentWriter, Interval
 from recorder.archives.ncore.cuboids import Cuboid, CuboidsWriter, euler_xyz
-from recorder.archives.ncore.intrinsics import IntrinsicsWriter
 from recorder.archives.ncore.labels import (
     CameraLabelsWriter,
     ImageEncoded,
@@ -27,7 +26,6 @@ from recorder.archives.ncore.labels import (
     Quantization,
     Raw,
 )
-from recorder.archives.ncore.masks import MasksWriter
 from recorder.archives.ncore.models import (
     BivariateWindshield,
     FTheta,
@@ -40,7 +38,6 @@ from recorder.archives.ncore.point_clouds import Attribute, PointCloudsWriter
 from recorder.archives.ncore.poses import PosesWriter, Trajectory
 from recorder.archives.ncore.rays import LidarWriter, RadarWriter
 from recorder.archives.ncore.sequence import PackedSequence, SequenceWriter
-from recorder.archives.ncore.times import Interval
 
 __all__ = [
     "Attribute",

@@ -1,4 +1,4 @@
-"""Base class of the component writers."""
+"""Base class of the component writers, and the interval of a sequence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,55 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from recorder.archives import ArchiveError
-from recorder.archives.ncore.times import NS_PER_US, Interval
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import ArraySpec, EncodedArray, Group, RowsSpec, RowsWriter
 from recorder.formats.zarr2.arrays import encode_dtype
 from recorder.formats.zarr2.jsontext import dump_json
+
+NS_PER_US = 1000
+TimesUs = npt.NDArray[np.uint64]
+
+
+class Interval(Struct, frozen=True, rename={"start_us": "start", "stop_us": "stop"}):
+    """A sequence's half-open interval of whole microseconds."""
+
+    start_us: int
+    stop_us: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_us < self.stop_us:
+            raise ArchiveError(f"a sequence from {self.start_us} us to {self.stop_us} us is empty")
+
+    @classmethod
+    def of_ns(cls, start_ns: int, stop_ns: int) -> Interval:
+        """The shortest interval that contains every time of [start_ns, stop_ns), rounded down."""
+        return cls(start_ns // NS_PER_US, -(-stop_ns // NS_PER_US))
+
+    @property
+    def start_ns(self) -> int:
+        """The first time of the sequence, at which a trajectory begins."""
+        return self.start_us * NS_PER_US
+
+    @property
+    def last_ns(self) -> int:
+        """The last time of the sequence, at which a trajectory ends."""
+        return (self.stop_us - 1) * NS_PER_US
+
+    def holds(self, t_us: int) -> bool:
+        """Whether a time is inside the interval."""
+        return self.start_us <= t_us < self.stop_us
+
+    def __str__(self) -> str:
+        return f"[{self.start_us}, {self.stop_us}) us"
+
+
+def to_us(t_ns: npt.NDArray[Any]) -> TimesUs:
+    """Whole microseconds, rounded down, of non-negative int64 nanoseconds."""
+    return t_ns.view(np.uint64) // np.uint64(NS_PER_US)
+
 
 Metadata = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any] | EncodedArray]
@@ -53,91 +95,22 @@ def put_arrays(group: Group, arrays: Mapping[str, EncodedArray]) -> None:
         group.array(name, values)
 
 
-class ComponentWriter:
-    """An instance of a component: one group in a store.
-
-    `SequenceWriter` makes the writers.  The user of a custom component
-    (`SequenceWriter.custom`) writes any arrays into `group`, and closes what it opened.
+class ComponentChecker:
+    """Checks and encodes the values of an instance of a component.
 
     Attributes:
         component: name of the component (``cameras``).
         instance: name of the instance (``front``).
-        version: version of the component's layout.
-        metadata: generic metadata; keys may be added until the sequence is finished.
     """
 
-    COMPONENT: ClassVar[str] = ""
-    VERSION: ClassVar[str] = "v1"
-
-    def __init__(
-        self,
-        place: Place,
-        instance: str,
-        metadata: Metadata | None = None,
-    ) -> None:
-        self.component = self.COMPONENT
-        self.version = self.VERSION
-        self.instance = instance
-        self.metadata: dict[str, Any] = dict(metadata or {})
-        self._place = place
-        self._interval = place.interval
-        self._streams: list[RowsWriter] = []
-        self._check_metadata(self.metadata)
+    def __init__(self, component: str, instance: str, interval: Interval) -> None:
+        self.component, self.instance = component, instance
+        self._interval = interval
 
     @property
     def full_name(self) -> str:
         """Component and instance, for error messages."""
         return f"{self.component}/{self.instance}"
-
-    @cached_property
-    def group(self) -> Group:
-        """The instance's group; made at the first access."""
-        return self._place.make_group()
-
-    @property
-    def started(self) -> bool:
-        """Whether the store contains the instance's group."""
-        return "group" in self.__dict__
-
-    def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
-        """Add arrays of any shape and dtype, and metadata, to the instance.
-
-        ArchiveError where the name exists already, or the dtype cannot be stored.
-        """
-        self._check_metadata(metadata)
-        self._put_generic(self._encode_generic(data))
-        self.metadata.update(metadata or {})
-
-    def _put_generic(self, encoded: Mapping[str, EncodedArray]) -> None:
-        if encoded:
-            put_arrays(self._generic, encoded)
-
-    def generic_rows(
-        self,
-        name: str,
-        dtype: npt.DTypeLike,
-        row_shape: tuple[int, ...] = (),
-        *,
-        chunk_rows: int = 65_536,
-    ) -> RowsWriter:
-        """Add a long array of generic data to which rows are appended.
-
-        The array is closed with the sequence.
-        """
-        self._check_started(name)
-        check_name(name, f"generic data of {self.full_name}")
-        spec = RowsSpec(np.dtype(dtype), row_shape, chunk_rows)
-        encode_dtype(spec.dtype)
-        rows = self._generic.rows(name, spec)
-        self._streams.append(rows)
-        return rows
-
-    def _check_started(self, name: str) -> None:
-        """Reject generic rows while the instance may not be written to the store yet."""
-
-    @cached_property
-    def _generic(self) -> Group:
-        return self.group.group(GENERIC_DATA)
 
     def _encode_generic(
         self, data: Arrays | None, t_us: int | None = None
@@ -201,6 +174,84 @@ class ComponentWriter:
     def _refuse(self, problem: str, t_us: int | None = None) -> NoReturn:
         frame = "" if t_us is None else f", frame {t_us} us"
         raise ArchiveError(f"{self.full_name}{frame}: {problem}")
+
+
+class ComponentWriter(ComponentChecker):
+    """An instance of a component: one group in a store.
+
+    `SequenceWriter` makes the writers.  The user of a custom component
+    (`SequenceWriter.custom`) writes any arrays into `group`, and closes what it opened.
+
+    Attributes:
+        version: version of the component's layout.
+        metadata: generic metadata; keys may be added until the sequence is finished.
+    """
+
+    COMPONENT: ClassVar[str] = ""
+    VERSION: ClassVar[str] = "v1"
+
+    def __init__(
+        self,
+        place: Place,
+        instance: str,
+        metadata: Metadata | None = None,
+    ) -> None:
+        super().__init__(self.COMPONENT, instance, place.interval)
+        self.version = self.VERSION
+        self.metadata: dict[str, Any] = dict(metadata or {})
+        self._place = place
+        self._streams: list[RowsWriter] = []
+        self._check_metadata(self.metadata)
+
+    @cached_property
+    def group(self) -> Group:
+        """The instance's group; made at the first access."""
+        return self._place.make_group()
+
+    @property
+    def started(self) -> bool:
+        """Whether the store contains the instance's group."""
+        return "group" in self.__dict__
+
+    def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
+        """Add arrays of any shape and dtype, and metadata, to the instance.
+
+        ArchiveError where the name exists already, or the dtype cannot be stored.
+        """
+        self._check_metadata(metadata)
+        self._put_generic(self._encode_generic(data))
+        self.metadata.update(metadata or {})
+
+    def _put_generic(self, encoded: Mapping[str, EncodedArray]) -> None:
+        if encoded:
+            put_arrays(self._generic, encoded)
+
+    def generic_rows(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        row_shape: tuple[int, ...] = (),
+        *,
+        chunk_rows: int = 65_536,
+    ) -> RowsWriter:
+        """Add a long array of generic data to which rows are appended.
+
+        The array is closed with the sequence.
+        """
+        self._check_started(name)
+        check_name(name, f"generic data of {self.full_name}")
+        spec = RowsSpec(np.dtype(dtype), row_shape, chunk_rows)
+        encode_dtype(spec.dtype)
+        rows = self._generic.rows(name, spec)
+        self._streams.append(rows)
+        return rows
+
+    def _check_started(self, name: str) -> None:
+        """Reject generic rows while the instance may not be written to the store yet."""
+
+    @cached_property
+    def _generic(self) -> Group:
+        return self.group.group(GENERIC_DATA)
 
     def finish(self) -> None:
         """Write the spooled data and the attributes.  Called by the sequence."""

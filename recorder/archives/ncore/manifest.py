@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from recorder.archives import ArchiveError
-from recorder.archives.ncore.times import Interval
+from recorder.archives.ncore.component import Interval
 from recorder.contract.errors import FormatError
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk

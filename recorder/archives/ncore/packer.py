@@ -12,7 +12,9 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import recorder
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
+from recorder.archives.ncore.component import Interval
 from recorder.archives.ncore.extra_stores import find_extra_stores
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.manifest import Manifest
@@ -31,7 +33,6 @@ from recorder.archives.ncore.packer_sensors import (
     ticks_of,
 )
 from recorder.archives.ncore.sequence import SequenceWriter
-from recorder.archives.ncore.times import Interval
 from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
@@ -42,7 +43,7 @@ from recorder.processing.earth_fit import find_earth_fit
 from recorder.processing.frames import kind_of, stamp_span_ns
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Cover, EarthPoses
-from recorder.processing.tuning import tune_for_packing
+from recorder.processing.sample_workers import tune_for_packing
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}
@@ -128,7 +129,7 @@ class _SessionPacker:
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
-        job.note_absent()
+        job.notes.add_absent()
         boxes = box_files(session.path)
         for stream in filter(job.has_samples, job.streams):
             with job.at(stream.name):
@@ -182,8 +183,8 @@ class _SessionPacker:
         """
         session = self._job.session
         header = session.header or {}
-        lost = self._job.note_losses()
-        self._job.note_recovery()
+        lost = self._job.notes.add_losses()
+        self._job.notes.add_recovery()
         redaction = {"redaction": dict(self._job.redaction)} if self._job.redaction else {}
         return redaction | {
             "session": session.name,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.base import Job
-from recorder.archives.masks import read_mask
+from recorder.archives.context import Job
+from recorder.archives.ncore.cameras import encode_png
 from recorder.archives.ncore.cuboids import Cuboid, LabelSource, euler_xyz
 from recorder.archives.ncore.labels import (
     CameraLabelsWriter,
@@ -16,7 +16,6 @@ from recorder.archives.ncore.labels import (
     LabelDescriptor,
     LabelType,
 )
-from recorder.archives.ncore.masks import encode_png
 from recorder.archives.ncore.point_clouds import Attribute
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.contract.errors import FormatError
@@ -28,6 +27,7 @@ from recorder.processing.labels import (
     cuboid_files,
     mask_files,
     numbers,
+    read_mask,
     text,
 )
 from recorder.session.stream import Stream

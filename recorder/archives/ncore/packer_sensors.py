@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.models import CameraModel
 from recorder.archives.ncore.packer_models import camera_model
@@ -31,6 +31,8 @@ GENERIC_BYTES = 4096
 _ROWS = 4096
 
 Boxes = Mapping[int, list[dict[str, Any]]]
+StartFinder = Callable[[int, int], int]
+"""Returns the start of a sample of given index and end, ns."""
 
 
 class FrameEnds:
@@ -96,13 +98,17 @@ class Sensor:
             known["calibrated_at"] = calibrated.calibrated_at
         return known
 
-    def samples(self) -> Iterator[tuple[int, int, int]]:
-        """Index, start and end (ns) of each packed sample."""
+    def samples(self, find_start: StartFinder) -> Iterator[tuple[int, int, int]]:
+        """Yield index, start and end (ns) of each packed sample.
+
+        Args:
+            find_start: called for each sample of the stream, in order.
+        """
         gate = self.gate
         numbers = self._numbers()
         for index, end_ns, seq in numbers:
             with self.job.at(self.name, index):
-                times = gate.admit(index, self.start_ns(index, end_ns), end_ns)
+                times = gate.admit(index, find_start(index, end_ns), end_ns)
                 self.seq = seq
             if times is not None:
                 self.ends.add(index, times[1])
@@ -182,7 +188,7 @@ class Camera(Sensor):
         if remark := self._pictures.remark():
             self.note(remark)
         boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
-        for index, start_ns, end_ns in self.samples():
+        for index, start_ns, end_ns in self.samples(self.start_ns):
             with self.job.at(self.name, index):
                 metadata = self.frame_metadata(index)
                 if boxes is not None:

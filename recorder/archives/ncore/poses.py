@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives import ArchiveError
-from recorder.archives.ncore.component import ComponentWriter, check_name
-from recorder.archives.ncore.times import to_us
+from recorder.archives.ncore.component import ComponentWriter, check_name, to_us
 from recorder.formats.zarr2 import ArrayParts, Spool
 from recorder.processing.geometry import is_rotation
 

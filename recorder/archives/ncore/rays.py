@@ -9,9 +9,16 @@ from typing import Any, ClassVar, Required, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.ncore.component import Arrays, Metadata, check_name, put_arrays
+from recorder.archives.ncore.component import (
+    Arrays,
+    ComponentChecker,
+    Interval,
+    Metadata,
+    check_name,
+    put_arrays,
+    to_us,
+)
 from recorder.archives.ncore.frames import FrameWriter
-from recorder.archives.ncore.times import to_us
 from recorder.formats.zarr2 import ArraySpec, EncodedArray
 
 UNIT_TOLERANCE = 1e-4
@@ -78,66 +85,24 @@ class EncodedRays:
         )
 
 
-class RayWriter(FrameWriter):
-    """Base class of the lidar and radar writers.
+class RayEncoder(ComponentChecker):
+    """Checks and encodes the frames of a lidar or radar, for `RayWriter.put`.
 
-    An array that is the same in many frames can be encoded once, by `constant`.  The writer then
-    stores the array without compressing or checking it again.
-
-    Attributes:
-        LIMITS: maximum by name of a value per return; the minimum is 0.
+    Args:
+        kind: the writer's class.
+        instance: name of the sensor.
+        interval: the sequence's interval.
     """
 
-    LIMITS: ClassVar[Mapping[str, float]] = {"distance_m": _LARGEST}
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, kind: type[RayWriter], instance: str, interval: Interval) -> None:
+        super().__init__(kind.COMPONENT, instance, interval)
+        self._limits = kind.LIMITS
         self._checked: dict[int, EncodedArray] = {}
 
-    @staticmethod
-    def constant(values: npt.NDArray[Any]) -> EncodedArray:
-        """Encode an array per ray (directions, model elements) for use in many frames."""
-        return EncodedArray.encode(values.copy(), constant=True)
-
-    @staticmethod
-    def constant_return(values: Float32) -> EncodedArray:
-        """Encode an array per return [R, N, ...] for use in many frames."""
-        return EncodedArray.encode(values.copy(), _return_spec(values.shape), constant=True)
-
-    @staticmethod
-    def encode_return(values: Float32) -> EncodedArray:
-        """Encode an array per return [R, N, ...] of one frame, ahead of `frame`."""
-        return EncodedArray.encode(values, _return_spec(values.shape))
-
-    def frame(
-        self,
-        t_start_ns: int,
-        t_end_ns: int,
-        *,
-        model_element: Values | None = None,
-        metadata: Metadata | None = None,
-        **arrays: Unpack[RayArrays],
-    ) -> None:
-        """Store a frame of N rays with R returns each: a lidar's sweep, or a radar's detections.
-
-        Args:
-            t_start_ns: time of the first ray or chirp; strictly increasing from frame to frame.
-            t_end_ns: time of the last one; strictly increasing; names the frame.
-            model_element: u2 [N, 2], row and column of each ray in the lidar model.
-            metadata: metadata of the frame.
-            arrays: see `RayArrays`.
-
-        Raises:
-            ArchiveError: a value is invalid; the message names value and frame.
-        """
-        times = self._frame_times(t_start_ns, t_end_ns)
-        encoded = self.encode(t_start_ns, t_end_ns, **arrays)
-        self._put(times, encoded, encoded.timestamp_us, model_element, metadata)
-
     def encode(self, t_start_ns: int, t_end_ns: int, **arrays: Unpack[RayArrays]) -> EncodedRays:
-        """Check and encode a frame that `put` stores, maybe in another process.
+        """Check and encode a frame that `RayWriter.put` stores, maybe in another process.
 
-        Args: as of `frame`.
+        Args: as of `RayWriter.frame`.
 
         Raises:
             ArchiveError: a value is invalid; the message names value and frame.
@@ -149,11 +114,11 @@ class RayWriter(FrameWriter):
             given["intensity"] = intensity
         given |= arrays.get("returns") or {}
         length = self._check_directions(direction, t_us)
-        stamps = self._ray_times(arrays["t_ns"], length, (t_start_ns, t_end_ns), t_us)
-        if (intensity is None) == ("intensity" in self.LIMITS):
+        stamps = self.ray_times(arrays["t_ns"], length, (t_start_ns, t_end_ns), t_us)
+        if (intensity is None) == ("intensity" in self._limits):
             self._refuse("a lidar's frame needs an intensity, a radar's has none", t_us)
         absent = self._check_returns(given, length, t_us)
-        for name, high in self.LIMITS.items():
+        for name, high in self._limits.items():
             self._check_range(name, given[name], absent, high, t_us)
         per_return = {
             check_name(name, f"return data of {self.full_name}"): self._encode(
@@ -171,55 +136,6 @@ class RayWriter(FrameWriter):
             self._encode("valid mask", np.packbits(~absent), t_us),
             self._encode_generic(arrays.get("data"), t_us),
         )
-
-    def put(
-        self,
-        encoded: EncodedRays,
-        t_start_ns: int,
-        t_end_ns: int,
-        *,
-        t_ns: Callable[[], npt.NDArray[np.int64]],
-        model_element: Values | None = None,
-        metadata: Metadata | None = None,
-    ) -> None:
-        """Store a frame from `encode`.
-
-        Args:
-            encoded: the frame.
-            t_start_ns, t_end_ns: as of `frame`.
-            t_ns: makes the rays' times where the frame was encoded for another start or end.
-            model_element, metadata: as of `frame`.
-
-        Raises:
-            ArchiveError: a value is invalid; the message names value and frame.
-        """
-        times = self._frame_times(t_start_ns, t_end_ns)
-        stamps = encoded.timestamp_us
-        if encoded.frame_ns != (t_start_ns, t_end_ns):
-            moved = self._ray_times(t_ns(), encoded.rays, (t_start_ns, t_end_ns), times[1])
-            stamps = self._encode("timestamp_us", moved, times[1])
-        self._put(times, encoded, stamps, model_element, metadata)
-
-    def _put(
-        self,
-        times: tuple[int, int],
-        encoded: EncodedRays,
-        stamps: EncodedArray,
-        model_element: Values | None,
-        metadata: Metadata | None,
-    ) -> None:
-        t_us, length = times[1], encoded.rays
-        rays = {"direction": encoded.direction, "timestamp_us": stamps}
-        if model_element is not None:
-            self._check_array("model_element", _values(model_element), "u2", (length, 2), t_us)
-            rays["model_element"] = self._encode("model_element", model_element, t_us)
-        self._check_metadata(metadata, t_us)
-        frame = self._begin_frame(times, encoded.generic, metadata)
-        put_arrays(frame.group("ray_bundle", {"n_rays": length}), rays)
-        counts = {"n_returns": encoded.returns}
-        put_arrays(frame.group("ray_bundle_returns", counts), encoded.per_return)
-        mask_name = "ray_bundle_returns_valid_mask_packed"
-        frame.array(mask_name, encoded.valid, attributes=counts | {"n_rays": length})
 
     def _check_once(self, values: Values) -> bool:
         """Whether values must be checked; values made by `constant` are checked once."""
@@ -243,9 +159,10 @@ class RayWriter(FrameWriter):
             self._refuse(f"direction of ray {ray} does not have length 1: {values[ray]}", t_us)
         return len(values)
 
-    def _ray_times(
+    def ray_times(
         self, t_ns: npt.NDArray[np.int64], rays: int, frame_ns: tuple[int, int], t_us: int
     ) -> npt.NDArray[np.uint64]:
+        """Check the rays' times, and convert them to microseconds."""
         self._check_array("t_ns", t_ns, "i8", (rays,), t_us)
         if rays and not frame_ns[0] <= t_ns.min() <= t_ns.max() <= frame_ns[1]:
             early = t_ns.min() < frame_ns[0]
@@ -293,6 +210,112 @@ class RayWriter(FrameWriter):
         where = np.unravel_index(np.argmin(inside), inside.shape)
         place = [int(i) for i in where]
         self._refuse(f"{name} of return {place} is {array[where]}, outside [0, {high}]", t_us)
+
+
+class RayWriter(FrameWriter):
+    """Base class of the lidar and radar writers.
+
+    An array that is the same in many frames can be encoded once, by `constant`.  The writer then
+    stores the array without compressing or checking it again.
+
+    Attributes:
+        LIMITS: maximum by name of a value per return; the minimum is 0.
+    """
+
+    LIMITS: ClassVar[Mapping[str, float]] = {"distance_m": _LARGEST}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._encoder = RayEncoder(type(self), self.instance, self._interval)
+
+    @staticmethod
+    def constant(values: npt.NDArray[Any]) -> EncodedArray:
+        """Encode an array per ray (directions, model elements) for use in many frames."""
+        return EncodedArray.encode(values.copy(), constant=True)
+
+    @staticmethod
+    def constant_return(values: Float32) -> EncodedArray:
+        """Encode an array per return [R, N, ...] for use in many frames."""
+        return EncodedArray.encode(values.copy(), _return_spec(values.shape), constant=True)
+
+    @staticmethod
+    def encode_return(values: Float32) -> EncodedArray:
+        """Encode an array per return [R, N, ...] of one frame, ahead of `frame`."""
+        return EncodedArray.encode(values, _return_spec(values.shape))
+
+    def frame(
+        self,
+        t_start_ns: int,
+        t_end_ns: int,
+        *,
+        model_element: Values | None = None,
+        metadata: Metadata | None = None,
+        **arrays: Unpack[RayArrays],
+    ) -> None:
+        """Store a frame of N rays with R returns each: a lidar's sweep, or a radar's detections.
+
+        Args:
+            t_start_ns: time of the first ray or chirp; strictly increasing from frame to frame.
+            t_end_ns: time of the last one; strictly increasing; names the frame.
+            model_element: u2 [N, 2], row and column of each ray in the lidar model.
+            metadata: metadata of the frame.
+            arrays: see `RayArrays`.
+
+        Raises:
+            ArchiveError: a value is invalid; the message names value and frame.
+        """
+        times = self._frame_times(t_start_ns, t_end_ns)
+        encoded = self._encoder.encode(t_start_ns, t_end_ns, **arrays)
+        self._put(times, encoded, encoded.timestamp_us, model_element, metadata)
+
+    def put(
+        self,
+        encoded: EncodedRays,
+        t_start_ns: int,
+        t_end_ns: int,
+        *,
+        t_ns: Callable[[], npt.NDArray[np.int64]],
+        model_element: Values | None = None,
+        metadata: Metadata | None = None,
+    ) -> None:
+        """Store a frame from `RayEncoder.encode`.
+
+        Args:
+            encoded: the frame.
+            t_start_ns, t_end_ns: as of `frame`.
+            t_ns: makes the rays' times where the frame was encoded for another start or end.
+            model_element, metadata: as of `frame`.
+
+        Raises:
+            ArchiveError: a value is invalid; the message names value and frame.
+        """
+        times = self._frame_times(t_start_ns, t_end_ns)
+        stamps = encoded.timestamp_us
+        if encoded.frame_ns != (t_start_ns, t_end_ns):
+            moved = self._encoder.ray_times(t_ns(), encoded.rays, (t_start_ns, t_end_ns), times[1])
+            stamps = self._encode("timestamp_us", moved, times[1])
+        self._put(times, encoded, stamps, model_element, metadata)
+
+    def _put(
+        self,
+        times: tuple[int, int],
+        encoded: EncodedRays,
+        stamps: EncodedArray,
+        model_element: Values | None,
+        metadata: Metadata | None,
+    ) -> None:
+        t_us, length = times[1], encoded.rays
+        rays = {"direction": encoded.direction, "timestamp_us": stamps}
+        if model_element is not None:
+            self._check_array("model_element", _values(model_element), "u2", (length, 2), t_us)
+            rays["model_element"] = self._encode("model_element", model_element, t_us)
+        self._check_metadata(metadata, t_us)
+        frame = self._begin_frame(times, encoded.generic, metadata)
+        put_arrays(frame.group("ray_bundle", {"n_rays": length}), rays)
+        counts = {"n_returns": encoded.returns}
+        put_arrays(frame.group("ray_bundle_returns", counts), encoded.per_return)
+        mask_name = "ray_bundle_returns_valid_mask_packed"
+        frame.array(mask_name, encoded.valid, attributes=counts | {"n_rays": length})
 
 
 def _are_unit(directions: Float32) -> bool:

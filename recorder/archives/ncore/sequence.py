@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from recorder.archives import ArchiveError
-from recorder.archives.ncore.cameras import CameraWriter
-from recorder.archives.ncore.component import ComponentWriter, Metadata, Place, check_name
+from recorder.archives.ncore.cameras import CameraWriter, IntrinsicsWriter, MasksWriter
+from recorder.archives.ncore.component import ComponentWriter, Interval, Metadata, Place, check_name
 from recorder.archives.ncore.cuboids import CuboidsWriter
 from recorder.archives.ncore.frames import FrameWriter
-from recorder.archives.ncore.intrinsics import IntrinsicsWriter
 from recorder.archives.ncore.labels import CameraLabelsWriter, LabelDescriptor
 from recorder.archives.ncore.manifest import (
     Components,
@@ -21,11 +20,9 @@ from recorder.archives.ncore.manifest import (
     StoreEntry,
     read_sequence,
 )
-from recorder.archives.ncore.masks import MasksWriter
 from recorder.archives.ncore.point_clouds import Attribute, CoordinateUnit, PointCloudsWriter
 from recorder.archives.ncore.poses import PosesWriter
 from recorder.archives.ncore.rays import LidarWriter, RadarWriter
-from recorder.archives.ncore.times import Interval
 from recorder.formats.disk import PosixDisk, make_folders
 from recorder.formats.zarr2 import (
     FolderStore,

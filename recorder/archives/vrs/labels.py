@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.vrs.metadata_records import clock_offset_ns
 from recorder.formats.vrs import (
     Array,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import recorder
-from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.base import Packed, Packer
+from recorder.archives.context import Job
 from recorder.archives.vrs.labels import Extra, find_extras
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
@@ -119,7 +120,7 @@ class _SessionPacker:
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
-        job.note_absent("cannot be read, its data are left out")
+        job.notes.add_absent("cannot be read, its data are left out")
         self._specs.update(session.declared)
         for stream in job.streams:
             name = stream.name
@@ -134,8 +135,8 @@ class _SessionPacker:
                     self._samples[name] = Samples(job, stream, self._specs[name])
         if not self._specs:
             raise SessionError(f"{session.path}: has no stream to pack")
-        job.note_losses()
-        job.note_recovery()
+        job.notes.add_losses()
+        job.notes.add_recovery()
 
     def _metadata_records(self) -> MetadataRecords:
         session = self._job.session

@@ -84,12 +84,20 @@ class Step:
                 return ["recorder.session.repacking", str(session)]
             case names:
                 command = ["recorder", "finalize", str(session), "--to", names]
-                for archive, options in self.archives.items():
-                    for key, value in options.items():
-                        command += ["--option", f"{archive}.{key}={json.dumps(value)}"]
+                command += option_arguments(self.archives)
                 if redact is not None:
                     command += ["--redact", str(redact)]
                 return [*command, "--format", "json"]
+
+
+def option_arguments(archives: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Format the options of archives as arguments of `recorder finalize`."""
+    return [
+        argument
+        for archive, options in archives.items()
+        for key, value in options.items()
+        for argument in ("--option", f"{archive}.{key}={json.dumps(value)}")
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.exif import insert_exif
-from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
+from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -177,7 +177,7 @@ def test_a_picture_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 0.2)
     builder.close()
-    monkeypatch.setattr("recorder.finalizer.verify", lambda _: [])
+    monkeypatch.setattr("recorder.finalizer.sessions._find_warnings", lambda _: [])
     monkeypatch.setattr(MjpgReader, "encoded", lambda *_: b"nothing")
     with pytest.raises(ArchiveError, match="edgefirst: camera, sample 0: is not a JPEG"):
         pack(builder.path)

@@ -12,7 +12,7 @@ import cv2
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst import lidar_files, pipeline
+from recorder.archives.edgefirst import pipeline, sensors
 from recorder.archives.edgefirst.container import ZipContainer
 from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.archives.edgefirst.samples import nearest_all
@@ -264,7 +264,7 @@ def test_a_failure_in_another_thread_says_where(
             raise FormatError("a frame that xz cannot unpack")
         return read_ranges(stream, index, number)
 
-    monkeypatch.setattr(lidar_files, "lidar_range_mm", broken)
+    monkeypatch.setattr(sensors, "lidar_range_mm", broken)
     with pytest.raises(ArchiveError, match="edgefirst: lidar, sample 2: a frame that xz cannot"):
         pack(builder.close())
     assert not list((tmp_path / "s/_archives/edgefirst").iterdir())
@@ -279,7 +279,7 @@ def test_only_a_window_of_samples_is_made_ahead(
     builder.add(lidar(), 4.0)
     begun: list[int] = []
     most = written = 0
-    make, add = lidar_files.LidarFiles.make, ZipContainer.add
+    make, add = sensors.LidarEncoder.__call__, ZipContainer.add
 
     def making(self: Any, indices: Sequence[int]) -> Any:
         begun.extend(indices)
@@ -291,9 +291,9 @@ def test_only_a_window_of_samples_is_made_ahead(
         most = max(most, len(begun) - written // 3)
         add(self, name, payload, t_ns)
 
-    monkeypatch.setattr(lidar_files.LidarFiles, "make", making)
+    monkeypatch.setattr(sensors.LidarEncoder, "__call__", making)
     monkeypatch.setattr(ZipContainer, "add", adding)
-    data = pack(builder.close(), threads=2)
+    data = pack(builder.close())
     assert sorted(begun) == list(range(40))
     assert most <= (1 + AHEAD) * WINDOW // 3 + 2
     assert sum(name.endswith("lidar.pcd") for name in data.files) > 115

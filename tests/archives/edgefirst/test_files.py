@@ -17,10 +17,9 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.exif import Exif, encode_exif
-from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
-from recorder.archives.edgefirst.radar_cube import cropped, quantized
+from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantized
 from recorder.contract.errors import ConfigError, FormatError
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform
@@ -298,17 +297,6 @@ def test_values_beyond_int16_are_cut_and_counted() -> None:
     cube, cut = quantized(spectrum, 16.0)
     assert cut == 2
     assert cube[0, 0, 1, 2].tolist() == [32767, -32767]
-
-
-@pytest.mark.parametrize(("have", "wanted"), [(16, 8), (16, 5), (15, 4), (16, 0), (8, 20)])
-def test_cropping_keeps_zero_doppler_in_the_middle(have: int, wanted: int) -> None:
-    cube = np.zeros((2, 1, 9, have, 2), np.int16)
-    cube[:, :, 3, have // 2] = 7
-    small = cropped(cube, 4, wanted)
-    doppler = min(wanted, have) or have
-    assert small.shape == (2, 1, 4, doppler, 2)
-    assert (small[:, :, 3, doppler // 2] == 7).all()
-    assert cropped(cube, 0, 0).shape == cube.shape
 
 
 def calibrated(model: str, **parameters: object) -> Projection:

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture
-from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.archives.edgefirst.radar_files import RadarFiles, radar_points
+from recorder.archives.edgefirst.sensors import RadarFiles, quantized, radar_points
+from recorder.archives.sensor_files import radar_frames, radar_geometry
 from recorder.contract.errors import FormatError
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
@@ -95,44 +95,44 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def job(session: Path, tmp_path: Path) -> Iterator[Job]:
     with Session(session) as read:
-        yield Job(read, tmp_path, PACKER.check({"radar_threshold_db": 3}), Calibration())
+        job = Job(read, tmp_path, PACKER.check({"radar_threshold_db": 3}), Calibration())
+        yield job
+        job.close()
 
 
-def files_of(job: Job) -> RadarFiles:
+@pytest.fixture
+def files(job: Job) -> RadarFiles:
     return RadarFiles(job, job.session.streams["radar"])
 
 
-def test_frames_made_together_are_those_made_one_by_one(job: Job) -> None:
-    together, single = files_of(job), files_of(job)
+def test_frames_made_together_are_those_made_one_by_one(files: RadarFiles) -> None:
     order = [4, 0, 1, 5, 2, 3]
-    made = together.make(order)
-    alone = [single.make([index])[0] for index in order]
-    for files, all_made in ((together, made), (single, alone)):
-        for sample in all_made:
-            files.count(sample)
+    made = files.submit(order)()
+    alone = [files.submit([index])()[0] for index in order]
     for some, one in zip(made, alone, strict=True):
         assert some.files.keys() == {"radar.pcd", "radar.png"}
         for ending, payload in some.files.items():
             assert bytes(payload.data) == bytes(one.files[ending].data)
     assert len({bytes(one.files["radar.pcd"].data) for one in made}) == FRAMES
-    assert (together.cut, together.incomplete) == (single.cut, single.incomplete)
-    assert together.remarks() == single.remarks()
+    assert [one.oddities for one in made] == [one.oddities for one in alone]
 
 
-def test_files_are_those_of_their_frame(job: Job) -> None:
-    files, stream = files_of(job), job.session.streams["radar"]
-    processor = files._frames.processor
+def test_files_are_those_of_their_frame(job: Job, files: RadarFiles) -> None:
+    stream = files.stream
+    geometry = radar_geometry(stream, job.calibration)
+    frames = radar_frames(stream, geometry, job.options, None)
+    processor = frames.processor
     cut = 0
-    for index, made in enumerate(files.make(range(FRAMES))):
+    for index, made in enumerate(files.submit(range(FRAMES))()):
         files.count(made)
         iq = stream.sample(index, ["iq"])["iq"]
         expected, more = plainly(processor.spectra(iq), 16.0)
         cut += more
         picture = decode(bytes(made.files["radar.png"].data))
         assert np.array_equal(cube_of_picture(picture, TX, RX), expected)
-        found = files._frames.resolved(index)
+        found = frames.resolved(index)
         assert np.array_equal(found.power_db, processor.detect(iq).power_db)
-        period = 2 * files.geometry.max_velocity
+        period = 2 * geometry.max_velocity
         assert np.array_equal(
             points(bytes(made.files["radar.pcd"].data)), radar_points(found, 67.2, period)
         )
@@ -141,19 +141,8 @@ def test_files_are_those_of_their_frame(job: Job) -> None:
     assert files.incomplete == valid.count(False) == 1
 
 
-def test_compressed_and_cropped_cubes(job: Job) -> None:
-    whole = files_of(job).make([3])[0]
-    options = {**job.options, "png_level": 6, "radar_ranges": 9, "radar_doppler": 5}
-    small = files_of(replace(job, options=options)).make([3])[0]
-    cube = cube_of_picture(decode(bytes(whole.files["radar.png"].data)), TX, RX)
-    less = cube_of_picture(decode(bytes(small.files["radar.png"].data)), TX, RX)
-    assert np.array_equal(less, cropped(cube, 9, 5))
-    assert less.shape == (TX, RX, 9, 5, 2)
-    assert bytes(small.files["radar.pcd"].data) == bytes(whole.files["radar.pcd"].data)
-
-
 def test_of_frames_made_together_the_broken_one_is_named(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    files: RadarFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Stream.sample
 
@@ -163,7 +152,6 @@ def test_of_frames_made_together_the_broken_one_is_named(
         return read(stream, index, channels)
 
     monkeypatch.setattr(Stream, "sample", broken)
-    files = files_of(job)
-    assert len(files.make([0, 1, 2, 4])) == 4
+    assert len(files.submit([0, 1, 2, 4])()) == 4
     with pytest.raises(ArchiveError, match=r"^radar, sample 3: a frame that xz cannot unpack"):
-        files.make([1, 2, 3, 4])
+        files.submit([1, 2, 3, 4])()

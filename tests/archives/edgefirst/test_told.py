@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.radar_files import radar_points
+from recorder.archives.edgefirst import samples
+from recorder.archives.edgefirst.samples import Split
+from recorder.archives.edgefirst.sensors import radar_points
 from recorder.archives.edgefirst.session import SessionPacker
-from recorder.archives.edgefirst.split import Split
 from recorder.contract.errors import StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.radar import Detections, SpeedMethod
@@ -162,7 +163,7 @@ def other_size(path: Path) -> dict[str, Any]:
 def only_the_camera(path: Path) -> dict[str, Any]:
     text, _, _ = FULL_CALIBRATION.partition("  imu:")
     (path / "calibration.yaml").write_text(text)
-    return {"lidar_images": ["projected"], "points_frame": "rig"}
+    return {"lidar_images": ["projected"]}
 
 
 def labels_of_another(path: Path) -> dict[str, Any]:
@@ -182,9 +183,7 @@ def behind_the_poses(path: Path) -> dict[str, Any]:
     [
         (other_size, ["camera: calibrated for 64x48, but the pictures have 32x24: not used",
                       "session: no camera is calibrated: no depth in pictures"]),
-        (only_the_camera, ["lidar: not in the calibration: no depth in pictures",
-                           "lidar: not in the calibration: its points stay in its own frame",
-                           "radar: not in the calibration: its points stay in its own frame"]),
+        (only_the_camera, ["lidar: not in the calibration: no depth in pictures"]),
         (labels_of_another, ["_labels/rear: labels of a camera that is not packed: left out"]),
         (behind_the_poses, ["camera: 2 samples have no pose: none is near in time"]),
     ],
@@ -225,12 +224,15 @@ def test_streams_that_cannot_be_read(tmp_path: Path) -> None:
     assert data.noted("_pose: cannot be read, left out: ", "meta.json: not JSON") == 1
 
 
-def test_blocks_count_from_the_start_of_the_session(tmp_path: Path) -> None:
+def test_blocks_count_from_the_start_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And all samples of a block are of one group."""
+    monkeypatch.setattr(samples, "BLOCK_NS", 100_000_000)
     builder = Builder(tmp_path / "s")
     made = builder.add(camera_spec(), 2.0)
-    data = pack(builder.close(), split="block", block_s=0.1, val=0.5)
-    split = Split("block", val=0.5, block_ns=100_000_000)
+    data = pack(builder.close(), split="block", val=0.5)
+    split = Split("block", val=0.5)
     since = (made.t_ns - START_NS).tolist()
     assert [row["group"] for row in data.rows] == [split.group(BASE, t) for t in since]
     assert {row["group"] for row in data.rows} == {"train", "val"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.l5kit import frames
 from recorder.archives.l5kit.frames import FrameTimes
 from recorder.archives.l5kit.packer import PACKER

@@ -15,7 +15,7 @@ import pytest
 from ouster.sdk import core
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.foxglove import PROFILE
 from recorder.archives.mcap.packer import PACKER
 from recorder.contract.raw_pixels import RawPixels

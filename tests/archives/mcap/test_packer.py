@@ -14,7 +14,7 @@ import pytest
 import yaml
 from mcap.reader import make_reader
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.mcap.packer import PACKER
 from recorder.archives.validation import find_archives, validate_archive
 from recorder.contract.errors import FormatError, SessionError, UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.ncore.packer import PACKER
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session

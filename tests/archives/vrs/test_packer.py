@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives.base import Job
+from recorder.archives.context import Job
 from recorder.archives.vrs.packer import PACKER
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.wire import Kind
