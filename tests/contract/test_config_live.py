@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recorder.contract.config.settings import LiveSettings
+from recorder.contract.config.settings import LiveSettings, plain_settings
 from tests.contract.configs import SMALL, load, refusal, rig
 
 __all__ = ["rig"]
@@ -31,7 +31,7 @@ def test_every_key(rig: Path) -> None:
     )
     live = load(rig, SMALL + text).live
     assert live is not None
-    assert json.loads(json.dumps(live.for_process())) == {
+    assert json.loads(json.dumps(plain_settings(live))) == {
         "port": 0,
         "bind": "0.0.0.0",
         "token": TOKEN,
@@ -44,7 +44,7 @@ def test_every_key(rig: Path) -> None:
 
 
 def test_the_defaults_are_of_this_machine_alone() -> None:
-    assert json.loads(json.dumps(LiveSettings().for_process())) == {
+    assert json.loads(json.dumps(plain_settings(LiveSettings()))) == {
         "port": 8377,
         "bind": "127.0.0.1",
         "token": None,

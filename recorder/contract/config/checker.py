@@ -1,13 +1,13 @@
-"""What the config's checks share: faults that are gathered, sections that are made, paths."""
+"""What the config's checks share: faults that are gathered, and paths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, ParamSpec, TypeVar
 
-from recorder.contract.config.settings import ProcessSettings, section_of
+from recorder.contract.config.options import OptionReader, OptionTable
 from recorder.contract.config.yaml_lines import Document
 from recorder.contract.errors import ConfigError, ConfigFaultsError
 
@@ -39,26 +39,28 @@ class Checker:
             self.faults.append(error)
         return None
 
-    def settings(self, kind: type, values: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """The fields of a section from its checked values: sections made, paths absolute."""
-        made: dict[str, Any] = {}
-        hints = get_type_hints(kind)
-        for name, value in values.items():
-            hint, path = hints[name], f"{key}.{name}"
-            if (section := section_of(hint)) is not None:
-                made[name] = section(**self.settings(section, value, path))
-            elif value is not None and Path in (hint, *get_args(hint)):
-                made[name] = self.attempt(self.path, path, value)
-            else:
-                made[name] = tuple(value) if isinstance(value, list) else value
-        if kind is ProcessSettings:
-            self.attempt(self._check_cpus, values["cpus"], f"{key}.cpus")
-        return made
+    def fault(self, key: str, message: str) -> None:
+        """Add a fault at a key of the file."""
+        self.faults.append(self.document.fail(key, message))
 
-    def _check_cpus(self, cpus: Iterable[Any], key: str) -> None:
-        for index, cpu in enumerate(cpus):
+    def read(
+        self,
+        table: OptionTable,
+        values: Mapping[str, Any],
+        key: str,
+        find: Callable[[str, str], Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """A mapping of the file by its table; see `OptionReader`."""
+        reader = OptionReader(self.document.fail, self.faults, find, null_is_absent=True)
+        return reader.read(table, values, key)
+
+    def check_cpus(self, process: dict[str, Any], key: str) -> None:
+        """Add a fault, and empty the list, if a value in ``process.cpus`` is no CPU's number."""
+        for index, cpu in enumerate(process["cpus"]):
             if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
-                raise self.document.fail(f"{key}[{index}]", "needs a CPU's number, from 0")
+                self.fault(f"{key}.cpus[{index}]", "needs a CPU's number, from 0")
+                process["cpus"] = []
+                return
 
     def path(self, key: str, text: str) -> Path:
         """The path, taken relative to the config file."""

@@ -13,14 +13,14 @@ What the sections hold is in `recorder.contract.config.settings`; how YAML's odd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from recorder.contract.config.section_checks import SectionChecker
-from recorder.contract.config.sections import read_section
 from recorder.contract.config.sensor_checks import SchemaOf, SensorChecker
-from recorder.contract.config.settings import SECTIONS, VERSION, Sections, SensorEntry
+from recorder.contract.config.settings import VERSION, Sections, SensorEntry
 from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError
 
@@ -38,8 +38,7 @@ _OF_DAEMON = (
 """Settings that concern the daemon alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Sections):
+class Config(Sections, frozen=True, kw_only=True):
     """A config that was checked as far as can be without opening a source.
 
     Attributes:
@@ -48,7 +47,7 @@ class Config(Sections):
     """
 
     path: Path
-    document: Document = field(repr=False)
+    document: Document
 
     def sensor(self, name: str) -> SensorEntry:
         """The sensor of that name; KeyError without such a sensor."""
@@ -93,18 +92,16 @@ def load_config(
     version = document.values.get("version", VERSION)
     if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
         raise document.fail("version", f"{version} is not supported; this recorder reads {VERSION}")
-    faults: list[ConfigError] = []
-    values = read_section(SECTIONS, document.values, document, "", faults)
-    place = document, path.parent, faults
-    sensors: tuple[SensorEntry, ...] = ()
-    if values is not None and values["sensors"] is not None:
-        sensors = SensorChecker(*place).sensors(values["sensors"], schema_of, prefetch)
+    checker = SectionChecker(document, path.parent, [])
+    values = checker.plain_sections()
     if values is None:
-        raise ConfigFaultsError(faults)
-    sections = SectionChecker(*place).sections(values)
-    if faults:
-        raise ConfigFaultsError(faults)
-    return Config(path=path, document=document, sensors=sensors, **sections)
+        raise ConfigFaultsError(checker.faults)
+    entries = SensorChecker(document, path.parent, checker.faults)
+    sensors = entries.sensors(values["sensors"], schema_of, prefetch)
+    sections = checker.sections(values, sensors)
+    if checker.faults:
+        raise ConfigFaultsError(checker.faults)
+    return Config(path=path, document=document, **structs.asdict(sections))
 
 
 def _is_on(values: Any, key: str) -> bool:

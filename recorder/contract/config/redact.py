@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from recorder.contract.config.checker import Checker
 from recorder.contract.config.options import suggest
-from recorder.contract.config.sections import read_section
 from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings, option_table
-from recorder.contract.config.yaml_lines import Document, read_yaml
+from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError
 
 SECTION = "redact"
@@ -24,21 +24,21 @@ KEEP = "keep"
 
 
 def read_redact(
-    document: Document, base: Path, faults: list[ConfigError], sensors: Iterable[str] | None = None
+    checker: Checker, sensors: Iterable[str] | None = None
 ) -> tuple[RedactSettings, ...]:
     """The entries of the section.
 
     Args:
-        document: the config.
-        base: folder of the file: working directory of the commands.
-        faults: takes what is wrong with an entry.
+        checker: has the config, and takes what is wrong with an entry; its folder is the working
+            directory of the commands.
         sensors: names of the config's sensors; None: the file names none.
 
     Raises:
         ConfigError: the section is no mapping.
     """
+    document, base = checker.document, checker.base
     entries = document.values.get(SECTION)
-    if entries is None or any(fault.key == SECTION for fault in faults):
+    if entries is None or any(fault.key == SECTION for fault in checker.faults):
         return ()
     if not isinstance(entries, dict):
         raise document.fail(SECTION, f"needs {{CAMERA: {{command: [PROGRAM]}}}}, or CAMERA: {KEEP}")
@@ -48,18 +48,15 @@ def read_redact(
         known = sensors is None or camera == ALL_CAMERAS
         if not known and not any(camera == s or camera.startswith(f"{s}_") for s in sensors or ()):
             near = suggest(camera, sensors or ())
-            faults.append(document.fail(path, f"no sensor records a stream {camera!r}{near}"))
+            checker.fault(path, f"no sensor records a stream {camera!r}{near}")
         elif entry == KEEP:
             made.append(RedactSettings(camera, base))
         elif not isinstance(entry, dict):
-            text = f"needs a mapping with the key 'command', or {KEEP}"
-            faults.append(document.fail(path, text))
-        elif (
-            values := read_section(option_table(RedactSettings), entry, document, path, faults)
-        ) is not None:
+            checker.fault(path, f"needs a mapping with the key 'command', or {KEEP}")
+        elif values := checker.read(option_table(RedactSettings), entry, path):
             command = tuple(values.pop("command") or ())
             if not all(word and "\0" not in word for word in command[:1]) or not command:
-                faults.append(document.fail(f"{path}.command", "needs a program"))
+                checker.fault(f"{path}.command", "needs a program")
             else:
                 made.append(RedactSettings(camera, base, command, **values))
     return tuple(made)
@@ -71,10 +68,10 @@ def load_redact(path: Path) -> tuple[RedactSettings, ...]:
     Raises:
         ConfigFaultsError, ConfigError: the file, or an entry, is wrong, or there is no section.
     """
-    document, faults = read_yaml(path), list[ConfigError]()
-    made = read_redact(document, path.absolute().parent, faults)
-    if faults:
-        raise ConfigFaultsError(faults)
+    checker = Checker(read_yaml(path), path.absolute().parent, [])
+    made = read_redact(checker)
+    if checker.faults:
+        raise ConfigFaultsError(checker.faults)
     if not made:
         raise ConfigError(f"has no section {SECTION!r} with a camera", file=path, key=SECTION)
     return made

@@ -9,9 +9,8 @@ from typing import Any
 
 from recorder.contract.config.checker import Checker
 from recorder.contract.config.driver_schema import SESSION_SCHEME, DriverSchema
-from recorder.contract.config.options import Option, OptionTable, suggest
-from recorder.contract.config.sections import read_section
-from recorder.contract.config.settings import SENSOR_KEYS, SensorEntry
+from recorder.contract.config.options import suggest
+from recorder.contract.config.settings import SENSOR_KEYS, SensorEntry, read_settings
 from recorder.contract.errors import ConfigError, ConfigFaultsError
 from recorder.contract.numbered_files import numbered_files
 from recorder.contract.redaction import mask_value
@@ -117,36 +116,29 @@ class SensorChecker(Checker):
             raise document.fail(
                 f"{key}.driver", f"{driver!r} has an option {taken[0]!r}, as every sensor has"
             )
-        faults: list[ConfigError] = []
+        checker = SensorChecker(document, self.base, [])
         for other in written:
             if other not in schema.options and other not in SENSOR_KEYS:
                 near = suggest(other, [*SENSOR_KEYS, *schema.options])
-                text = f"unknown key for driver {driver!r}{near}"
-                faults.append(document.fail(f"{key}.{other}", text))
+                checker.fault(f"{key}.{other}", f"unknown key for driver {driver!r}{near}")
         known = {k: v for k, v in written.items() if k in SENSOR_KEYS}
-        common = read_section(SENSOR_KEYS, known, document, key, faults)
-        scheme = address = ""
-        if common is not None and common["source"] is not None:
-            try:
-                scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
-            except ConfigError as error:
-                faults.append(error)
+        common = checker.read(SENSOR_KEYS, known, key) or {}
+        source = None
+        if common:
+            checker.check_cpus(common["process"], f"{key}.process")
+            source = checker.attempt(
+                checker._source, f"{key}.source", common["source"], driver, schema
+            )
         own = {k: v for k, v in written.items() if k in schema.options}
-        options = read_section(schema.options, own, document, key, faults)
-        if options is not None:
-            self._find_paths(schema.options, own, options, key, faults)
-        if faults or common is None or options is None:
-            raise ConfigFaultsError(faults)
-        del common["driver"], common["source"]
-        return SensorEntry(
-            name=name,
-            driver=driver,
-            scheme=scheme,
-            address=address,
-            options=options,
-            live=scheme in schema.live_schemes,
-            **self.settings(SensorEntry, common, key),
+        options = checker.read(
+            schema.options, own, key, lambda path, text: str(self.existing(path, text))
         )
+        if checker.faults or source is None:
+            raise ConfigFaultsError(checker.faults)
+        scheme, address = source
+        live = scheme in schema.live_schemes
+        found = {"name": name, "scheme": scheme, "address": address, "live": live}
+        return read_settings(common | found | {"options": options}, SensorEntry)
 
     def _source(self, key: str, source: str, driver: str, schema: DriverSchema) -> tuple[str, str]:
         fail = self.document.fail
@@ -176,36 +168,3 @@ class SensorChecker(Checker):
         if scheme == "file" and numbered_files(whole := self.path(key, path)):
             return scheme, str(whole)
         return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
-
-    def _find_paths(
-        self,
-        table: OptionTable,
-        written: Mapping[str, Any],
-        checked: dict[str, Any],
-        key: str,
-        faults: list[ConfigError],
-    ) -> None:
-        """Make the paths that were written absolute, but for options that are at fault already."""
-        wrong = [fault.key for fault in faults]
-        for name, value in written.items():
-            path = f"{key}.{name}"
-            if any(re.match(rf"{re.escape(path)}(?![^.\[])", fault) for fault in wrong):
-                continue
-            try:
-                checked[name] = self._with_path(table[name], value, checked[name], path)
-            except ConfigError as error:
-                faults.append(error)
-
-    def _with_path(self, option: Option, written: Any, checked: Any, key: str) -> Any:
-        """A checked value with the paths that were written made absolute."""
-        if written is None:
-            return checked
-        if option.type == "path":
-            return str(self.existing(key, checked))
-        if option.type == "list" and option.items == "path":
-            return [str(self.existing(f"{key}[{i}]", item)) for i, item in enumerate(checked)]
-        if option.keys is not None:
-            for name, value in written.items():
-                own, path = option.keys[name], f"{key}.{name}"
-                checked[name] = self._with_path(own, value, checked[name], path)
-        return checked

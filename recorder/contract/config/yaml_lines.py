@@ -96,8 +96,8 @@ class Document:
     """
 
     file: Path
-    text: str
-    values: dict[str, Any]
+    text: str = field(repr=False)
+    values: dict[str, Any] = field(repr=False)
     lines: dict[str, int] = field(repr=False)
     masked_text: str = field(repr=False)
     written: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
