@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recorder.contract.config.settings import LiveSettings, plain_settings
+from recorder.contract.config.settings import LiveSettings, plain_settings, read_settings
 from tests.contract.configs import SMALL, load, refusal, rig
 
 __all__ = ["rig"]
@@ -53,6 +53,11 @@ def test_the_defaults_are_of_this_machine_alone() -> None:
         "key": None,
         "clients": 8,
     }
+
+
+def test_settings_survive_their_way_as_json() -> None:
+    live = LiveSettings(0, token=TOKEN, origins=("file://",), key=Path("rig/key.pem"))
+    assert read_settings(json.loads(json.dumps(plain_settings(live))), LiveSettings) == live
 
 
 @pytest.mark.parametrize("bind", ["localhost", "127.0.0.1", "127.8.0.1", "::1"])
