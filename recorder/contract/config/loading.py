@@ -1,4 +1,4 @@
-"""The config file: strict, and each error names file, line and key path.
+"""Reading of the config file, strict, with file, line and key path in each error.
 
 Usage::
 
@@ -6,8 +6,8 @@ Usage::
     for entry in config.sensors:
         start_driver(entry.driver, json.dumps(entry.for_driver()))
 
-What the sections hold is in `recorder.contract.config.settings`; how YAML's oddities are read is in
-`recorder.contract.config.yaml_lines`.
+`recorder.contract.config.settings` declares the sections, `recorder.contract.config.yaml_lines`
+reads the YAML.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SchemaOf = Callable[[str], DriverSchema]
-"""Gives the schema of a driver by its name; ConfigError where there is no such driver."""
+"""Function from a driver's name to its schema; raises ConfigError for an unknown driver."""
 
 RECORDING_SCHEMES = frozenset({"vrs", "mcap"})
 """Schemes whose address may name a part of the recording after a ``#``."""
@@ -78,7 +78,7 @@ _OF_DAEMON = (
     "triggers",
     "metrics.port",
 )
-"""Settings that concern the daemon alone."""
+"""Settings that only the daemon uses."""
 SECTION = "redact"
 KEEP = "keep"
 
@@ -95,18 +95,18 @@ class Config(Sections, frozen=True, kw_only=True):
     document: Document
 
     def sensor(self, name: str) -> SensorEntry:
-        """The sensor of that name; KeyError without such a sensor."""
+        """Return the sensor of a name; raise KeyError if there is none."""
         for entry in self.sensors:
             if entry.name == name:
                 return entry
         raise KeyError(name)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """An error about a key of this file, for what shows only later; names file and line."""
+        """Make an error about a key that was found after loading, with file and line."""
         return self.document.fail(key, message)
 
     def of_daemon(self) -> list[str]:
-        """One sentence for each setting in the file that only the daemon acts on."""
+        """Return one sentence for each setting in the file that only the daemon uses."""
         return [
             f"{key}: only `recorder serve` acts on this key"
             for key in _OF_DAEMON
@@ -145,7 +145,7 @@ def load_config(
 
 
 def load_redact(path: Path) -> tuple[RedactSettings, ...]:
-    """The section of a file, which may be a whole config or hold nothing else.
+    """Read the section ``redact`` of a file, which may have other sections or none.
 
     Raises:
         ConfigFaultsError, ConfigError: the file, or an entry, is wrong, or there is no section.
@@ -160,7 +160,7 @@ def load_redact(path: Path) -> tuple[RedactSettings, ...]:
 
 
 def asks_for_redaction(config: Path) -> bool:
-    """Whether a session's copy of its config has the section; a damaged copy that names it does."""
+    """Return whether a session's config asks for redaction; if damaged, whether it names it."""
     try:
         return bool(read_yaml(config).values.get(SECTION))
     except ConfigError:
@@ -171,7 +171,7 @@ def asks_for_redaction(config: Path) -> bool:
 
 
 def _is_on(values: Any, key: str) -> bool:
-    """Whether the file sets a key to something that asks for more than the default does."""
+    """Return whether the file sets a key to a value that is not false, zero or empty."""
     for name in key.split("."):
         if not isinstance(values, Mapping) or name not in values:
             return False
@@ -181,12 +181,12 @@ def _is_on(values: Any, key: str) -> bool:
 
 @dataclass(frozen=True)
 class _ConfigReader:
-    """Makes the settings of a file, and checks what option tables cannot say.
+    """Reader of a config file, with the checks that option tables cannot express.
 
     Attributes:
         document: the file's text and lines.
         base: the file's folder: paths in the file are relative to it.
-        faults: takes everything that is wrong.
+        faults: list to which all errors are added.
     """
 
     document: Document
@@ -194,7 +194,7 @@ class _ConfigReader:
     faults: list[ConfigError]
 
     def attempt(self, check: Callable[P, T], *args: P.args, **more: P.kwargs) -> T | None:
-        """What a check returns; None if it raised: `faults` has the error."""
+        """Run a check; return its result, or None and add its error to `faults`."""
         try:
             return check(*args, **more)
         except ConfigFaultsError as several:
@@ -206,7 +206,7 @@ class _ConfigReader:
     def attempt_at(
         self, key: str, check: Callable[P, T], *args: P.args, **more: P.kwargs
     ) -> T | None:
-        """What a check returns; None if it raised: `faults` has the error, at the key."""
+        """Run a check as `attempt` does, and report its error at a key of the file."""
         try:
             return check(*args, **more)
         except UsageError as error:
@@ -224,7 +224,7 @@ class _ConfigReader:
         key: str,
         find: Callable[[str, str], Any] | None = None,
     ) -> dict[str, Any] | None:
-        """A mapping of the file by its table; see `OptionReader`."""
+        """Read a mapping of the file by its table; see `OptionReader`."""
         reader = OptionReader(self.document.fail, self.faults, find, null_is_absent=True)
         return reader.read(table, values, key)
 
@@ -237,7 +237,7 @@ class _ConfigReader:
                 return
 
     def path(self, key: str, text: str) -> Path:
-        """The path, taken relative to the config file."""
+        """Resolve a path relative to the config file."""
         if not text:
             raise self.document.fail(key, "needs a path; it is empty")
         try:
@@ -246,7 +246,7 @@ class _ConfigReader:
             raise self.document.fail(key, f"{text!r:.100} is not a path: {error}") from None
 
     def existing(self, key: str, text: str, *, file: bool = False) -> Path:
-        """The path, which must be there (and, with `file`, be a file)."""
+        """Resolve a path that must exist and, with `file`, be a file."""
         path = self.path(key, text)
         try:
             found = path.exists()
@@ -266,7 +266,7 @@ class _ConfigReader:
     def read_all(
         self, schema_of: SchemaOf, prefetch: Callable[[Iterable[str]], None] | None
     ) -> Sections | None:
-        """All sections, the wrong ones left out; None if the file lacks a required key."""
+        """Read all sections; return None if a required key is missing."""
         written = self.document.values
         values = self.read(SECTIONS, written, "", self._find)
         if values is None:
@@ -361,7 +361,7 @@ class _ConfigReader:
                 yield trigger
 
     def redact(self, sensors: Iterable[str] | None = None) -> tuple[RedactSettings, ...]:
-        """The entries of ``redact``.
+        """Read the entries of ``redact``.
 
         Args:
             sensors: names of the config's sensors; None: the file names none.
@@ -400,7 +400,7 @@ class _ConfigReader:
         schema_of: SchemaOf,
         prefetch: Callable[[Iterable[str]], None] | None,
     ) -> tuple[SensorEntry, ...]:
-        """The sensors without a fault, in their order; arguments as of `load_config`."""
+        """Read the sensors in their order, without those that have a fault."""
         if not entries:
             self.fault("sensors", "no sensor is configured; nothing would be recorded")
         drivers: dict[str, str] = {}
@@ -427,7 +427,7 @@ class _ConfigReader:
         return tuple(sensors)
 
     def _driver(self, name: str, written: Any) -> str:
-        """The entry's driver, after a look at the sensor's name and the entry's form."""
+        """Return the driver of an entry; check the sensor's name and the entry's type."""
         fail, key = self.document.fail, f"sensors.{name}"
         if not STREAM_NAME.fullmatch(name):
             raise fail(
@@ -514,12 +514,12 @@ class _ConfigReader:
 
 
 def _is_recorded(stream: str, sensors: Iterable[str]) -> bool:
-    """Whether a stream is a sensor's own, or has a name of its own behind the sensor's."""
+    """Return whether a stream has the name of a sensor, or that name and a suffix."""
     return any(stream == name or stream.startswith(f"{name}_") for name in sensors)
 
 
 def _suggest_scheme(source: str, schema: DriverSchema) -> str:
-    """`` (did you mean 'file:drive.mp4'?)`` for a source that was written without its scheme."""
+    """Suggest a scheme for a source without one: `` (did you mean 'file:drive.mp4'?)``."""
     suffix = os.path.splitext(source)[1].lower()  # noqa: PTH122
     named = {".pcapng": "pcap", ".pcap": "pcap", ".mcap": "mcap", ".vrs": "vrs", ".osf": "osf"}
     guesses = ["file"] if re.search(r"[./]", source) else ["can"]

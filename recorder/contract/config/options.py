@@ -1,4 +1,4 @@
-"""Option tables: what keys a mapping in the config may hold, of what type, and with what default.
+"""Option tables: keys of a mapping in the config, with their types, bounds and defaults.
 
 A driver declares its options as a table (`python -m drivers.NAME schema` prints it), the recorder
 checks a config against it without importing the driver, and the driver checks again what it is
@@ -61,7 +61,7 @@ class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     words: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON, without what is at its default."""
+        """Convert the option to a plain mapping for JSON, without attributes at their default."""
         wire: dict[str, Any] = {"type": self.type, "default": self.default}
         wire |= msgspec.to_builtins(self)
         if self.keys is not None:
@@ -73,12 +73,12 @@ OptionTable = Mapping[str, Option]
 
 
 def table_to_wire(table: OptionTable) -> dict[str, Any]:
-    """A table as a plain mapping for JSON."""
+    """Convert a table to a plain mapping for JSON."""
     return {name: option.to_wire() for name, option in table.items()}
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'fps'?)`` where a known word is near, else nothing."""
+    """Suggest the nearest known word, as `` (did you mean 'fps'?)``; "" if none is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -89,7 +89,7 @@ def check_options(
     key: str = "",
     fail: Callable[[str, str], Exception] | None = None,
 ) -> dict[str, Any]:
-    """The values with defaults filled in, each of its table's type.
+    """Check values by a table, and fill in defaults.
 
     Args:
         table: the keys allowed.
@@ -115,20 +115,20 @@ def _fault(key: str, message: str) -> ConfigError:
 
 
 class _MissingKeyError(Exception):
-    """A required key is missing: the rest is not checked."""
+    """End of a check because a required key is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionReader:
-    """Reads mappings by their tables, and collects all faults in one pass.
+    """Reader of mappings by their tables, which collects all faults in one pass.
 
-    A wrong value counts as not written.
+    A wrong value is reported, then treated as absent.
 
     Attributes:
         fail: makes the error from (key path, message).
-        faults: takes all errors.
-        find: gives the value of an option of type ``path`` from (key path, text); raises
-            ConfigError.  None: the text stays as it is.
+        faults: list to which all errors are added.
+        find: returns the value of an option of type ``path`` from (key path, text), or raises
+            ConfigError.  None: the value is the text.
         null_is_absent: in a config file an empty mapping or list may be written as nothing; a
             number or text that has a default may not, since ``fps:`` alone is an unfinished line.
     """
@@ -139,7 +139,7 @@ class OptionReader:
     null_is_absent: bool = False
 
     def read(self, table: OptionTable, values: Any, key: str) -> dict[str, Any] | None:
-        """The values with defaults filled in; None if a key is missing that has no default."""
+        """Check values by a table and fill in defaults; return None if a required key is missing."""
         try:
             return self._mapping(table, values, key)
         except _MissingKeyError:

@@ -1,7 +1,7 @@
-"""The config as values: frozen dataclasses, each of whose fields is a key of its section.
+"""Settings: a frozen struct for each section of the config, with a field for each key.
 
-A field's `key` describes what the file may hold; type and default are the field's own.  A new key
-is a new field here.  `recorder.contract.config.loading` makes the values.
+The structs are the schema: a field has the key's type and default, its `key` description and
+bounds.  A new key is a new field here.  `recorder.contract.config.loading` reads the file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
 
 def key(description: str, *, ge: float | None = None, le: float | None = None, **more: Any) -> Meta:
-    """What the file may hold for a field; type and default are the field's own.
+    """Describe a key of the file; its type and default are those of the field.
 
     Args:
         description: as for `Option`.
@@ -154,7 +154,7 @@ class LiveSettings(Struct, frozen=True):
         return f"LiveSettings({self.bind}:{self.port})"  # without the token
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with the section: (key in it, message)."""
+        """Yield (key in the section, message) for each fault."""
         if not (_is_address(self.bind) or _is_name(self.bind)):
             yield "bind", f"{self.bind!r:.60} is neither an address nor a host's name"
         elif not is_loopback(self.bind) and self.token is None:
@@ -256,7 +256,7 @@ class UploadSettings(Struct, frozen=True):
 
 
 class CustodySettings(Struct, frozen=True):
-    """What signs the sessions; None: they are not signed."""
+    """Key that signs the sessions; None: sessions are not signed."""
 
     key: Annotated[Path | None, key("file of the vehicle's key; null: nothing is signed")] = None
 
@@ -293,13 +293,13 @@ class SensorEntry(Struct, frozen=True):
         return f"{self.scheme}:{self.address}"
 
     def for_driver(self) -> dict[str, Any]:
-        """The mapping that a driver's process reads as JSON from its standard input."""
+        """Return the mapping that the driver's process reads as JSON from standard input."""
         keys = ("name", "scheme", "address", "options", "pace", "loop")
         return {key: getattr(self, key) for key in keys}
 
 
 class Sections(Struct, frozen=True, kw_only=True):
-    """The config's sections."""
+    """All sections of the config."""
 
     session: SessionSettings
     sensors: Annotated[
@@ -340,7 +340,7 @@ _TYPES: Mapping[type[inspect.Type], str] = {
 
 
 def option_table(settings: type[Struct]) -> dict[str, Option]:
-    """The keys of a section: its fields that are sections themselves or have a `key`.
+    """Make the option table of a section from its fields that are sections or have a `key`.
 
     A field without a default is a key that is required.
     """
@@ -372,13 +372,13 @@ def option_table(settings: type[Struct]) -> dict[str, Option]:
 
 
 def plain_settings(settings: Struct) -> dict[str, Any]:
-    """Settings as plain values for JSON; `read_settings` is the inverse."""
+    """Convert settings to plain values for JSON; `read_settings` is the inverse."""
     values: dict[str, Any] = to_builtins(settings, enc_hook=str)
     return values
 
 
 def read_settings(values: Any, kind: type[T], base: Path | None = None) -> T:
-    """Plain values as settings; with a base, paths are made absolute by it.
+    """Convert plain values to settings; with a base, resolve paths relative to it.
 
     Raises:
         ValidationError: a value is not of its field's type.
@@ -391,7 +391,7 @@ def read_settings(values: Any, kind: type[T], base: Path | None = None) -> T:
 
 
 def is_loopback(bind: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether an address is reachable from this machine only."""
     return bind == "localhost" or (_is_address(bind) and ipaddress.ip_address(bind).is_loopback)
 
 
