@@ -213,7 +213,7 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
 
 def _redact(args: argparse.Namespace) -> Redact:
     """What ``--redact`` and ``--originals`` ask for."""
-    from recorder.contract.config.redact import load_redact
+    from recorder.contract.config.loading import load_redact
     from recorder.contract.errors import UsageError
     from recorder.finalizer import AS_CONFIGURED, ORIGINALS
 

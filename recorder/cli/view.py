@@ -70,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> LiveSettings:
     """The options as the config's section ``live``, checked by the same rules."""
-    from recorder.contract.config.live_checks import live_faults
     from recorder.contract.config.settings import LiveSettings
     from recorder.contract.errors import UsageError
 
@@ -78,6 +77,6 @@ def _settings(args: argparse.Namespace) -> LiveSettings:
         raise UsageError(f"--port {args.port}: needs a number from 0 to 65535")
     origins = tuple(args.origin)
     settings = LiveSettings(port=args.port, bind=args.bind, token=args.token, origins=origins)
-    for key, text in live_faults(settings):
+    for key, text in settings.faults():
         raise UsageError(f"--{key.replace('origins', 'origin')}: {text.replace('live.', '--')}")
     return settings

@@ -1,4 +1,4 @@
-"""The values of messages between supervisor, writer and drivers, and their checks.
+"""Values of the messages between supervisor, writer and drivers, and their checks.
 
 Both ends use these structs: the sender makes one and sends its `message`, the receiver takes one
 from a message, and everything in it has the type that is written here::
@@ -39,12 +39,12 @@ class Values(WireStruct):
     kind: ClassVar[Kind]
 
     def message(self, number: int = 0) -> Message:
-        """A message that carries the values."""
+        """Make a message that carries the values."""
         return Message(self.kind, number=number, values=self.to_wire())
 
     @classmethod
     def of(cls, message: Message) -> Self:
-        """The values of a message of this kind.
+        """Read the values of a message of this kind.
 
         Raises:
             ProtocolError: names message, field and what is wrong with it.
@@ -56,7 +56,7 @@ class Values(WireStruct):
 
 
 class Join(Values):
-    """A driver introduces itself.
+    """Introduction of a driver.
 
     Attributes:
         sensor: its sensor's name.
@@ -70,7 +70,7 @@ class Join(Values):
     since_ns: int = 0
 
     def specs(self) -> dict[str, StreamSpec]:
-        """The streams by name.
+        """Read the streams' declarations by name.
 
         Raises:
             ProtocolError: a declaration is wrong.
@@ -84,7 +84,7 @@ class Join(Values):
 
 
 class TapJoin(Values):
-    """A tap announces one stream."""
+    """Announcement of one stream by a tap."""
 
     kind: ClassVar[Kind] = Kind.JOIN
     stream: dict[str, Any]
@@ -118,13 +118,13 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
         return self.start_ns if self.seam_ns is None else self.seam_ns
 
     def goes_on_from(self, other: AnnouncedSession) -> bool:
-        """Whether it is the other, or a later part of the same recording."""
+        """Return whether it is the other, or a later part of the same recording."""
         same = self.seam_ns is not None and self.start_ns == other.start_ns
         return same or self.key == other.key
 
 
 class Hello(Values):
-    """The writer answers a driver.
+    """Answer of the writer to a driver.
 
     Attributes:
         session: the session that the driver is in; None if none is open.
@@ -145,7 +145,7 @@ class Hello(Values):
 
 
 class Ack(Values):
-    """The messages of a driver that the writer has.
+    """Acknowledgement of the messages that the writer has from a driver.
 
     Attributes:
         positions: by stream: epoch, and which message becomes durable, is appended, next.
@@ -156,21 +156,21 @@ class Ack(Values):
 
 
 class Finish(Values):
-    """The session of a key ends: the driver flushes, then sends ``end``."""
+    """End of the session of a key: the driver flushes, then sends ``end``."""
 
     kind: ClassVar[Kind] = Kind.FINISH
     session: str
 
 
 class Fault(Values):
-    """The writer refuses what a peer has sent."""
+    """Refusal of a message that a peer has sent."""
 
     kind: ClassVar[Kind] = Kind.FAULT
     text: str = msgspec.field(name="message")
 
 
 class Lost(Values, forbid_unknown_fields=False):
-    """A driver reports a loss; further keys are its details."""
+    """Report of a loss by a driver; further keys are its details."""
 
     kind: ClassVar[Kind] = Kind.LOST
     cause: str | UnsetType = UNSET
@@ -186,7 +186,7 @@ class Incomplete(WireStruct, frozen=True):  # type: ignore[misc]  # msgspec allo
 
 
 class SampleState(Struct, frozen=True):
-    """What the writer reads of a ``state`` message: ``{"incomplete": {CAUSE: {samples, parts}}}``.
+    """Part of a ``state`` message for the writer: ``{"incomplete": {CAUSE: {samples, parts}}}``.
 
     The counts are of samples that the driver has sent before the message; each sample is counted
     under one cause.
@@ -196,7 +196,7 @@ class SampleState(Struct, frozen=True):
 
 
 class End(Values, forbid_unknown_fields=False):
-    """A driver ends a stream."""
+    """End of a stream by its driver."""
 
     kind: ClassVar[Kind] = Kind.END
     reason: str | UnsetType = UNSET
@@ -207,7 +207,7 @@ class End(Values, forbid_unknown_fields=False):
 
 
 class SensorHeader(Struct):
-    """What ``session.json`` holds of a sensor; the rate watch and the accounts go by it."""
+    """Entry of a sensor in ``session.json``, for the rate check and the accounts."""
 
     driver: str | UnsetType = UNSET
     source: str | UnsetType = UNSET
@@ -218,7 +218,7 @@ class SensorHeader(Struct):
 
 
 class SessionPlan(WireStruct):
-    """The values that a session is made from; the supervisor sends them to the writer.
+    """Plan of a session, which the supervisor sends to the writer.
 
     Attributes:
         root: folder of sessions; made if it is missing.
@@ -287,11 +287,11 @@ class Planned(Command):
 
 
 class Start(Planned, tag="start"):
-    """Begin a session."""
+    """Command to begin a session."""
 
 
 class Split(Planned, tag="split"):
-    """Continue in a new session; answered when the session before is closed.
+    """Command to continue in a new session; answered when the session before is closed.
 
     Attributes:
         plan: of the new session.
@@ -304,7 +304,7 @@ class Split(Planned, tag="split"):
 
 
 class Stop(Command, tag="stop"):
-    """End the session; answered when it is closed.
+    """Command to end the session; answered when it is closed.
 
     Attributes:
         live: sensors whose drivers live.
@@ -316,7 +316,7 @@ class Stop(Command, tag="stop"):
 
 
 class PutEvent(Command, tag="event"):
-    """Put an event of now into the session.
+    """Command to put an event of now into the session.
 
     Attributes:
         event: ``kind``, ``stream`` and ``cause``, which are text; ``age_ns``, how long ago it was;
@@ -340,11 +340,11 @@ class PutEvent(Command, tag="event"):
 
 
 class AskStatus(Command, tag="status"):
-    """Ask for the writer's status."""
+    """Command to report the writer's status."""
 
 
 class Quit(Command, tag="quit"):
-    """End the writer; an open session stays as the journal has it."""
+    """Command to end the writer; an open session stays as the journal has it."""
 
 
 _COMMANDS: dict[str, type[Command]] = {
@@ -354,7 +354,7 @@ _COMMANDS: dict[str, type[Command]] = {
 
 
 def command_of(message: Message) -> Command:
-    """The command in a message.
+    """Read the command in a message.
 
     Raises:
         ProtocolError: there is no such command, or a field of it is wrong.
@@ -371,20 +371,20 @@ def command_of(message: Message) -> Command:
 
 
 class Reply(Values):
-    """The writer's answer to a command."""
+    """Answer of the writer to a command."""
 
     kind: ClassVar[Kind] = Kind.STATUS
 
 
 class Refusal(Reply):
-    """The command was not carried out; `exit_code` is of the error."""
+    """Error of a command; `exit_code` is that of the error."""
 
     error: str
     exit_code: int
 
 
 class Ending(Reply):
-    """How a session ended.
+    """End of a session.
 
     Attributes:
         closed: its folder; None if there was no session.
@@ -400,7 +400,7 @@ class Ending(Reply):
 
 
 class Status(Reply):
-    """The writer's status; most fields are set only while a session is recorded.
+    """Status of the writer; most fields are set only while a session is recorded.
 
     Attributes:
         sensors: by sensor that has joined, names of its streams.
@@ -430,7 +430,7 @@ class Status(Reply):
 
 
 def reply_of(message: Message) -> Reply:
-    """The writer's answer in a message.
+    """Read the writer's answer in a message.
 
     Raises:
         ProtocolError: names the field that is wrong.

@@ -1,4 +1,4 @@
-"""What a driver declares about its streams before their first sample.
+"""Declarations of streams, which a driver makes before the first sample.
 
 A *stream* is one sensor's sequence of samples; a *channel* is one array (or encoded frame) that
 every sample of the stream holds.  On disk a stream is a folder and a channel is a file in it
@@ -107,7 +107,7 @@ class ChannelSpec:
         return CHANNEL_FORMATS[self.format].framing is Framing.EACH
 
     def meta(self) -> dict[str, Any]:
-        """The channel's entry in ``meta.json``: only the keys that roverd's readers take."""
+        """Make the channel's entry in ``meta.json``, with the keys that roverd's readers accept."""
         text = self.description + (f" [{self.unit}]" if self.unit else "")
         return {"format": self.format, "type": self.dtype, "shape": list(self.shape), "desc": text}
 
@@ -182,7 +182,7 @@ class StreamSpec:
         return all(channel.framing is Framing.PLAIN for channel in self.channels)
 
     def channel(self, name: str) -> ChannelSpec:
-        """The channel of that name; KeyError without such a channel."""
+        """Return the channel of a name; raise KeyError if there is none."""
         for channel in self.channels:
             if channel.name == name:
                 return channel
@@ -216,7 +216,7 @@ class StreamSpec:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping that msgpack and JSON can carry."""
+        """Convert the declaration to a plain mapping for msgpack and JSON."""
         wire = {each.name: getattr(self, each.name) for each in fields(self)}
         channels = [asdict(c) | {"shape": list(c.shape)} for c in self.channels]
         if not self.sporadic:
@@ -225,7 +225,7 @@ class StreamSpec:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> StreamSpec:
-        """The inverse of `to_wire`; ProtocolError if the mapping is not one of its kind."""
+        """Convert a mapping of `to_wire` to a declaration; raise ProtocolError if it is none."""
         try:
             channels = tuple(
                 ChannelSpec(**{**c, "shape": tuple(c["shape"])}) for c in wire["channels"]

@@ -22,7 +22,7 @@ _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`
 
 
 def ready(kind: type[_T]) -> type[_T]:
-    """The type, of which msgspec knows all from now on.
+    """Have msgspec learn a type before any thread decodes it; return the type.
 
     msgspec 0.22 learns a struct's fields when it first decodes one, and another thread that decodes
     one meanwhile crashes the process: each type that is decoded goes through here.
@@ -35,7 +35,7 @@ def ready(kind: type[_T]) -> type[_T]:
 
 
 def convert(values: Any, kind: type[_T], what: str) -> _T:
-    """Plain values as an object of a type.
+    """Convert plain values to an object of a type.
 
     Args:
         values: as the wire has them.
@@ -52,7 +52,7 @@ def convert(values: Any, kind: type[_T], what: str) -> _T:
 
 
 def problem_of(text: str) -> str:
-    """The sentence of a msgspec error that begins with the place."""
+    """Rewrite a msgspec error as a sentence that begins with the place."""
     place = _PLACE.search(text)
     where = "" if place is None else place[1]
     if place is not None:
@@ -64,7 +64,7 @@ def problem_of(text: str) -> str:
 
 
 def check_json(values: Mapping[str, Any]) -> None:
-    """Values that go into the session's logs are JSON.
+    """Check that values for the session's logs are JSON.
 
     Raises:
         ValueError: they are not.
@@ -79,7 +79,7 @@ class WireStruct(Struct, forbid_unknown_fields=True):
     """A struct that is a mapping on the wire."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values, in the order of the wire; what is in a mapping is passed on as it is."""
+        """Convert the fields to plain values in the order of the wire."""
         config = self.__struct_config__
         wire: dict[str, Any] = {} if config.tag is None else {config.tag_field or "": config.tag}
         for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from recorder.archives.base import available
 from recorder.contract.clock import Clock
@@ -318,7 +318,7 @@ class Daemon:
         now_ns = self.clock.monotonic_ns()
         self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
         self._root.release()
-        storage = replace(self.config.storage, min_free_gb=0.0)  # a full one can be cleared
+        storage = structs.replace(self.config.storage, min_free_gb=0.0)  # a full one can be cleared
         problem = check_root(self.config.session.root, storage).problem
         if problem is None:
             try:

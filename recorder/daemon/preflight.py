@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.contract.config.live_checks import is_loopback
 from recorder.contract.config.settings import (
     LiveSettings,
     RingSettings,
     SensorEntry,
     StorageSettings,
+    is_loopback,
 )
 from recorder.contract.extras import need_extra
 from recorder.contract.streams import StreamSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from recorder.archives.staging import staging
-from recorder.contract.config.redact import asks_for_redaction
+from recorder.contract.config.loading import asks_for_redaction
 from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings
 from recorder.contract.errors import ConfigError, RecorderError, RedactionError, SessionError
 from recorder.contract.streams import TIME_CHANNELS

@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import to_builtins
 
 import recorder
+from recorder.contract.config.settings import plain_settings
 from recorder.contract.errors import FormatError, RecorderError, SessionError
 from recorder.finalizer import AS_CONFIGURED, ORIGINALS, Redact, Step, prepare
 from recorder.fleet.store import (
@@ -178,7 +178,7 @@ def plan_jobs(
                 )
             else:
                 found[session.name] = session
-    programs = tuple(to_builtins(asdict(entry), enc_hook=str) for entry in redact)
+    programs = tuple(map(plain_settings, redact))
     planned = planned_redaction(redact)
     there = {(name, archive) for name, archive, _ in listed(store) if archive}
     jobs, known = list[Job](), list[Job]()

@@ -11,14 +11,14 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import recorder
-from recorder.contract.config.settings import RedactSettings
+from recorder.contract.config.settings import RedactSettings, read_settings
 from recorder.contract.errors import RecorderError, RedactionError, StorageError, UsageError
 from recorder.custody.sealing import source_of
 from recorder.finalizer import Finalized, Step, finalize
@@ -140,7 +140,7 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
         with disk_errors(calibration):
             calibration.write_bytes(job.calibration)
     step = Step(job.archive, job.options)
-    redact = tuple(RedactSettings(**_settings(entry)) for entry in job.redact)
+    redact = tuple(read_settings(entry, RedactSettings) for entry in job.redact)
     if planned_redaction(redact) != job.redaction:
         raise RedactionError(
             f"worker {socket.gethostname()}: the programs of --redact are not those of the machine "
@@ -150,11 +150,6 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
         session, [step], out=out, calibration=calibration, redact=redact, processes=0
     )
     return result
-
-
-def _settings(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `RedactSettings` of a job's entry."""
-    return {**entry, "folder": Path(entry["folder"]), "command": tuple(entry["command"])}
 
 
 def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) -> Manifest:

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.config.settings import LiveSettings
+from recorder.contract.config.settings import LiveSettings, read_settings
 from recorder.contract.errors import RecorderError
 from recorder.contract.process import end_visibly
 from recorder.live import serving
@@ -46,12 +46,7 @@ async def serve(given: dict[str, Any]) -> None:
     def announce(url: str) -> None:
         print(json.dumps({"event": "listening", "url": url}), flush=True)
 
-    await serving.serve(_settings(given["live"]), stage, announce)
-
-
-def _settings(values: dict[str, Any]) -> LiveSettings:
-    paths = {name: Path(values[name]) for name in ("certificate", "key") if values.get(name)}
-    return LiveSettings(**{**values, "origins": tuple(values.get("origins", ())), **paths})
+    await serving.serve(read_settings(given["live"], LiveSettings), stage, announce)
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from recorder.contract.config.settings import TriggerSettings
+from recorder.contract.config.settings import TriggerSettings, read_settings
 from recorder.contract.control.client import Client
 from recorder.triggers.watching import TURN_S, Watching
 
@@ -21,7 +21,7 @@ def main() -> int:
     """Run until SIGTERM or SIGINT."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     given = json.loads(sys.stdin.readline() or "null")
-    triggers = [TriggerSettings(**values) for values in given["triggers"]]
+    triggers = read_settings(given["triggers"], list[TriggerSettings])
 
     def connect() -> Client:
         return Client(Path(given["socket"]))

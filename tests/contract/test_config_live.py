@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recorder.contract.config.settings import LiveSettings
+from recorder.contract.config.settings import LiveSettings, plain_settings, read_settings
 from tests.contract.configs import SMALL, load, refusal, rig
 
 __all__ = ["rig"]
@@ -31,7 +31,7 @@ def test_every_key(rig: Path) -> None:
     )
     live = load(rig, SMALL + text).live
     assert live is not None
-    assert json.loads(json.dumps(live.for_process())) == {
+    assert json.loads(json.dumps(plain_settings(live))) == {
         "port": 0,
         "bind": "0.0.0.0",
         "token": TOKEN,
@@ -44,7 +44,7 @@ def test_every_key(rig: Path) -> None:
 
 
 def test_the_defaults_are_of_this_machine_alone() -> None:
-    assert json.loads(json.dumps(LiveSettings().for_process())) == {
+    assert json.loads(json.dumps(plain_settings(LiveSettings()))) == {
         "port": 8377,
         "bind": "127.0.0.1",
         "token": None,
@@ -53,6 +53,11 @@ def test_the_defaults_are_of_this_machine_alone() -> None:
         "key": None,
         "clients": 8,
     }
+
+
+def test_settings_survive_their_way_as_json() -> None:
+    live = LiveSettings(0, token=TOKEN, origins=("file://",), key=Path("rig/key.pem"))
+    assert read_settings(json.loads(json.dumps(plain_settings(live))), LiveSettings) == live
 
 
 @pytest.mark.parametrize("bind", ["localhost", "127.0.0.1", "127.8.0.1", "::1"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recorder.contract.config.options import (
     TYPES,
     Option,
+    OptionReader,
     check_options,
     suggest,
     table_to_wire,
@@ -57,6 +58,17 @@ def test_an_absent_mapping_is_an_empty_one() -> None:
     table = {"fps": Option("float", 30.0), "inner": Option("map", keys={"a": Option("int", 4)})}
     assert check_options(table, None) == {"fps": 30.0, "inner": {"a": 4}}
     assert check_options(table, {"inner": None}) == {"fps": 30.0, "inner": {"a": 4}}
+
+
+def test_null_is_no_value_where_the_caller_allows_it() -> None:
+    assert check_options({"fps": Option("float", 30.0)}, {"fps": None}) == {"fps": None}
+
+
+def test_only_a_path_that_was_written_is_looked_for() -> None:
+    table = {"given": Option("path", "/a"), "more": Option("list", [], items="path")}
+    reader = OptionReader(lambda key, text: ConfigError(text, key=key), find=lambda _, text: 3)
+    assert reader.read(table, {}, "") == {"given": "/a", "more": []}
+    assert reader.read(table, {"given": "b", "more": ["c"]}, "") == {"given": 3, "more": [3]}
 
 
 def test_whole_numbers_become_floats_where_floats_are_wanted() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from recorder.contract.config.settings import plain_settings
 from recorder.daemon import preflight
 from recorder.daemon.background_services import BackgroundServices
 from recorder.daemon.processes import live_process
@@ -174,7 +175,7 @@ def test_what_it_has_to_know(tmp_path: Path) -> None:
     request = live_request(config, config.live, tmp_path / "c.sock")
     assert json.loads(json.dumps(request)) == {
         "socket": str(tmp_path / "c.sock"),
-        "live": json.loads(json.dumps(config.live.for_process())),
+        "live": json.loads(json.dumps(plain_settings(config.live))),
         "root": str(tmp_path / "sessions"),
         "calibration": str(tmp_path / "calibration.yaml"),
     }

@@ -24,7 +24,7 @@ from PIL import Image
 
 from recorder.archives.context import Job
 from recorder.cli import main
-from recorder.contract.config.redact import asks_for_redaction
+from recorder.contract.config.loading import asks_for_redaction
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.errors import FormatError, RedactionError, SessionError, StorageError
 from recorder.finalizer import ORIGINALS, Finalized, Step, collect, finalize

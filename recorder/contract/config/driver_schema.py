@@ -74,7 +74,7 @@ class DriverSchema:
 
     @classmethod
     def of(cls, name: str, driver: type[DescribesItself]) -> DriverSchema:
-        """The schema of a driver class: its class attributes and its docstring's first line."""
+        """Make the schema of a driver class from its class attributes and docstring."""
         lines = (driver.__doc__ or "").strip().splitlines()
         suffixes: Iterable[str] = getattr(driver, "stream_suffixes", ())
         return cls(
@@ -87,7 +87,7 @@ class DriverSchema:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Convert the schema to a plain mapping for JSON."""
         schemes, live = dict(self.schemes), sorted(self.live_schemes)
         own = {"options": table_to_wire(self.options), "schemes": schemes, "live_schemes": live}
         wire: dict[str, Any] = msgspec.to_builtins(self)
@@ -95,7 +95,11 @@ class DriverSchema:
 
     @classmethod
     def from_wire(cls, wire: Any) -> DriverSchema:
-        """The inverse of `to_wire`; ProtocolError if it is not one of its kind."""
+        """Convert a mapping of `to_wire` to a schema.
+
+        Raises:
+            ProtocolError: the mapping is not a schema.
+        """
         return convert(wire, cls, "not a driver's schema")
 
 

@@ -1,4 +1,4 @@
-"""Option tables: what keys a mapping in the config may hold, of what type, and with what default.
+"""Option tables: keys of a mapping in the config, with their types, bounds and defaults.
 
 A driver declares its options as a table (`python -m drivers.NAME schema` prints it), the recorder
 checks a config against it without importing the driver, and the driver checks again what it is
@@ -12,7 +12,9 @@ handed.  The tables of the config's own sections are written the same way.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,10 +22,16 @@ from msgspec import Struct
 
 from recorder.contract.errors import ConfigError
 
-TYPES = ("int", "float", "str", "bool", "path", "list", "map")
-
-Fail = Callable[[str, str], Exception]
-"""Makes the exception to raise from (key path, message)."""
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": (str, "a text"),
+    "bool": (bool, "true or false"),
+    "path": (str, "a path"),
+    "list": (list, "a list"),
+    "map": (Mapping, "a mapping"),
+}
+TYPES = tuple(_TYPES)
 
 
 class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,7 +61,7 @@ class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     words: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON, without what is at its default."""
+        """Convert the option to a plain mapping for JSON, without attributes at their default."""
         wire: dict[str, Any] = {"type": self.type, "default": self.default}
         wire |= msgspec.to_builtins(self)
         if self.keys is not None:
@@ -65,107 +73,150 @@ OptionTable = Mapping[str, Option]
 
 
 def table_to_wire(table: OptionTable) -> dict[str, Any]:
-    """A table as a plain mapping for JSON."""
+    """Convert a table to a plain mapping for JSON."""
     return {name: option.to_wire() for name, option in table.items()}
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'fps'?)`` where a known word is near, else nothing."""
+    """Suggest the nearest known word, as `` (did you mean 'fps'?)``; "" if none is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _default_fail(key: str, message: str) -> Exception:
-    return ConfigError(message, key=key)
-
-
 def check_options(
-    table: OptionTable, values: Any, key: str = "", fail: Fail = _default_fail
+    table: OptionTable,
+    values: Any,
+    key: str = "",
+    fail: Callable[[str, str], Exception] | None = None,
 ) -> dict[str, Any]:
-    """The values with defaults filled in, each of its table's type.
+    """Check values by a table, and fill in defaults.
 
     Args:
         table: the keys allowed.
         values: what the user wrote; None counts as an empty mapping.
         key: key path of the mapping, for messages.
-        fail: makes the exception; `ConfigError` without a file unless given.
+        fail: makes the exception from (key path, message); `ConfigError` without a file unless
+            given.
 
     Raises:
-        ConfigError: (or what `fail` makes) for an unknown or missing key, a wrong type or value.
+        ConfigError: (or what `fail` makes) for the first unknown or missing key, wrong type or
+            value.
     """
-    if values is None:
-        values = {}
-    if not isinstance(values, Mapping):
-        raise fail(key, f"needs a mapping, not {_kind(values)}")
-    for name in values:
-        if name not in table:
-            raise fail(_join(key, str(name)), "unknown key" + suggest(str(name), table))
-    checked = {}
-    for name, option in table.items():
-        path = _join(key, name)
-        if name not in values:
-            if option.required:
-                raise fail(path, "missing; this key is required")
-            value = option.default
-        else:
-            value = values[name]
-        if value is None and not option.required and not option.keys:
-            checked[name] = option.default if name not in values else None
-            continue
-        checked[name] = _check_value(option, value, path, fail)
+    reader = OptionReader(_fault)
+    checked = reader.read(table, values, key)
+    if checked is None or reader.faults:
+        first = reader.faults[0]
+        raise first if fail is None else fail(first.key, first.problem)
     return checked
 
 
-def _check_value(option: Option, value: Any, key: str, fail: Fail) -> Any:
-    written = value
-    if option.words and isinstance(value, str):
-        if value not in option.words:
-            known = " or ".join((_TYPE_NAMES[option.type], *option.words))
-            raise fail(key, f"{value!r} is not {known}{suggest(value, option.words)}")
-        return value
-    match option.type:
-        case "map":
-            if option.keys is not None:
-                return check_options(option.keys, value, key, fail)
-            good = isinstance(value, Mapping)
-        case "int":
-            good = isinstance(value, int) and not isinstance(value, bool)
-        case "float":
-            good = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if good:
-                value = float(value)
-                good = value - value == 0.0
-        case "bool":
-            good = isinstance(value, bool)
-        case "list":
-            good = isinstance(value, list)
-            if good and option.items:
-                item = Option(option.items)
-                return [_check_value(item, v, f"{key}[{i}]", fail) for i, v in enumerate(value)]
-        case _:
-            good = isinstance(value, str)
-    if not good:
-        raise fail(key, f"needs {_TYPE_NAMES[option.type]}, not {_kind(value)}")
-    if option.choices and value not in option.choices:
-        known = ", ".join(map(str, option.choices))
-        near = suggest(str(value), map(str, option.choices))
-        raise fail(key, f"{value!r} is not one of {known}{near}")
-    if option.minimum is not None and value < option.minimum:
-        raise fail(key, f"{written} is below the minimum of {option.minimum:g}")
-    if option.maximum is not None and value > option.maximum:
-        raise fail(key, f"{written} is above the maximum of {option.maximum:g}")
-    return value
+def _fault(key: str, message: str) -> ConfigError:
+    return ConfigError(message, key=key)
 
 
-_TYPE_NAMES = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a text",
-    "path": "a path",
-    "bool": "true or false",
-    "list": "a list",
-    "map": "a mapping",
-}
+class _MissingKeyError(Exception):
+    """End of a check because a required key is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionReader:
+    """Reader of mappings by their tables, which collects all faults in one pass.
+
+    A wrong value is reported, then treated as absent.
+
+    Attributes:
+        fail: makes the error from (key path, message).
+        faults: list to which all errors are added.
+        find: returns the value of an option of type ``path`` from (key path, text), or raises
+            ConfigError.  None: the value is the text.
+        null_is_absent: in a config file an empty mapping or list may be written as nothing; a
+            number or text that has a default may not, since ``fps:`` alone is an unfinished line.
+    """
+
+    fail: Callable[[str, str], ConfigError]
+    faults: list[ConfigError] = field(default_factory=list)
+    find: Callable[[str, str], Any] | None = None
+    null_is_absent: bool = False
+
+    def read(self, table: OptionTable, values: Any, key: str) -> dict[str, Any] | None:
+        """Check values by a table and fill in defaults; return None if a required key is missing."""
+        try:
+            return self._mapping(table, values, key)
+        except _MissingKeyError:
+            return None
+        except ConfigError as error:
+            self.faults.append(error)
+            return None
+
+    def _mapping(self, table: OptionTable, values: Any, key: str) -> dict[str, Any]:
+        if values is None:
+            values = {}
+        if not isinstance(values, Mapping):
+            raise self.fail(key, f"needs a mapping, not {_kind(values)}")
+        for name in values:
+            if name not in table:
+                text = "unknown key" + suggest(str(name), table)
+                self.faults.append(self.fail(_join(key, str(name)), text))
+        return {
+            name: self._option(name, option, values, _join(key, name))
+            for name, option in table.items()
+        }
+
+    def _option(self, name: str, option: Option, values: Mapping[str, Any], path: str) -> Any:
+        if name in values and not self._is_absent(option, value := values[name], path):
+            if value is None and option.keys is None and not option.required:
+                return None
+            try:
+                return self._value(option, value, path)
+            except ConfigError as error:
+                self.faults.append(error)
+                if option.type == "path":
+                    return ""  # it was written, so nothing else is missing
+        if option.required:
+            suggested = f"did you mean {name!r}"
+            if not any(f.key == path or suggested in f.problem for f in self.faults):
+                self.faults.append(self.fail(path, "missing; this key is required"))
+            raise _MissingKeyError
+        if option.type == "path" or (option.default is None and option.keys is None):
+            return option.default
+        return self._value(option, option.default, path)
+
+    def _is_absent(self, option: Option, value: Any, path: str) -> bool:
+        if not self.null_is_absent or value is not None or option.default is None:
+            return False
+        if option.type not in ("map", "list"):
+            text = f"has no value; leave the key out for its default, {option.default!r}"
+            self.faults.append(self.fail(path, text))
+        return True
+
+    def _value(self, option: Option, value: Any, key: str) -> Any:
+        written = value
+        if option.words and isinstance(value, str):
+            if value not in option.words:
+                known = " or ".join((_TYPES[option.type][1], *option.words))
+                raise self.fail(key, f"{value!r} is not {known}{suggest(value, option.words)}")
+            return value
+        if option.keys is not None:
+            return self._mapping(option.keys, value, key)
+        kinds, name = _TYPES[option.type]
+        good = isinstance(value, kinds) and isinstance(value, bool) == (kinds is bool)
+        if good and option.type == "float":
+            value = float(value)
+            good = math.isfinite(value)
+        if not good:
+            raise self.fail(key, f"needs {name}, not {_kind(value)}")
+        if option.items:
+            item = Option(option.items)
+            return [self._value(item, v, f"{key}[{i}]") for i, v in enumerate(value)]
+        if option.choices and value not in option.choices:
+            known = ", ".join(map(str, option.choices))
+            near = suggest(str(value), map(str, option.choices))
+            raise self.fail(key, f"{value!r} is not one of {known}{near}")
+        if option.minimum is not None and value < option.minimum:
+            raise self.fail(key, f"{written} is below the minimum of {option.minimum:g}")
+        if option.maximum is not None and value > option.maximum:
+            raise self.fail(key, f"{written} is above the maximum of {option.maximum:g}")
+        return self.find(key, value) if self.find and option.type == "path" else value
 
 
 def _kind(value: Any) -> str:

@@ -1,22 +1,23 @@
-"""The config as values: frozen dataclasses, each of whose fields is a key of its section.
+"""Settings: a frozen struct for each section of the config, with a field for each key.
 
-A field's `key` describes what the file may hold; type and default are the field's own.  A new key
-is a new field here.  `recorder.contract.config.loading` makes the values.
+The structs are the schema: a field has the key's type and default, its `key` description and
+bounds.  A new key is a new field here.  `recorder.contract.config.loading` reads the file.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar
 
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec import Meta, Struct, convert, inspect, structs, to_builtins
 
 from recorder.contract.config.options import Option, OptionTable
+from recorder.contract.wire_struct import ready
+
+T = TypeVar("T")
 
 VERSION = 1
 ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs", "mcap")
@@ -26,66 +27,70 @@ PACES = ("realtime", "max")
 MAX_INCOMPLETE = 0.01
 """Default of `SensorEntry.max_incomplete`."""
 UPLOAD_HOURS = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
+LEAST_TOKEN = 16
+_HOST = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
+_NAME = re.compile(rf"{_HOST}(?:\.{_HOST})*\.?")
+_TOKEN = re.compile(r"[!-~]+")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]*|\[[0-9a-f:.]+\])(?::\d{1,5})?")
+"""As browsers send it (RFC 6454, section 6.2); the desktop apps of Foxglove send ``file://``."""
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
 
-def key(description: str, type: str = "", **more: Any) -> Option:
-    """An option whose default, and whose type unless given, are those of the field it annotates.
+def key(description: str, *, ge: float | None = None, le: float | None = None, **more: Any) -> Meta:
+    """Describe a key of the file; its type and default are those of the field.
 
     Args:
-        description, more: as for `Option`.
-        type: one of `recorder.contract.config.options.TYPES`.
+        description: as for `Option`.
+        ge, le: bounds of a number, both included.
+        more: further attributes of the `Option`.
     """
-    return Option(type, None, description, **more)
+    return Meta(description=description, ge=ge, le=le, extra=more)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitSettings:
+class SplitSettings(Struct, frozen=True):
     """When a session continues in a new part; None: never for that reason."""
 
-    minutes: Annotated[float | None, key("begin a new part after [min]", minimum=0.1)] = None
-    gb: Annotated[float | None, key("begin a new part at [GB, 1e9]", minimum=0.01)] = None
+    minutes: Annotated[float, key("begin a new part after [min]", ge=0.1)] | None = None
+    gb: Annotated[float, key("begin a new part at [GB, 1e9]", ge=0.01)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
+class SessionSettings(Struct, frozen=True):
     """Where sessions are made, and what they are called; `root` is absolute once it is loaded."""
 
     root: Annotated[Path, key("folder in which sessions are made")] = Path("sessions")
     name: Annotated[str, key("template of a session's name")] = DEFAULT_NAME
-    metadata: Annotated[Mapping[str, Any], key("free-form; goes into each session")] = field(
-        default_factory=dict
-    )
+    metadata: Annotated[Mapping[str, Any], key("free-form; goes into each session")] = {}
     autostart: Annotated[bool, key("the daemon starts a session by itself")] = False
     split: SplitSettings = SplitSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
+class ProcessSettings(Struct, frozen=True):
     """How a driver's process, or the writer's, is run; the defaults ask for nothing.
 
     A `policy` of None is inherited, an `io_class` of None follows the niceness.
     """
 
-    cpus: Annotated[tuple[int, ...], key("CPUs that the process may run on; all where empty")] = ()
-    nice: Annotated[int, key("its niceness", minimum=-20, maximum=19)] = 0
+    cpus: Annotated[
+        tuple[Annotated[int, Meta(ge=0)], ...],
+        key("CPUs that the process may run on; all where empty"),
+    ] = ()
+    nice: Annotated[int, key("its niceness", ge=-20, le=19)] = 0
     policy: Annotated[
         str | None, key("scheduling policy", choices=("other", "batch", "idle", "fifo", "rr"))
     ] = None
-    priority: Annotated[int, key("of fifo and rr", minimum=1, maximum=99)] = 1
+    priority: Annotated[int, key("of fifo and rr", ge=1, le=99)] = 1
     io_class: Annotated[
         str | None, key("I/O class", choices=("realtime", "best-effort", "idle"))
     ] = None
-    io_level: Annotated[int, key("within its I/O class, 0 first", minimum=0, maximum=7)] = 4
+    io_level: Annotated[int, key("within its I/O class, 0 first", ge=0, le=7)] = 4
 
 
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
+class StorageSettings(Struct, frozen=True):
     """How samples reach the disk; MB and GB are 1e6 and 1e9 bytes."""
 
-    sync_interval_ms: Annotated[int, key("time between syncs [ms]", minimum=1)] = 200
-    min_free_gb: Annotated[float, key("space to leave free [GB, 1e9]", minimum=0)] = 5.0
-    buffer_mb: Annotated[float, key("buffers of all drivers [MB, 1e6]", minimum=1)] = 256.0
+    sync_interval_ms: Annotated[int, key("time between syncs [ms]", ge=1)] = 200
+    min_free_gb: Annotated[float, key("space to leave free [GB, 1e9]", ge=0)] = 5.0
+    buffer_mb: Annotated[float, key("buffers of all drivers [MB, 1e6]", ge=1)] = 256.0
     require_mount: Annotated[bool, key("root must be on a mounted volume")] = False
     require_encrypted: Annotated[bool, key("root must be encrypted on its disk")] = False
     process: ProcessSettings = ProcessSettings()
@@ -99,34 +104,28 @@ class StorageSettings:
         return round(self.buffer_mb * 1e6)
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionSettings:
+class RetentionSettings(Struct, frozen=True):
     """How long sessions are kept; None: for ever."""
 
-    gb: Annotated[float | None, key("most that sessions may take [GB, 1e9]", minimum=0)] = None
-    days: Annotated[float | None, key("age at which sessions are deleted", minimum=0)] = None
+    gb: Annotated[float, key("most that sessions may take [GB, 1e9]", ge=0)] | None = None
+    days: Annotated[float, key("age at which sessions are deleted", ge=0)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFormatSettings:
+class RecordFormatSettings(Struct, frozen=True):
     """Which streams' data goes into session.vrs."""
 
     enabled: Annotated[bool, key("write session.vrs")] = True
-    streams: Annotated[tuple[str, ...], key("streams whose data goes into it", items="str")] = (
-        "imu",
-    )
+    streams: Annotated[tuple[str, ...], key("streams whose data goes into it")] = ("imu",)
 
 
-@dataclass(frozen=True, slots=True)
-class FinalizeStep:
+class FinalizeStep(Struct, frozen=True):
     """One archive to pack after a session: its name and options."""
 
     archive: str
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ControlSettings:
+class ControlSettings(Struct, frozen=True):
     """Where the daemon listens; paths are absolute."""
 
     socket: Annotated[Path | None, key("control socket")] = None
@@ -134,33 +133,49 @@ class ControlSettings:
     curve_keys: Annotated[Path | None, key("folder of CURVE keys for tcp")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSettings:
+class MetricsSettings(Struct, frozen=True):
     """Where the daemon serves metrics; None: nowhere."""
 
-    port: Annotated[int | None, key("HTTP port", minimum=1, maximum=65535)] = None
+    port: Annotated[int, key("HTTP port", ge=1, le=65535)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSettings:
+class LiveSettings(Struct, frozen=True):
     """Where the live process serves the dashboard, and to whom; paths are absolute."""
 
-    port: Annotated[int, key("port; 0: one that is free", minimum=0, maximum=65535)] = 8377
+    port: Annotated[int, key("port; 0: one that is free", ge=0, le=65535)] = 8377
     bind: Annotated[str, key("address to listen on")] = "127.0.0.1"
-    token: Annotated[str | None, key("password of viewers")] = field(default=None, repr=False)
-    origins: Annotated[tuple[str, ...], key("sites that may connect", items="str")] = ()
+    token: Annotated[str | None, key("password of viewers")] = None
+    origins: Annotated[tuple[str, ...], key("sites that may connect")] = ()
     certificate: Annotated[Path | None, key("file of the TLS certificate")] = None
     key: Annotated[Path | None, key("file of its private key")] = None
-    clients: Annotated[int, key("most viewers at a time", minimum=1, maximum=1000)] = 8
+    clients: Annotated[int, key("most viewers at a time", ge=1, le=1000)] = 8
 
-    def for_process(self) -> dict[str, Any]:
-        """The mapping that the live process reads as JSON from its standard input."""
-        wire: dict[str, Any] = to_builtins(asdict(self), enc_hook=str)
-        return wire
+    def __repr__(self) -> str:
+        return f"LiveSettings({self.bind}:{self.port})"  # without the token
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield (key in the section, message) for each fault."""
+        if not (_is_address(self.bind) or _is_name(self.bind)):
+            yield "bind", f"{self.bind!r:.60} is neither an address nor a host's name"
+        elif not is_loopback(self.bind) and self.token is None:
+            yield "bind", f"{self.bind} is reached from other machines, which needs live.token"
+        if self.token is not None:
+            if len(self.token) < LEAST_TOKEN:
+                text = f"needs {LEAST_TOKEN} characters or more, this one has {len(self.token)}"
+                yield "token", text
+            elif not _TOKEN.fullmatch(self.token):
+                yield "token", "needs letters, digits and signs of ASCII, and no spaces"
+        for index, origin in enumerate(self.origins):
+            if not _ORIGIN.fullmatch(origin):
+                wanted = "SCHEME://HOST or SCHEME://HOST:PORT in lower case, without a path"
+                yield f"origins[{index}]", f"{origin!r:.100} is not of the form {wanted}"
+        if self.key is None and self.certificate is not None:
+            yield "certificate", "needs live.key as well: the certificate's private key"
+        if self.certificate is None and self.key is not None:
+            yield "key", "needs live.certificate as well"
 
 
-@dataclass(frozen=True, slots=True)
-class RedactSettings:
+class RedactSettings(Struct, frozen=True):
     """One entry of ``redact``: the program that finds what archives must not show of a camera.
 
     Attributes:
@@ -171,46 +186,39 @@ class RedactSettings:
 
     camera: str
     folder: Path
-    command: Annotated[
-        tuple[str, ...], key("program and arguments", items="str", required=True)
-    ] = ()
-    quality: Annotated[
-        int | None,
-        key("quality of the JPEGs; null: the camera's setting", minimum=1, maximum=100),
-    ] = None
-    timeout_s: Annotated[float, key("most time for a picture [s]", minimum=0.1)] = 60.0
-    start_timeout_s: Annotated[float, key("most time for the first picture [s]", minimum=0.1)] = (
-        300.0
-    )
+    command: Annotated[tuple[str, ...], key("program and arguments", required=True)] = ()
+    quality: (
+        Annotated[int, key("quality of the JPEGs; null: the camera's setting", ge=1, le=100)] | None
+    ) = None
+    timeout_s: Annotated[float, key("most time for a picture [s]", ge=0.1)] = 60.0
+    start_timeout_s: Annotated[float, key("most time for the first picture [s]", ge=0.1)] = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerSettings:
+class TriggerSettings(Struct, frozen=True):
     """One entry of ``triggers``: a condition, and what is kept when it comes true.
 
     `when` and `until` are expressions (`recorder.contract.expressions`).
     """
 
     name: str
-    when: Annotated[str, key("condition, such as imu.acc[0] < -4.0", required=True)]
+    when: Annotated[str, key("condition, such as imu.acc[0] < -4.0")]
     until: Annotated[str | None, key("what lets it fire again; None: that `when` ends")] = None
-    duration: Annotated[float, key("the condition must have held for [s]", minimum=0)] = 0.0
-    before: Annotated[float, key("keep before the moment [s]", minimum=0, maximum=86400)] = 10.0
-    after: Annotated[float, key("keep after the moment [s]", minimum=0, maximum=86400)] = 10.0
-    cooldown: Annotated[float, key("do not fire again within [s]", minimum=0)] = 0.0
+    duration: Annotated[float, key("the condition must have held for [s]", ge=0)] = 0.0
+    before: Annotated[float, key("keep before the moment [s]", ge=0, le=86400)] = 10.0
+    after: Annotated[float, key("keep after the moment [s]", ge=0, le=86400)] = 10.0
+    cooldown: Annotated[float, key("do not fire again within [s]", ge=0)] = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RingSettings:
+class RingSettings(Struct, frozen=True):
     """Record all the time, and keep only what events ask for."""
 
-    seconds: Annotated[float, key("length of the ring [s]", minimum=1)] = 300.0
-    gb: Annotated[float, key("most that its parts may take [GB, 1e9]", minimum=0.01)] = 50.0
+    seconds: Annotated[float, key("length of the ring [s]", ge=1)] = 300.0
+    gb: Annotated[float, key("most that its parts may take [GB, 1e9]", ge=0.01)] = 50.0
     medium: Annotated[str, key("where it is", choices=("disk", "ram"))] = "disk"
-    part: Annotated[
-        float | None,
-        key("length of its parts [s]; None: 45 on disk, 10 in RAM", minimum=5, maximum=3600),
-    ] = None
+    part: (
+        Annotated[float, key("length of its parts [s]; None: 45 on disk, 10 in RAM", ge=5, le=3600)]
+        | None
+    ) = None
     folder: Annotated[Path, key("of ram: where a tmpfs is mounted")] = Path("/run/recorder_ring")
 
     @property
@@ -223,20 +231,19 @@ class RingSettings:
         return self.folder if self.medium == "ram" else None
 
 
-@dataclass(frozen=True, slots=True)
-class UploadSettings:
+class UploadSettings(Struct, frozen=True):
     """Where finished sessions are brought, and when."""
 
     url: Annotated[str | None, key("s3://BUCKET/PREFIX or file:///FOLDER; null: nowhere")] = None
     when: Annotated[str, key("idle, always, or hours of the day such as 22:00-06:00")] = "idle"
-    mbit: Annotated[float | None, key("most to send on average [Mbit/s]", minimum=0.01)] = None
+    mbit: Annotated[float, key("most to send on average [Mbit/s]", ge=0.01)] | None = None
     metered: Annotated[bool, key("use links that cost by volume")] = False
     credentials: Annotated[
         Path | None, key("file of keys; null: the environment, or ~/.aws/credentials")
     ] = None
 
     recipients: Annotated[
-        tuple[str, ...], key("encrypt for these public keys of age (age1...)", items="str")
+        tuple[str, ...], key("encrypt for these public keys of age (age1...)")
     ] = ()
 
     @property
@@ -248,15 +255,13 @@ class UploadSettings:
         return begin * 60 + begin_minute, end * 60 + end_minute
 
 
-@dataclass(frozen=True, slots=True)
-class CustodySettings:
-    """What signs the sessions; None: they are not signed."""
+class CustodySettings(Struct, frozen=True):
+    """Key that signs the sessions; None: sessions are not signed."""
 
     key: Annotated[Path | None, key("file of the vehicle's key; null: nothing is signed")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class SensorEntry:
+class SensorEntry(Struct, frozen=True):
     """One entry of ``sensors``.
 
     Attributes:
@@ -268,7 +273,7 @@ class SensorEntry:
     """
 
     name: str
-    driver: Annotated[str, key("module of drivers, or a dotted module name", required=True)]
+    driver: Annotated[str, key("module of drivers, or a dotted module name")]
     scheme: str
     address: str
     options: Mapping[str, Any]
@@ -276,11 +281,9 @@ class SensorEntry:
     loop: Annotated[bool, key("a played source starts again at its end")] = False
     live: bool = False
     required: Annotated[bool, key("without this sensor a session is not healthy")] = True
-    min_rate: Annotated[float | None, key("rate below which it is unhealthy [Hz]", minimum=0)] = (
-        None
-    )
+    min_rate: Annotated[float, key("rate below which it is unhealthy [Hz]", ge=0)] | None = None
     max_incomplete: Annotated[
-        float, key("share of a stream's samples that may lack parts", minimum=0, maximum=1)
+        float, key("share of a stream's samples that may lack parts", ge=0, le=1)
     ] = MAX_INCOMPLETE
     process: ProcessSettings = ProcessSettings()
 
@@ -290,29 +293,28 @@ class SensorEntry:
         return f"{self.scheme}:{self.address}"
 
     def for_driver(self) -> dict[str, Any]:
-        """The mapping that a driver's process reads as JSON from its standard input."""
+        """Return the mapping that the driver's process reads as JSON from standard input."""
         keys = ("name", "scheme", "address", "options", "pace", "loop")
         return {key: getattr(self, key) for key in keys}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sections:
-    """The config's sections."""
+class Sections(Struct, frozen=True, kw_only=True):
+    """All sections of the config."""
 
     session: SessionSettings
     sensors: Annotated[
-        tuple[SensorEntry, ...], key("one entry per sensor, by its name", "map", required=True)
+        tuple[SensorEntry, ...], key("one entry per sensor, by its name", type="map")
     ]
     storage: StorageSettings
     retention: RetentionSettings
     record_format: RecordFormatSettings
-    calibration: Annotated[Path | None, key("calibration file, copied into each session")]
+    calibration: Annotated[Path | None, key("calibration file, copied into each session")] = None
     finalize: Annotated[
         tuple[FinalizeStep, ...], key("archives to pack: a name, or {name: {option: value}}")
     ] = ()
     redact: Annotated[
         tuple[RedactSettings, ...],
-        key("what archives do not show, by camera: {command: [PROGRAM]}, or keep", "map"),
+        key("what archives do not show, by camera: {command: [PROGRAM]}, or keep", type="map"),
     ] = ()
     report: Annotated[bool, key("write report.html after each session")] = False
     control: ControlSettings
@@ -322,41 +324,88 @@ class Sections:
     upload: UploadSettings
     custody: CustodySettings
     triggers: Annotated[
-        tuple[TriggerSettings, ...], key("conditions by name: what is worth keeping", "map")
+        tuple[TriggerSettings, ...], key("conditions by name: what is worth keeping", type="map")
     ] = ()
 
 
-_TYPES = {int: "int", float: "float", str: "str", bool: "bool", Path: "path"}
-_TYPES |= {tuple: "list", Mapping: "map"}
+_TYPES: Mapping[type[inspect.Type], str] = {
+    inspect.IntType: "int",
+    inspect.FloatType: "float",
+    inspect.StrType: "str",
+    inspect.BoolType: "bool",
+    inspect.CustomType: "path",
+    inspect.VarTupleType: "list",
+    inspect.DictType: "map",
+}
 
 
-def section_of(hint: Any) -> Any:
-    """Return the section in a field's type, such as ``LiveSettings | None``; None without one."""
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    return next((kind for kind in kinds if is_dataclass(kind)), None)
+def option_table(settings: type[Struct]) -> dict[str, Option]:
+    """Make the option table of a section from its fields that are sections or have a `key`.
 
-
-def option_table(settings: Any) -> dict[str, Option]:
-    """The keys of a section: its fields that are sections themselves or have a `key`."""
-    hints = get_type_hints(settings, include_extras=True)
+    A field without a default is a key that is required.
+    """
     table = {}
-    for each in fields(settings):
-        hint = hints[each.name]
-        if (section := section_of(hint)) is not None:
-            table[each.name] = Option("map", keys=option_table(section))
-        elif get_origin(hint) is Annotated:
-            kind, option = get_args(hint)
-            kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind  # of T | None
-            default: Any = None if each.default is MISSING else each.default
-            if each.default_factory is not MISSING:
-                default = each.default_factory()
-            elif isinstance(default, tuple):
-                default = {} if option.type == "map" else list(default)
-            elif isinstance(default, Path):
-                default = str(default)
-            type_name = option.type or _TYPES[get_origin(kind) or kind]
-            table[each.name] = replace(option, type=type_name, default=default)
+    for each in structs.fields(settings):
+        more: dict[str, Any] = {}
+        found = inspect.type_info(each.type)
+        while isinstance(found, inspect.Metadata | inspect.UnionType):
+            if isinstance(found, inspect.Metadata):
+                more |= (found.extra_json_schema or {}) | (found.extra or {})
+                found = found.type
+            else:  # T | None
+                found = found.types[0]
+        if isinstance(found, inspect.StructType):
+            table[each.name] = Option("map", keys=option_table(found.cls))
+        elif more:
+            kind = more.pop("type", _TYPES[type(found)])
+            default = {} if kind == "map" else to_builtins(each.default, enc_hook=str)
+            table[each.name] = Option(
+                kind,
+                None if each.required else list(default) if kind == "list" else default,
+                required=more.pop("required", each.required),
+                minimum=getattr(found, "ge", None),
+                maximum=getattr(found, "le", None),
+                items="str" if isinstance(getattr(found, "item_type", 0), inspect.StrType) else "",
+                **more,
+            )
     return table
+
+
+def plain_settings(settings: Struct) -> dict[str, Any]:
+    """Convert settings to plain values for JSON; `read_settings` is the inverse."""
+    values: dict[str, Any] = to_builtins(settings, enc_hook=str)
+    return values
+
+
+def read_settings(values: Any, kind: type[T], base: Path | None = None) -> T:
+    """Convert plain values to settings; with a base, resolve paths relative to it.
+
+    Raises:
+        ValidationError: a value is not of its field's type.
+    """
+
+    def path(_: type, text: Any) -> Path:
+        return Path(text) if base is None else (base / text).resolve()
+
+    return convert(values, ready(kind), dec_hook=path)
+
+
+def is_loopback(bind: str) -> bool:
+    """Return whether an address is reachable from this machine only."""
+    return bind == "localhost" or (_is_address(bind) and ipaddress.ip_address(bind).is_loopback)
+
+
+def _is_address(bind: str) -> bool:
+    try:
+        ipaddress.ip_address(bind)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_name(bind: str) -> bool:
+    last = bind.rstrip(".").rpartition(".")[2]
+    return _NAME.fullmatch(bind) is not None and not last.isdigit()
 
 
 _VERSION = Option("int", VERSION, "version of this file's format", required=True)

@@ -17,12 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from yaml.parser import Parser
-from yaml.reader import Reader, ReaderError
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from yaml.reader import ReaderError
 
 from recorder.contract.errors import ConfigError
 from recorder.contract.redaction import (
@@ -43,16 +39,10 @@ MAX_VALUES = 50_000
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
-    """PyYAML's event and node layers, with the scalar rules named above and bounded depth."""
+class _Loader(yaml.BaseLoader):
+    """PyYAML's nodes, with the scalar rules named above and bounded depth."""
 
-    def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        BaseResolver.__init__(self)
-        self._depth = 0
+    _depth = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self._depth += 1
@@ -96,14 +86,14 @@ class Document:
     """
 
     file: Path
-    text: str
-    values: dict[str, Any]
+    text: str = field(repr=False)
+    values: dict[str, Any] = field(repr=False)
     lines: dict[str, int] = field(repr=False)
     masked_text: str = field(repr=False)
     written: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
 
     def line_of(self, key: str) -> int | None:
-        """The line of a key path, or of the nearest mapping or list around it."""
+        """Return the line of a key path, or of the nearest mapping or list around it."""
         while key:
             if key in self.lines:
                 return self.lines[key]
@@ -111,7 +101,7 @@ class Document:
         return None
 
     def fail(self, key: str, message: str) -> ConfigError:
-        """The error to raise about a key; it shows a number as it was typed, and no password.
+        """Make an error about a key; it shows numbers as they were typed, and no password.
 
         A value in parentheses is left out where the whole value is a password.
         """
@@ -160,7 +150,7 @@ def parse_yaml(text: str, file: Path) -> Document:
 
 
 def shareable_text(text: str) -> str:
-    """A config's text for archives and reports: without passwords and what looks like a secret.
+    """Mask passwords and likely secrets in a config's text, for archives and reports.
 
     Besides passwords in addresses, values under keys that are named like secrets are masked in
     ``session.metadata`` and ``sensors``; in a text that is no YAML, in every line.  Without any,
@@ -276,7 +266,7 @@ class _Builder:
         return result
 
     def _pairs(self, node: Node, key: str) -> Iterator[tuple[str, Node, Node]]:
-        """The mapping's own entries, then those of its merge keys that it does not have."""
+        """Yield the mapping's own entries, then those of its merge keys that it lacks."""
         own: dict[str, tuple[Node, Node]] = {}
         merged: list[Node] = []
         for key_node, value_node in node.value:
@@ -377,7 +367,7 @@ _NEEDED = {
 
 
 def _mask(text: str, root: Node, more: Collection[int] = ()) -> str:
-    """The text with passwords masked: in values however they are quoted, and in comments.
+    """Mask passwords in a text: in values, however they are quoted, and in comments.
 
     Values are masked one by one, so that what is around them stays the YAML that it was.
 
@@ -405,7 +395,7 @@ def _mask(text: str, root: Node, more: Collection[int] = ()) -> str:
 
 
 def _walk(root: Node) -> tuple[list[ScalarNode], set[int]]:
-    """All scalars, and ids of those that are values of secret keys (an alias is its anchor)."""
+    """Return all scalars, and ids of those that are values of secret keys."""
     scalars: list[ScalarNode] = []
     secret: set[int] = set()
     stack, seen = [root], set()
@@ -427,19 +417,19 @@ def _walk(root: Node) -> tuple[list[ScalarNode], set[int]]:
 
 
 def is_secret(key: str) -> bool:
-    """Whether the whole value of a key path is a password."""
+    """Return whether the whole value of a key path is a password."""
     return key.rpartition(".")[2] in SECRET_KEYS
 
 
 def _spell(written: str, value: str, masked: str) -> str:
-    """What the file shows instead of the text `written`, whose value is masked."""
+    """Return the text to show instead of `written`, whose value is masked."""
     if value in written:
         return written.replace(value, masked)
     return _spell_as_json(written, masked)
 
 
 def _spell_as_json(written: str, masked: str) -> str:
-    """The masked value after the anchor or tag of `written`, whatever its style is."""
+    """Quote the masked value after the anchor or tag of `written`."""
     before = re.match(r"(?:[&!]\S*\s+)*", written)
     after = "\n" if written.endswith("\n") else ""
     return (before[0] if before else "") + json.dumps(masked, ensure_ascii=False) + after

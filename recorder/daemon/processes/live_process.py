@@ -16,14 +16,13 @@ import json
 import os
 import queue
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from recorder.contract.clock import Clock
 from recorder.contract.closing import Closing
 from recorder.contract.config.loading import Config
-from recorder.contract.config.settings import LiveSettings
+from recorder.contract.config.settings import LiveSettings, plain_settings
 from recorder.contract.launch import module_command
 from recorder.daemon.preflight import extra_problem
 from recorder.daemon.processes.children import Child, Event
@@ -156,7 +155,7 @@ def trigger_request(config: Config, socket: Path) -> dict[str, Any]:
         config: has the triggers.
         socket: the control socket.
     """
-    triggers = [asdict(trigger) for trigger in config.triggers]
+    triggers = [plain_settings(trigger) for trigger in config.triggers]
     return {"socket": str(socket.absolute()), "triggers": triggers}
 
 
@@ -174,7 +173,7 @@ def live_request(
     calibration = None if config.calibration is None else str(config.calibration)
     return {
         "socket": str(socket.absolute()),
-        "live": settings.for_process(),
+        "live": plain_settings(settings),
         "root": str(root or config.session.root),
         "calibration": calibration,
     }
