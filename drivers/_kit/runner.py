@@ -43,7 +43,7 @@ from drivers._kit.session_announcement import Session
 from drivers._kit.stamp_checks import Stamps
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
-from recorder.contract.config.driver_schema import DriverSchema, loaded_files
+from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.messages import CHANGED
@@ -64,10 +64,7 @@ def main(driver_class: type[Driver], argv: list[str] | None = None) -> None:
 def _main(driver_class: type[Driver], argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=driver_class.__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    schema_parser = verbs.add_parser("schema", help="print options and source schemes as JSON")
-    schema_parser.add_argument(
-        "--files", action="store_true", help="with the files that the answer depends on"
-    )
+    verbs.add_parser("schema", help="print options and source schemes as JSON")
     verbs.add_parser("check", help="open the source given on stdin, print its streams")
     run = verbs.add_parser("run", help="record the source given on stdin")
     run.add_argument("--bus", type=Path, required=True, help="the run's folder")
@@ -76,8 +73,8 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
     name = ""
     try:
         if args.verb == "schema":
-            schema = DriverSchema.of(driver_name(driver_class), driver_class).to_wire()
-            json.dump(schema | {"files": loaded_files()} if args.files else schema, sys.stdout)
+            schema = DriverSchema.of(driver_name(driver_class), driver_class)
+            json.dump(schema.to_wire(), sys.stdout)
             return 0
         driver = make_driver(driver_class, json.load(sys.stdin))
         name = driver.sensor.name

@@ -9,12 +9,8 @@ import threading
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recorder.cli.signals import handled
-
-if TYPE_CHECKING:
-    from recorder.daemon.processes.forked import ForkServer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 0, or 1 if the daemon failed."""
-    from recorder.daemon.processes.forked import ForkServer
-
-    with ForkServer() as forks:  # loads while this process does
-        return _serve(args, forks)
-
-
-def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
     from recorder.contract.control.sockets import socket_to_serve
@@ -64,7 +53,7 @@ def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
         log = stack.enter_context(
             Log(sys.stderr, form=args.log_format, clock=clock, journald=journald)
         )
-        supervisor = Supervisor(config, clock, log.say, forks=forks)
+        supervisor = Supervisor(config, clock, log.say)
         daemon = Daemon(config, clock, supervisor, log.say, notify=SystemdNotify(os.environ))
         stack.callback(daemon.close)
         live = None
