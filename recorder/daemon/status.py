@@ -12,7 +12,6 @@ from recorder.contract.redaction import mask_passwords
 from recorder.daemon.host.clocks import brief
 from recorder.daemon.postprocessing.retention import is_kept
 from recorder.daemon.processes.children import Child
-from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import account
@@ -198,13 +197,12 @@ def _sensor(
     counted = supervisor.session is not None or sensor.reports(now_ns)
     streams = {}
     for name, spec in sensor.specs.items():
-        floor = floor_of(sensor.entry, spec)
         rate = progress.rates.rate(name) if counted else None
         volume = progress.volumes.rate(name) if counted else None
         streams[name] = {
             "rate_hz": None if rate is None else round(rate, 3),
             "expected_hz": spec.rate_hz or None,
-            "floor_hz": None if floor is None else floor.floor_hz,
+            "floor_hz": sensor.floor_hz(spec),
             "slow": name in progress.rates.broken,
             "bytes_per_s": None if volume is None else round(volume),
             "last_ns": sensor.last_ns.get(name),

@@ -22,7 +22,7 @@ from recorder.daemon import status
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
 from recorder.daemon.processes.progress import STALLED_S, Progress
-from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
+from recorder.daemon.processes.rates import RateWatch
 from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
@@ -63,15 +63,16 @@ def spec(rate_hz: float | None = 100.0, name: str = "imu") -> StreamSpec:
 
 
 def test_floors_come_from_the_config_or_half_of_what_is_expected() -> None:
-    entry = SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0)
-    assert floor_of(entry, spec()) == Floor(95.0, 100.0)
-    assert floor_of(entry, spec(name="imu_extra")) == Floor(50.0, 100.0, agreed=False)
-    assert floor_of(SensorEntry("imu", "xsens", "sim", "", {}), spec(None)) is None
-    assert floor_of(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=0.0), spec()) is None
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
+    assert sensor.floor_hz(spec()) == 95.0
+    assert sensor.floor_hz(spec(name="imu_extra")) == 50.0
+    assert Sensor(SensorEntry("imu", "xsens", "sim", "", {})).floor_hz(spec(None)) is None
+    off = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=0.0))
+    assert off.floor_hz(spec()) is None
 
 
 def test_a_slow_stream_is_told_once_within_seconds_and_again_when_it_recovers() -> None:
-    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    watch, floors = RateWatch(), {"imu": 95.0}
     now_ns, count, reported = 0, 0, []
     for step in range(200):  # 50 s: 20 s of 100 Hz, 10 s of 80 Hz, 20 s of 100 Hz
         hz = 80 if 80 <= step < 120 else 100
@@ -85,7 +86,7 @@ def test_a_slow_stream_is_told_once_within_seconds_and_again_when_it_recovers() 
 
 
 def test_a_stream_about_its_floor_is_told_of_once() -> None:
-    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    watch, floors = RateWatch(), {"imu": 95.0}
     now_ns, count, reported = 0, 0, []
     for step in range(400):  # 1 s of 80 Hz, 3 s of 100 Hz, and so on
         hz = 100 if step // 4 % 4 else 80
@@ -96,7 +97,7 @@ def test_a_stream_about_its_floor_is_told_of_once() -> None:
 
 def test_a_silent_stream_is_below_every_floor_and_an_exact_one_is_not() -> None:
     watch = RateWatch()
-    floors = {"silent": Floor(0.5, 1.0), "exact": Floor(10.0)}
+    floors = {"silent": 0.5, "exact": 10.0}
     for step in range(80):
         watch.update(step * S // 4, {"exact": step * 10 // 4}, floors)
     assert watch.broken == ["silent"]
@@ -216,6 +217,24 @@ def test_the_status_line_names_faults_only_where_there_are_some(
     assert status.line(daemon) == "recording drive; 1 fault: lidar absent"
     faults.append({"about": "disk", "kind": "stalled", "message": "nothing committed"})
     assert status.line(daemon) == "recording drive; 2 faults: lidar absent, disk stalled"
+
+
+def test_a_low_rate_says_whether_the_config_or_the_stream_sets_the_minimum() -> None:
+    reported: dict[str, dict[str, Any]] = {}
+
+    def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        reported[stream] = more
+
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
+    sensor.specs = {name: spec(name=name) for name in ("imu", "imu_extra")}
+    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
+    account = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
+    for step in range(14):  # 10 Hz
+        counts = dict.fromkeys(sensor.specs, account | {"samples": step * 10 // 4})
+        progress.update(step * S // 4, [sensor], counts, 0.0)
+    found = {name: (more["floor_hz"], more["agreed"]) for name, more in reported.items()}
+    assert found == {"imu": (95.0, True), "imu_extra": (50.0, False)}
+    assert {more["expected_hz"] for more in reported.values()} == {100.0}
 
 
 def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:

@@ -11,6 +11,7 @@ from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, RecorderError
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child
+from recorder.session.minimum_rate import floor_hz
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MOST_DEATHS = 20
@@ -95,6 +96,10 @@ class Sensor:
         header = {"driver": entry.driver, "source": entry.scheme, "streams": streams}
         limits = {"min_rate": entry.min_rate, "max_incomplete": entry.max_incomplete}
         return header | {"live": entry.live} | limits
+
+    def floor_hz(self, spec: StreamSpec) -> float | None:
+        """Return the minimum rate of one of its streams in Hz; None if there is none."""
+        return floor_hz(self.name, {"min_rate": self.entry.min_rate}, spec)
 
     @property
     def missing(self) -> bool:
