@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
     from recorder.daemon.processes.live_process import LiveProcess, live_request, trigger_request
+    from recorder.daemon.processes.process_table import LIVE, TRIGGERS
     from recorder.daemon.processes.supervisor import Supervisor
     from recorder.daemon.service_notifier import ERROR
 
@@ -58,13 +59,11 @@ def run(args: argparse.Namespace) -> int:
         stack.callback(daemon.close)
         live = None
         if config.live is not None:
-            live = LiveProcess(live_request(config, config.live, path), clock, log.say)
+            request = live_request(config, config.live, path)
+            live = LiveProcess(LIVE, request, clock, log.say)
         triggers = None
         if config.triggers:
-            triggers = LiveProcess(
-                trigger_request(config, path), clock, log.say,
-                module="recorder.triggers", name="triggers", needs_extra=False,
-            )  # fmt: skip
+            triggers = LiveProcess(TRIGGERS, trigger_request(config, path), clock, log.say)
         stack.enter_context(BackgroundServices(daemon, log, live=live, triggers=triggers))
         control = ControlServer(path, daemon.take, lambda: daemon.state)
         stack.callback(control.close)

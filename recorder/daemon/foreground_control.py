@@ -25,6 +25,7 @@ from recorder.contract.messages import SessionPlan
 from recorder.daemon.control.server import Call, ControlServer, refusal
 from recorder.daemon.foreground import Foreground, Outcome
 from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.process_table import LIVE
 from recorder.daemon.processes.writer_client import account
 from recorder.daemon.recording.marks import Marks
 from recorder.daemon.recording.state_machine import RefusedError, State
@@ -178,7 +179,7 @@ def serve_viewers(
     """
     socket = foreground.run_folder / "control.sock"
     request = live_request(foreground.config, settings, socket, Path(plan.root))
-    live = LiveProcess(request, clock, say)
+    live = LiveProcess(LIVE, request, clock, say)
     return ForegroundControl(foreground, plan, clock, live, socket)
 
 

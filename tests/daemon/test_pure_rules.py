@@ -21,9 +21,10 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon import status
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.process_table import DRIVER_RESTART, PROCESSES, WRITER_RESTART
 from recorder.daemon.processes.progress import STALLED_S, Progress
 from recorder.daemon.processes.rates import RateWatch
-from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
+from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
 from recorder.daemon.recording.plans import Planner
@@ -34,6 +35,7 @@ from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG
 
 S = 1_000_000_000
+MOST_DEATHS = int(DRIVER_RESTART.most)
 NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
 
 
@@ -120,9 +122,21 @@ def test_a_driver_that_keeps_dying_is_given_up_and_one_that_lives_is_not() -> No
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}))
     for _ in range(10 * MOST_DEATHS):
         sensor.started_ns = now_ns
-        now_ns += DEATHS_WINDOW_NS // (MOST_DEATHS - 2)
+        now_ns += round(DRIVER_RESTART.within_s * S) // (MOST_DEATHS - 2)
         sensor.restart_at_ns = None
         assert sensor.died(now_ns) is not None
+
+
+def test_a_writer_is_restarted_at_once_four_times_and_then_after_pauses() -> None:
+    pauses = [WRITER_RESTART.pause_s(deaths) for deaths in range(12)]
+    assert pauses == [0.0] * 5 + [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0]
+
+
+def test_the_document_has_the_table_of_processes() -> None:
+    document = (Path(__file__).parents[2] / "docs/daemon.md").read_text("utf-8")
+    for spec in PROCESSES:
+        words = " ".join([spec.module, *spec.arguments])
+        assert f"| {spec.name} | `{words}` | {spec.runs} |" in document
 
 
 def test_the_desired_state_outlives_the_daemon_and_knows_the_boot(tmp_path: Path) -> None:

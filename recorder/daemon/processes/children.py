@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.config.settings import ProcessSettings, SensorEntry
-from recorder.contract.launch import module_command
 from recorder.contract.process import start_thread
 from recorder.daemon.driver_registry import driver_command
 from recorder.daemon.processes.child_output import ChildOutput
 from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.process_table import DRIVER, WRITER
 
 Event = tuple[str, dict[str, Any]]
 """(child's name, what it reported)."""
@@ -188,12 +188,12 @@ def _read_some(fd: int) -> bytes | None:
 
 def writer_command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:
     """Command line of the writer process."""
-    command = module_command("recorder.writer", "--bus", str(run_folder))
-    command += ["--parent", str(os.getpid()), "--buffer-mb", str(buffer_mb)]
+    command = WRITER.command("--bus", str(run_folder), "--parent", str(os.getpid()))
+    command += ["--buffer-mb", str(buffer_mb)]
     return command + (["--resume", resume] if resume else [])
 
 
 def run_command(run_folder: Path, entry: SensorEntry) -> list[str]:
     """Command line of a driver process."""
-    command = driver_command(entry.driver, "run")
+    command = driver_command(entry.driver, *DRIVER.arguments)
     return [*command, "--bus", str(run_folder), "--parent", str(os.getpid())]
