@@ -8,7 +8,6 @@ import queue
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from hypothesis.strategies import from_regex, integers, sets
 from recorder.contract.config.settings import ProcessSettings, SensorEntry
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon import status
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
 from recorder.daemon.processes.process_table import DRIVER_RESTART, PROCESSES, WRITER_RESTART
@@ -29,6 +27,7 @@ from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
 from recorder.daemon.recording.plans import Planner
 from recorder.daemon.recording.state_machine import DesiredState
+from recorder.daemon.status import render_line
 from recorder.session.event_texts import event_line
 from recorder.session.events import make_event
 from tests.contract.configs import load
@@ -219,18 +218,15 @@ def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
     ]
 
 
-def test_the_status_line_names_faults_only_where_there_are_some(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine = SimpleNamespace(state="recording", session="/data/drive")
-    daemon: Any = SimpleNamespace(sessions=SimpleNamespace(machine=machine))
+def test_the_status_line_names_faults_only_where_there_are_some() -> None:
     faults: list[dict[str, str]] = []
-    monkeypatch.setattr(status, "faults_of", lambda _: faults)
-    assert status.line(daemon) == "recording drive"
+    status = {"state": "recording", "session": {"name": "drive"}, "faults": faults}
+    assert render_line(status) == "recording drive"
+    assert render_line(status | {"state": "idle", "session": None}) == "idle"
     faults.append({"about": "lidar", "kind": "absent", "message": "no answer"})
-    assert status.line(daemon) == "recording drive; 1 fault: lidar absent"
+    assert render_line(status) == "recording drive; 1 fault: lidar absent"
     faults.append({"about": "disk", "kind": "stalled", "message": "nothing committed"})
-    assert status.line(daemon) == "recording drive; 2 faults: lidar absent, disk stalled"
+    assert render_line(status) == "recording drive; 2 faults: lidar absent, disk stalled"
 
 
 def test_a_low_rate_says_whether_the_config_or_the_stream_sets_the_minimum() -> None:
