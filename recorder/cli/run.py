@@ -171,7 +171,7 @@ def _recover_all(root: Path) -> None:
     from recorder.daemon.root_lock import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
-    from recorder.session.reader import find_sessions, outside
+    from recorder.session.search import find_sessions, outside
     from recorder.writer.recovery import recover
 
     if is_held(root):  # a daemon's own sessions are its own to recover

@@ -34,6 +34,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.kept_events import KeptEvent, events_of_origin, read_events
 from recorder.session.lock import lock_is_held
+from recorder.session.search import find_sessions
 from recorder.session.stream import Stream
 
 HEADER_VERSION = 1
@@ -327,40 +328,6 @@ def _explain_no_session(path: Path) -> str:
         more = f"{len(sessions)} sessions" if len(sessions) > 1 else "one session"
         return f"it holds {more}, such as {sessions[-1]}; `recorder list {path}` lists them"
     return "no config.yaml, no sensor with a meta.json"
-
-
-def is_session(path: Path) -> bool:
-    """Whether a folder looks like a session or a roverd trace, by its ``config.yaml``."""
-    return (path / "config.yaml").is_file() or _header_path(path).is_file()
-
-
-def find_sessions(root: str | Path) -> list[Path]:
-    """The session folders directly in a root, sorted by name, without unfinished (hidden) ones.
-
-    Raises:
-        SessionError: the root is not a folder that can be read.
-    """
-    root = Path(root)
-    try:
-        return sorted(p for p in root.iterdir() if not p.name.startswith(".") and is_session(p))
-    except OSError as error:
-        raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
-
-
-def session_around(path: Path) -> Path | None:
-    """The session that a path lies in, with the links of its folder resolved; None if none."""
-    folder = path.parent.resolve()
-    return next(filter(is_session, (folder, *folder.parents)), None)
-
-
-def outside(path: Path) -> str | None:
-    """The error for a session that is a symbolic link out of its folder; None if it is not.
-
-    The recorder writes nothing through such a link: the target belongs to somebody else.
-    """
-    if not path.is_symlink() or path.resolve().parent == path.parent.resolve():
-        return None
-    return f"{path}: is a symbolic link to {path.resolve()}, outside of {path.parent}"
 
 
 def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:

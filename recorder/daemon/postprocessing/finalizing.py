@@ -26,7 +26,7 @@ from recorder.daemon.processes.process_table import background_command
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.session.endings import record_seal
 from recorder.session.layout import private
-from recorder.session.reader import find_sessions, outside
+from recorder.session.search import find_sessions, outside
 
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)

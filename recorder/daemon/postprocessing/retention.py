@@ -37,7 +37,7 @@ from recorder.session.layout import (
     private,
     read_session_json,
 )
-from recorder.session.reader import find_sessions
+from recorder.session.search import find_sessions
 from recorder.session.signatures import note_deletion
 from recorder.session.summary import folder_bytes
 
