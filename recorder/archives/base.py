@@ -49,8 +49,9 @@ from recorder.processing.sample_workers import (
 from recorder.session.accounts import incomplete_samples, incomplete_text
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
-from recorder.session.part import WHOLE, SessionPart
+from recorder.session.part import WHOLE
 from recorder.session.reader import Session
+from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 
 CAMERA_AHEAD: Floats = transform(

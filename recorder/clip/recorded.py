@@ -13,8 +13,8 @@ from recorder.contract.errors import SessionError
 from recorder.session import layout
 from recorder.session.events import INCOMPLETE
 from recorder.session.incidents import END
-from recorder.session.part import SessionPart
 from recorder.session.playback import Chunk
+from recorder.session.session_part import SessionPart
 from recorder.writer.session_writer import SessionWriter
 
 

@@ -37,10 +37,11 @@ from recorder.session.checksums import write_checksums
 from recorder.session.incidents import END
 from recorder.session.lock import lock_is_held
 from recorder.session.loss_accounts import lost_events
-from recorder.session.part import Part, SessionPart
+from recorder.session.part import Part
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.replay import message_of
+from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import VehicleKey
 from recorder.writer.session_writer import SessionWriter

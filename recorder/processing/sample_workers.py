@@ -37,8 +37,9 @@ from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
 from recorder.processing.tuning import tune_for_packing
 from recorder.processing.worker_process import WorkerProcess, start_server
-from recorder.session.part import WHOLE, Part, SessionPart
+from recorder.session.part import WHOLE, Part
 from recorder.session.reader import Session, sensor_folders
+from recorder.session.session_part import SessionPart
 
 LIDAR_GROUP: Final = 1
 """Sweeps that one worker makes together."""

@@ -34,6 +34,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.kept_events import KeptEvent, events_of_origin, read_events
 from recorder.session.lock import lock_is_held
+from recorder.session.part import WHOLE
 from recorder.session.search import find_sessions
 from recorder.session.stream import Stream
 
@@ -66,6 +67,8 @@ class Session(Closing):
 
     Attributes:
         path: the session's folder.
+        part: the part of the recorded session that this is; `WHOLE` unless it is a `SessionPart`.
+        interval_ns: half-open interval of that part in epoch ns; None: open.
         redacted: folder with redacted pictures; None: the recorded ones are read.
         name: its name.
         state: ``recording``, ``clean``, ``sealed`` or ``recovered``; ``clean`` for a plain roverd
@@ -100,6 +103,8 @@ class Session(Closing):
                 are read in place of the recorded ones (`recorder.processing.redaction`).
         """
         self.path, self.redacted = Path(path), redacted
+        self.part = WHOLE
+        self.interval_ns: tuple[int | None, int | None] = (None, None)
         if not self.path.is_dir():
             raise SessionError(f"{path}: no such session folder")
         self.header = read_header(self.path)
@@ -141,6 +146,10 @@ class Session(Closing):
                 self.broken[name] = error
         self.streams: Mapping[str, Stream] = streams
 
+    def chooses(self, stream: str) -> bool:
+        """Return whether the part has a stream of the session."""
+        return self.part.streams is None or stream in self.part.streams
+
     @property
     def recorded(self) -> bool:
         """Whether this recorder wrote the session (else it is a plain roverd trace)."""
@@ -153,7 +162,7 @@ class Session(Closing):
 
     @property
     def whole(self) -> Session:
-        """The session itself; the recorded session of a part (`recorder.session.part`)."""
+        """The session itself; the recorded session of a part (`recorder.session.session_part`)."""
         return self
 
     @property

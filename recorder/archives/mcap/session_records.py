@@ -21,8 +21,8 @@ from recorder.formats.mcap.schema import Schema
 from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.calibration import Calibration
 from recorder.session.kept_events import KeptEvent
-from recorder.session.part import SessionPart
 from recorder.session.playback import recorded_spec
+from recorder.session.session_part import SessionPart
 from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, drivers_of
 
 PUBLISH_TIME = (

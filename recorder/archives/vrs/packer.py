@@ -42,8 +42,8 @@ from recorder.formats.vrs.headers import creation_id
 from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
 from recorder.session.layout import VRS
-from recorder.session.part import SessionPart
 from recorder.session.playback import is_small
+from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
 from recorder.session.vrs.metadata_records import (
