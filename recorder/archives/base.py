@@ -49,9 +49,7 @@ from recorder.processing.sample_workers import (
 from recorder.session.accounts import incomplete_samples, incomplete_text
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
-from recorder.session.part import WHOLE
 from recorder.session.reader import Session
-from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 
 CAMERA_AHEAD: Floats = transform(
@@ -150,7 +148,7 @@ class Job:
 
     def _pool(self) -> SampleWorkers:
         if self.workers is None:
-            path, part = self.session.path, getattr(self.session, "part", WHOLE)
+            path, part = self.session.path, self.session.part
             self.workers = self._own = SampleWorkers(
                 path, part, processes_for(path), redacted=self.session.redacted
             )
@@ -170,8 +168,6 @@ class Job:
 
     def contains(self, t_ns: int) -> bool:
         """Whether a time, epoch ns, is in the part of the session that is packed."""
-        if not isinstance(self.session, SessionPart):
-            return True
         begin_ns, end_ns = self.session.interval_ns
         return (begin_ns is None or t_ns >= begin_ns) and (end_ns is None or t_ns < end_ns)
 
