@@ -36,6 +36,7 @@ from drivers._kit.driver import (
     State,
 )
 from drivers._kit.encode import Encoder, item_message
+from drivers._kit.frozen_check import FrozenCheck
 from drivers._kit.keyframe_gate import KeyframeGate
 from drivers._kit.link import Link
 from drivers._kit.read_watchdog import ReadWatchdog
@@ -333,10 +334,12 @@ class Runner:
     def _follow(self, device: Device) -> None:
         """Read a device, with or without a session, until the process ends."""
         stamps = Stamps(self._specs, self._report_step, self._clock.monotonic_ns)
+        frozen = FrozenCheck(self._specs, report)
         while not self._stop.is_set():
             try:
                 read = self._read()
                 for item in (None,) if read is None else stamps.take(read):
+                    frozen.take(item)
                     self._take(item)
             except DeviceError as error:
                 if not self._await(device, error):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import recorder
+from recorder.contract.messages import FROZEN
 from recorder.contract.redaction import mask_passwords
 from recorder.daemon.host.clocks import brief
 from recorder.daemon.postprocessing.retention import is_kept
@@ -162,6 +163,8 @@ def _faults(snapshot: Snapshot, supervisor: Supervisor) -> list[dict[str, str]]:
                 add(name, sensor.state, sensor.fault or sensor.state)
         elif sensor.fault is not None and not sensor.armed:
             add(name, sensor.state, sensor.fault)
+        for stream, report in sensor.frozen.items():
+            add(stream, FROZEN, report["detail"])
     for stream in supervisor.progress.rates.broken:
         rate = supervisor.progress.rates.rate(stream)
         add(stream, "rate", f"{0.0 if rate is None else rate:.3g} Hz is too slow")
@@ -215,6 +218,7 @@ def _sensor(
             "expected_hz": spec.rate_hz or None,
             "floor_hz": sensor.floor_hz(spec),
             "slow": name in progress.rates.broken,
+            "frozen": name in sensor.frozen,
             "bytes_per_s": None if volume is None else round(volume),
             "last_ns": sensor.last_ns.get(name),
             "age_s": sensor.age_s(name, now_ns),

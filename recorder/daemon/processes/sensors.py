@@ -51,6 +51,7 @@ class Sensor:
             long, or empty.
         stepped: the report that its device's stamps are not of the host's clock; it is recorded
             in each session.
+        frozen: by stream, the report that it repeats one sample; recorded in each session, too.
     """
 
     entry: SensorEntry
@@ -77,6 +78,7 @@ class Sensor:
     stalled: bool = False
     hung_in: str = ""
     stepped: dict[str, Any] | None = None
+    frozen: dict[str, dict[str, Any]] = field(default_factory=dict)
     started_ns: int = 0
     quick_deaths: int = 0
     deaths: deque[int] = field(default_factory=deque)
@@ -133,6 +135,7 @@ class Sensor:
         self.starts += 1
         self.armed, self.device, self.reported_ns = False, PRESENT, None
         self.stalled, self.hung_in, self.stepped = False, "", None
+        self.frozen.clear()
 
     def take(self, report: dict[str, Any], now_ns: int) -> None:
         """Take a report of its driver."""

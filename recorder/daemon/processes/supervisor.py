@@ -33,6 +33,8 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.messages import (
+    FROZEN,
+    MOVES,
     AskStatus,
     Command,
     Ending,
@@ -354,8 +356,10 @@ class Supervisor:
                 fault = sensor.fault or f"{sensor.name}: its driver is not ready"
                 self.tell("fault", sensor.name, "driver", detail=fault)
                 self._add_fault(fault)
-            elif sensor.stepped is not None:
-                self._take_report(sensor, sensor.stepped)
+            else:
+                stepped = [] if sensor.stepped is None else [sensor.stepped]
+                for report in [*stepped, *sensor.frozen.values()]:
+                    self._take_report(sensor, report)
         early, self._early = self._early, []
         for sensor, report in early:
             self._take_report(sensor, report)
@@ -478,8 +482,12 @@ class Supervisor:
                 # An event without a stream is of all sensors of a recording: each reports it.
                 stepped = sensor.entry.live and report["cause"] == "step"
                 sensor.stepped = report if stepped else None
+                if report["cause"] == FROZEN:
+                    sensor.frozen[report["stream"]] = report
+                elif report["cause"] == MOVES:
+                    sensor.frozen.pop(report["stream"], None)
                 self._say(report["detail"])
-                if report["cause"] == "step":
+                if report["cause"] in ("step", FROZEN):
                     self._add_fault(report["detail"])
                 self.tell(**{key: value for key, value in report.items() if key != "event"})
             case "exit" if not sensor.alive:  # else the report is of the process before
