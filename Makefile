@@ -244,6 +244,9 @@ install:
 	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle$(if $(LIVE),|live))
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --no-deps --no-build-isolation .
 	rm -rf build
+	@# Nothing may write bytecode there later: each process of a recording would compile its modules.
+	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m compileall -q $(addprefix -s ,$(DESTDIR)) \
+	    $(DESTDIR)$(PREFIX)/lib
 	@# Scripts name their interpreter: as it is called where the image runs.
 	[ -z "$(DESTDIR)" ] || { grep -rlIF '$(DESTDIR)$(PREFIX)' $(DESTDIR)$(PREFIX)/bin \
 	    $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs sed -i 's#$(DESTDIR)$(PREFIX)#$(PREFIX)#g'; }

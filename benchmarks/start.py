@@ -5,10 +5,9 @@ load, without archives: from the start of the process to the earliest stamp of t
 stamp by which every stream has begun, and from the latest stamp to the end of the process.  The
 seconds of each phase are those that the command itself reports (``--format json``, ``seconds``).
 
-- ``warm``: Python has bytecode of all modules, the cache has the schemas of all drivers.
-- ``first``: the cache is empty, as after an upgrade.
-- ``no bytecode``: Python finds none and may write none, and the cache is empty: each process
-  compiles all that it imports, the standard library too.
+- ``warm``: Python has bytecode of all modules.
+- ``no bytecode``: Python finds none and may write none: each process compiles all that it imports,
+  the standard library too.
 
 ``serve`` is the daemon: from its start until drivers are armed, and from ``recorder start`` to the
 reply that the session is open.
@@ -43,7 +42,7 @@ _POLL_S = 0.005
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Measure each config with each state of Python's bytecode and the cache, in turns."""
+    """Measure each config with and without Python's bytecode, in turns."""
     frames = run.folder / "frames"
     frames.mkdir()
     run.data |= {"demo": "configs/demo.yaml: four simulated sensors"}
@@ -52,14 +51,12 @@ def measure(run: Run) -> Iterator[Figure]:
         "demo": ROOT / "configs" / "demo.yaml",
         "rig": write_config(run.folder / "rig.yaml", rig_sensors(frames)),
     }
-    states = {"warm": _warm(run), "first": _warm(run), "no bytecode": _no_bytecode(run)}
+    states = {"warm": _warm(run), "no bytecode": _no_bytecode(run)}
     for config in configs.values():
-        _record(run, config, states["warm"])  # compiles, and asks the drivers
+        _record(run, config, states["warm"])  # compiles
     values: dict[str, list[float]] = {}
     for number in run.rounds():
         for (name, config), (state, environment) in _pairs(configs, states, number):
-            if state != "warm":
-                environment = environment | {"CACHE_DIRECTORY": str(run.folder / f"cache{number}")}
             for figure, seconds in _record(run, config, environment).items():
                 values.setdefault(f"{name}, {state}: {figure}", []).append(seconds)
         for figure, seconds in _serve(run, configs["demo"], states["warm"]).items():
@@ -77,11 +74,7 @@ def _pairs(
 
 
 def _warm(run: Run) -> dict[str, str]:
-    places = {
-        "PYTHONPYCACHEPREFIX": run.folder / "bytecode",
-        "CACHE_DIRECTORY": run.folder / "cache",
-    }
-    environment = {**os.environ, **{key: str(path) for key, path in places.items()}}
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(run.folder / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return environment
 

@@ -29,7 +29,7 @@ from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.live.views import Drawing, Fingerprint, make_view
+from recorder.live.views import Drawing, make_view
 
 SAMPLES = 12
 OPTIONS = {"rounds": Option("int", 5, "drawings of each sample", minimum=1)}
@@ -107,7 +107,7 @@ def size(drawing: Drawing | None) -> int:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """A drawing of every view, with the fingerprint of each sensor's samples."""
+    """A drawing of every view, of each sensor."""
     cv2.setNumThreads(1)
     loaded: dict[str, tuple[StreamSpec, list[Message]]] = {}
     for sensor, name, options in VIEWS:
@@ -116,9 +116,6 @@ def measure(run: Run) -> Iterator[Figure]:
             loaded[sensor] = made[0][0], [message for _, message in made]
             real = bool(_SOURCES[sensor][1]) and run.recordings is not None
             run.data[sensor] = f"{len(made)} {'real' if real else 'simulated'} samples"
-            fingerprint = Fingerprint(made[0][0]).of
-            times = costs_ms(fingerprint, loaded[sensor][1] * run.options["rounds"])
-            yield Figure(f"{sensor}, fingerprint", times, "ms")
         spec, given = loaded[sensor]
         view = make_view(spec, name, options)
         label = ", ".join([f"{sensor}, {name}", *(f"{k} {v}" for k, v in options.items())])

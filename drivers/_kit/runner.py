@@ -36,6 +36,7 @@ from drivers._kit.driver import (
     State,
 )
 from drivers._kit.encode import Encoder, item_message
+from drivers._kit.frozen_check import FrozenCheck
 from drivers._kit.keyframe_gate import KeyframeGate
 from drivers._kit.link import Link
 from drivers._kit.read_watchdog import ReadWatchdog
@@ -43,7 +44,7 @@ from drivers._kit.session_announcement import Session
 from drivers._kit.stamp_checks import Stamps
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
-from recorder.contract.config.driver_schema import DriverSchema, loaded_files
+from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.messages import CHANGED
@@ -64,10 +65,7 @@ def main(driver_class: type[Driver], argv: list[str] | None = None) -> None:
 def _main(driver_class: type[Driver], argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=driver_class.__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    schema_parser = verbs.add_parser("schema", help="print options and source schemes as JSON")
-    schema_parser.add_argument(
-        "--files", action="store_true", help="with the files that the answer depends on"
-    )
+    verbs.add_parser("schema", help="print options and source schemes as JSON")
     verbs.add_parser("check", help="open the source given on stdin, print its streams")
     run = verbs.add_parser("run", help="record the source given on stdin")
     run.add_argument("--bus", type=Path, required=True, help="the run's folder")
@@ -76,8 +74,8 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
     name = ""
     try:
         if args.verb == "schema":
-            schema = DriverSchema.of(driver_name(driver_class), driver_class).to_wire()
-            json.dump(schema | {"files": loaded_files()} if args.files else schema, sys.stdout)
+            schema = DriverSchema.of(driver_name(driver_class), driver_class)
+            json.dump(schema.to_wire(), sys.stdout)
             return 0
         driver = make_driver(driver_class, json.load(sys.stdin))
         name = driver.sensor.name
@@ -336,10 +334,12 @@ class Runner:
     def _follow(self, device: Device) -> None:
         """Read a device, with or without a session, until the process ends."""
         stamps = Stamps(self._specs, self._report_step, self._clock.monotonic_ns)
+        frozen = FrozenCheck(self._specs, report)
         while not self._stop.is_set():
             try:
                 read = self._read()
                 for item in (None,) if read is None else stamps.take(read):
+                    frozen.take(item)
                     self._take(item)
             except DeviceError as error:
                 if not self._await(device, error):

@@ -30,7 +30,6 @@ from recorder.processing.sample_workers import (
     WorkerContext,
     processes_for,
 )
-from recorder.session.part import WHOLE, SessionPart
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -110,7 +109,7 @@ class Job:
 
     def _pool(self) -> SampleWorkers:
         if self.workers is None:
-            path, part = self.session.path, getattr(self.session, "part", WHOLE)
+            path, part = self.session.path, self.session.part
             self.workers = self._own = SampleWorkers(
                 path, part, processes_for(path), redacted=self.session.redacted
             )
@@ -142,8 +141,6 @@ class Job:
 
     def contains(self, t_ns: int) -> bool:
         """Whether a time, epoch ns, is in the part of the session that is packed."""
-        if not isinstance(self.session, SessionPart):
-            return True
         begin_ns, end_ns = self.session.interval_ns
         return (begin_ns is None or t_ns >= begin_ns) and (end_ns is None or t_ns < end_ns)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from recorder.catalog.rows import Row, read_row, stamp_of
 from recorder.catalog.table import CATALOG, read_table, write_table
 from recorder.contract.errors import FormatError, UsageError
-from recorder.session.search import Filter, sessions_below
+from recorder.session.search import sessions_below
+from recorder.session.summary import Filter
 
 Progress = Callable[[str], None]
 """Called with the location of each session that is read."""

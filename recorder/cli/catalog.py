@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.catalog.catalog import update_catalog
     from recorder.catalog.table import CATALOG
     from recorder.contract.errors import UsageError
-    from recorder.fleet.store.base import is_store, open_store
+    from recorder.fleet.store import is_store, open_store
     from recorder.fleet.stored_catalog import catalog_store
 
     if is_store(args.root):

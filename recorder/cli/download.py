@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Download; 0, or an error."""
     from recorder.contract.errors import UsageError
     from recorder.fleet.fetching import download_session
-    from recorder.fleet.store.base import is_store, open_store
+    from recorder.fleet.store import is_store, open_store
 
     url, _, name = args.url.rstrip("/").rpartition("/")
     if not is_store(args.url) or url.endswith(":/"):

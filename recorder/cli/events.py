@@ -70,7 +70,7 @@ def _list(args: argparse.Namespace) -> int:
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import UsageError
     from recorder.session.kept_events import read_index
-    from recorder.session.reader import is_session
+    from recorder.session.search import is_session
 
     root: Path = args.folders[0]
     if is_session(root):

@@ -20,7 +20,7 @@ from recorder.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from recorder.session.search import Filter
+    from recorder.session.summary import Filter
 
 _AGES = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a session or folder cannot be read (the others are listed)."""
     from recorder.contract.clock import SystemClock
-    from recorder.session.search import Filter
+    from recorder.session.summary import Filter
 
     since_ns = None
     if args.since is not None:
@@ -84,8 +84,7 @@ def _lines(
     """What `brief` gives of each session; None of one that is not wanted."""
     from recorder.catalog.catalog import KnownRows, is_wanted
     from recorder.catalog.table import CATALOG, read_table
-    from recorder.session.reader import find_sessions
-    from recorder.session.search import sessions_below
+    from recorder.session.search import find_sessions, sessions_below
     from recorder.session.summary import brief_if
 
     if root.is_file():

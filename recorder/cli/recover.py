@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import LOCK, PRIVATE, private
     from recorder.session.lock import lock_is_held
-    from recorder.session.reader import find_sessions, is_session, outside
+    from recorder.session.search import find_sessions, is_session, outside
     from recorder.writer.recovery import recover
 
     one = is_session(args.path)

@@ -16,7 +16,7 @@ from recorder.cli.output import add_format, emit, human_bytes, human_seconds, no
 from recorder.cli.signals import handled
 
 if TYPE_CHECKING:
-    from recorder.report.fleet import Row
+    from recorder.report.index_rows import Row
 
 _MOST_REASONS = 20
 
@@ -75,7 +75,7 @@ def _check_out(session: Path | None, out: Path) -> None:
     """Check that a file of ``--out`` replaces nothing of a session but its own report."""
     from recorder.contract.errors import UsageError
     from recorder.session.layout import REPORT
-    from recorder.session.reader import session_around
+    from recorder.session.search import session_around
 
     if (around := session_around(out)) is None:
         return
@@ -87,7 +87,8 @@ def _check_out(session: Path | None, out: Path) -> None:
 def _is_session(path: Path) -> bool:
     """Whether a folder is a session, if only a damaged one."""
     from recorder.session.layout import private
-    from recorder.session.reader import is_session, sensor_folders
+    from recorder.session.reader import sensor_folders
+    from recorder.session.search import is_session
 
     return is_session(path) or private(path).is_dir() or bool(sensor_folders(path))
 
@@ -131,7 +132,7 @@ def _session_text(result: dict[str, Any]) -> str:
 def _report_root(args: argparse.Namespace) -> int:
     """Write the index of a root, with ``--missing`` after the reports that are missing."""
     from recorder.contract.errors import RecorderError, SessionError
-    from recorder.session.reader import find_sessions
+    from recorder.session.search import find_sessions
 
     sessions = find_sessions(args.path)
     if not sessions:
@@ -166,7 +167,8 @@ def _lacks_report(path: Path) -> bool:
     from recorder.contract.errors import RecorderError
     from recorder.report.embedded import read_summary
     from recorder.session.layout import CLEAN, REPORT
-    from recorder.session.reader import outside, read_header
+    from recorder.session.reader import read_header
+    from recorder.session.search import outside
 
     if outside(path) is not None:
         return False
@@ -183,7 +185,7 @@ def _make(session: Path, out: Path | None) -> Path:
     from recorder.contract.errors import SessionError
     from recorder.report import write_report
     from recorder.session.lock import reading
-    from recorder.session.reader import outside
+    from recorder.session.search import outside
 
     if out is None and (elsewhere := outside(session)) is not None:
         raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")

@@ -18,7 +18,6 @@ from recorder.cli.truth import Completion, add_missing_truth
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
     from recorder.daemon.foreground import Outcome
-    from recorder.daemon.processes.forked import ForkServer
     from recorder.session.layout import SessionPlan
 
 
@@ -48,14 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
-    from recorder.daemon.processes.forked import ForkServer
-
-    phases = Phases()
-    with ForkServer() as forks:  # loads while this process does
-        return _run(args, forks, phases)
-
-
-def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
     from recorder.contract.clock import SystemClock
@@ -66,6 +57,7 @@ def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
     from recorder.daemon.preflight import check_root, extra_problem
     from recorder.daemon.recording.plans import plan_session, render_config_name
 
+    phases = Phases()
     if args.name is not None:
         check_name(args.name)
     config = load(args.config)
@@ -86,7 +78,7 @@ def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
     phases.end("config")
-    outcome, interrupted = _record(args, config, plan, forks, phases)
+    outcome, interrupted = _record(args, config, plan, phases)
     if outcome.sealed is None and args.no_finalize and (config.finalize or config.report):
         skip(outcome.session)
     if why := outcome.sealed or outcome.full:
@@ -128,7 +120,6 @@ def _record(
     args: argparse.Namespace,
     config: Config,
     plan: SessionPlan,
-    forks: ForkServer,
     phases: Phases,
 ) -> tuple[Outcome, bool]:
     """Record a session, and complete it while its drivers end.
@@ -145,7 +136,7 @@ def _record(
     clock, view, completion = SystemClock(), LiveView(), None
     with ExitStack() as after:
         with ExitStack() as stack:
-            supervisor = stack.enter_context(Foreground(config, clock, view.say, forks=forks))
+            supervisor = stack.enter_context(Foreground(config, clock, view.say))
             control = None
             if args.live:
                 settings = config.live or LiveSettings()
@@ -180,7 +171,7 @@ def _recover_all(root: Path) -> None:
     from recorder.daemon.root_lock import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
-    from recorder.session.reader import find_sessions, outside
+    from recorder.session.search import find_sessions, outside
     from recorder.writer.recovery import recover
 
     if is_held(root):  # a daemon's own sessions are its own to recover

@@ -9,12 +9,8 @@ import threading
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from recorder.cli.signals import handled
-
-if TYPE_CHECKING:
-    from recorder.daemon.processes.forked import ForkServer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 0, or 1 if the daemon failed."""
-    from recorder.daemon.processes.forked import ForkServer
-
-    with ForkServer() as forks:  # loads while this process does
-        return _serve(args, forks)
-
-
-def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
     from recorder.contract.control.sockets import socket_to_serve
@@ -51,6 +40,7 @@ def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
     from recorder.daemon.processes.live_process import LiveProcess, live_request, trigger_request
+    from recorder.daemon.processes.process_table import LIVE, TRIGGERS
     from recorder.daemon.processes.supervisor import Supervisor
     from recorder.daemon.service_notifier import ERROR
 
@@ -64,18 +54,16 @@ def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
         log = stack.enter_context(
             Log(sys.stderr, form=args.log_format, clock=clock, journald=journald)
         )
-        supervisor = Supervisor(config, clock, log.say, forks=forks)
+        supervisor = Supervisor(config, clock, log.say)
         daemon = Daemon(config, clock, supervisor, log.say, notify=SystemdNotify(os.environ))
         stack.callback(daemon.close)
         live = None
         if config.live is not None:
-            live = LiveProcess(live_request(config, config.live, path), clock, log.say)
+            request = live_request(config, config.live, path)
+            live = LiveProcess(LIVE, request, clock, log.say)
         triggers = None
         if config.triggers:
-            triggers = LiveProcess(
-                trigger_request(config, path), clock, log.say,
-                module="recorder.triggers", name="triggers", needs_extra=False,
-            )  # fmt: skip
+            triggers = LiveProcess(TRIGGERS, trigger_request(config, path), clock, log.say)
         stack.enter_context(BackgroundServices(daemon, log, live=live, triggers=triggers))
         control = ControlServer(path, daemon.take, lambda: daemon.state)
         stack.callback(control.close)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import UsageError
     from recorder.custody.proof import Trust
     from recorder.custody.verifying import verify
-    from recorder.fleet.store.base import is_store, open_store
+    from recorder.fleet.store import is_store, open_store
     from recorder.fleet.verified import verify_store
 
     trust = Trust(args.public_key)

@@ -41,7 +41,7 @@ from recorder.session.packed_channels import (
     open_recorded,
     packed_in_place,
 )
-from recorder.session.part import SessionPart
+from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import Signed
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.clip.epochs import EpochCut, cut_epochs
+from recorder.clip.session_copy import ClipSessionWriter
 from recorder.contract.errors import SessionError
 from recorder.session import layout
 from recorder.session.events import INCOMPLETE
 from recorder.session.incidents import END
-from recorder.session.part import SessionPart
 from recorder.session.playback import Chunk
-from recorder.writer.session_writer import SessionWriter
+from recorder.session.session_part import SessionPart
 
 
 class StreamFeed:
@@ -60,7 +60,7 @@ class StreamFeed:
         """The epoch of the clip that is open."""
         return self.cuts[max(0, self._next - 1)].epoch + self.shift if self.cuts else 0
 
-    def begin(self, writer: SessionWriter, index: int) -> None:
+    def begin(self, writer: ClipSessionWriter, index: int) -> None:
         """Begin the epochs up to that of a sample."""
         wanted = bisect_right(self._starts, index)
         while self._next < wanted:
@@ -71,13 +71,13 @@ class StreamFeed:
                 self.name, cut.epoch + self.shift, cut.first_seq, empty=cut.start == cut.stop
             )
 
-    def end(self, writer: SessionWriter) -> None:
+    def end(self, writer: ClipSessionWriter) -> None:
         """End the open epoch, and those behind it that have no sample."""
         if self._starts:
             self.begin(writer, self._starts[-1])
         self._end_open(writer)
 
-    def _end_open(self, writer: SessionWriter) -> None:
+    def _end_open(self, writer: ClipSessionWriter) -> None:
         if self._next:
             cut: EpochCut = self.cuts[self._next - 1]
             writer.end_epoch(self.name, cut.sent, cut.ended)

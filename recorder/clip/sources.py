@@ -14,9 +14,10 @@ from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.journal import read_journal
 from recorder.session.layout import CLEAN, RECOVERED
-from recorder.session.part import Part, SessionPart
+from recorder.session.part import Part
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import Session
+from recorder.session.session_part import SessionPart
 from recorder.session.signatures import last_signature
 
 

@@ -19,6 +19,7 @@ from msgspec import structs
 from recorder.clip.clip_clock import ClipClock
 from recorder.clip.proving import OriginProver
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
+from recorder.clip.session_copy import ClipSessionWriter
 from recorder.clip.sources import (
     calibration_of,
     events_of,
@@ -37,13 +38,13 @@ from recorder.session.checksums import write_checksums
 from recorder.session.incidents import END
 from recorder.session.lock import lock_is_held
 from recorder.session.loss_accounts import lost_events
-from recorder.session.part import Part, SessionPart
+from recorder.session.part import Part
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.replay import message_of
+from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import VehicleKey
-from recorder.writer.session_writer import SessionWriter
 
 _COMMIT_NS = 1_000_000_000
 _KEPT = ("driver", "source", "max_incomplete")
@@ -259,7 +260,7 @@ class _Cutter:
         ]
         processed = {n for s in self._sources for n in s.streams if n.startswith("_")}
         notes += [f"{n}: was made after the recording, is not cut" for n in sorted(processed)]
-        writer = SessionWriter.create(PosixDisk(), self._plan, self._clock)
+        writer = ClipSessionWriter.create(PosixDisk(), self._plan, self._clock)
         try:
             for name in streams:
                 stream = next(s.streams[name] for s in self._sources if name in s.streams)
@@ -289,7 +290,7 @@ class _Cutter:
         return found
 
     def _prove(
-        self, writer: SessionWriter, provers: Mapping[str, tuple[int, OriginProver]]
+        self, writer: ClipSessionWriter, provers: Mapping[str, tuple[int, OriginProver]]
     ) -> None:
         """Write what proves the samples of each source."""
         files = {name: writer.attach(name) for name in provers}
@@ -303,7 +304,7 @@ class _Cutter:
                 return sensor
         return stream
 
-    def _copy(self, writer: SessionWriter, source: SessionPart) -> None:
+    def _copy(self, writer: ClipSessionWriter, source: SessionPart) -> None:
         """Append what a session has in the interval, in order of time."""
         self._firsts.append(dict(self._samples))
         names = [n for n in _streams([source]) if n in source.streams]
@@ -342,7 +343,7 @@ class _Cutter:
         writer.commit()
 
     def _copy_samples(
-        self, writer: SessionWriter, feed: StreamFeed, chunk: Chunk, spec: StreamSpec
+        self, writer: ClipSessionWriter, feed: StreamFeed, chunk: Chunk, spec: StreamSpec
     ) -> None:
         at = feed.stream.first + chunk.start
         feed.begin(writer, at)
@@ -353,7 +354,7 @@ class _Cutter:
         self._append(writer, feed, message, int(times[-1]))
         self._copy_states(writer, feed)
 
-    def _copy_states(self, writer: SessionWriter, feed: StreamFeed) -> None:
+    def _copy_states(self, writer: ClipSessionWriter, feed: StreamFeed) -> None:
         """Append the states that wait, once the stream has an epoch."""
         while feed.is_open and feed.waiting:
             state = feed.waiting.pop(0)
@@ -362,7 +363,7 @@ class _Cutter:
             self._append(writer, feed, message, mono_ns)
 
     def _append(
-        self, writer: SessionWriter, feed: StreamFeed, message: Message, mono_ns: int
+        self, writer: ClipSessionWriter, feed: StreamFeed, message: Message, mono_ns: int
     ) -> None:
         message.epoch = feed.epoch
         message.number = self._number.get(feed.name, 0)

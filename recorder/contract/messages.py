@@ -28,6 +28,9 @@ Positions = dict[str, tuple[int, int, int]]
 CHANGED = "changed"
 """Cause of the loss of samples that have not the form that their stream declares, and the reason of
 the end of a stream that had such samples."""
+FROZEN, MOVES = "frozen", "moves"
+"""Causes of events that drivers report: a device repeats one sample under fresh stamps; its samples
+differ again."""
 
 _Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
 _Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]

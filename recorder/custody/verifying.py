@@ -13,8 +13,7 @@ from recorder.custody.sessions import unreadable, verify_session
 from recorder.custody.vehicles import check_rows
 from recorder.session import layout
 from recorder.session.journal import read_journal
-from recorder.session.reader import is_session, session_around
-from recorder.session.search import sessions_below
+from recorder.session.search import is_session, session_around, sessions_below
 
 Begin = Callable[[Path], Callable[[int], None]]
 """Called with what is verified next; returns a function that is called with the megabytes read."""

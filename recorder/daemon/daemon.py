@@ -48,7 +48,7 @@ from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.daemon.start_checks import StartChecks
-from recorder.daemon.status import describe, line
+from recorder.daemon.status import Snapshot, describe, render_line
 from recorder.session.kept_events import KeptEvent
 from recorder.session.upload_record import is_safe_at
 
@@ -158,7 +158,33 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """The status of the daemon as values that JSON can hold (docs/daemon.md)."""
-        return describe(self)
+        machine, sessions = self.sessions.machine, self.sessions
+        may_start = machine.state in (State.IDLE, State.FAULT)
+        desired = machine.desired
+        snapshot = Snapshot(
+            now_ns=self.clock.monotonic_ns(),
+            started_ns=self.started_ns,
+            state=str(machine.state),
+            state_since_ns=sessions.state_since_ns,
+            ready=self.ready,
+            wanted=desired.wanted,
+            by=desired.by,
+            name=desired.name,
+            part=desired.part,
+            session=machine.session,
+            session_since_ns=sessions.part_started_ns,
+            splitting=machine.splitting,
+            start_refused=self.start_checks.refused() if may_start else None,
+            root_problem=self.root_problem,
+            reason=machine.reason,
+            wish_problem=sessions.desired_state_problem,
+            last=sessions.last,
+            finalizing=self.finalizing.status(),
+            keeping=self.keeper.status(),
+            live=None if self.live is None else self.live.status(),
+            triggers=None if self.triggers is None else self.triggers.status(),
+        )
+        return describe(snapshot, self.supervisor, self.config.session.root)
 
     def take(self, call: Call) -> None:
         """Take a request; from any thread."""
@@ -492,6 +518,6 @@ class Daemon:
         self._feed_at_ns = now_ns + round(FEED_S * 1e9)
         if self.sound:
             self.notify.watchdog()
-        if (text := line(self)) != self._status_line:
+        if (text := render_line(self.status())) != self._status_line:
             self._status_line = text
             self.notify.status(text)

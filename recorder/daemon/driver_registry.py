@@ -33,7 +33,6 @@ from recorder.contract.launch import driver_module_command
 from recorder.contract.process import start_thread
 from recorder.contract.redaction import mask_passwords
 from recorder.contract.streams import StreamSpec
-from recorder.daemon.schema_cache import SchemaCache
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,7 +72,7 @@ def available_drivers() -> list[str]:
 
 
 def driver_schema(name: str) -> DriverSchema:
-    """The schema of a driver, from the cache if the driver's files are those of the answer there.
+    """Return the schema of a driver.
 
     A driver is asked once per process, also if the answer is an error.
 
@@ -105,25 +104,19 @@ def _probe(name: str) -> DriverSchema | str:
         known = available_drivers()
         if name not in known:
             return f"no driver {name!r}{suggest(name, known)}; known drivers: {', '.join(known)}"
-    cache = SchemaCache(name)
-    if (known_schema := cache.read()) is not None:
-        return known_schema
-    result = _run([*driver_command(name, "schema"), "--files"], b"", SCHEMA_TIMEOUT_S)
+    result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
     where = f"driver {name!r}"
     if result.timed_out:
         return f"{where}: printed no schema within {SCHEMA_TIMEOUT_S:g} s"
     if result.code != 0:
         return f"{where}: {result.problem.removeprefix(f'{where}: ')}"
     try:
-        answer = _answer(result.stdout)
-        schema = DriverSchema.from_wire(answer)
+        return DriverSchema.from_wire(_answer(result.stdout))
     except (ValueError, RecursionError):
         shown = result.stdout[:40].decode(errors="replace")
         return f"{where}: printed {shown!r} for a schema, which is not JSON"
     except ProtocolError as error:
         return f"{where}: {str(error).removeprefix(f'{where}: ')}"
-    cache.write(schema, answer)
-    return schema
 
 
 @dataclass(frozen=True, slots=True)

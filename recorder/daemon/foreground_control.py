@@ -25,11 +25,12 @@ from recorder.contract.messages import SessionPlan
 from recorder.daemon.control.server import Call, ControlServer, refusal
 from recorder.daemon.foreground import Foreground, Outcome
 from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.process_table import LIVE
 from recorder.daemon.processes.writer_client import account
 from recorder.daemon.recording.marks import Marks
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.service_notifier import Say
-from recorder.daemon.status import describe_processes, describe_session, process_faults
+from recorder.daemon.status import Snapshot, describe
 
 
 class ForegroundControl(Closing):
@@ -98,29 +99,22 @@ class ForegroundControl(Closing):
 
     def status(self) -> dict[str, Any]:
         """What applies of a daemon's status (docs/daemon.md)."""
-        foreground, now_ns = self._foreground, self._clock.monotonic_ns()
-        faults = process_faults(foreground)
-        session = None
-        if foreground.session is not None:
-            elapsed_s = _seconds(now_ns - self._began_ns)
-            session = describe_session(foreground, foreground.session, elapsed_s, part=1)
-        wanted = self._last is None and not foreground.stopping
-        return {
-            "state": str(self._state),
-            "since_s": _seconds(now_ns - self._since_ns),
-            "healthy": not faults,
-            "ready": foreground.settled,
-            "faults": faults,
-            "start_refused": None,
-            "wish": {"wanted": wanted, "by": "user", "name": self._plan.name, "part": 1},
-            "session": session,
-            "last": self._last,
-            "finalizing": {"current": None, "queue": [], "failed": {}},
-            "keeping": {"open": [], "ring": None},
-            "live": self._live.status(),
-            "uptime_s": _seconds(now_ns - self._started_ns),
-            **describe_processes(foreground, Path(self._plan.root), session is not None),
-        }
+        foreground = self._foreground
+        snapshot = Snapshot(
+            now_ns=self._clock.monotonic_ns(),
+            started_ns=self._started_ns,
+            state=str(self._state),
+            state_since_ns=self._since_ns,
+            ready=foreground.settled,
+            wanted=self._last is None and not foreground.stopping,
+            by="user",
+            name=self._plan.name,
+            session=foreground.session,
+            session_since_ns=self._began_ns,
+            last=self._last,
+            live=self._live.status(),
+        )
+        return describe(snapshot, foreground, Path(self._plan.root))
 
     def _take(self, call: Call) -> None:
         self._calls.put(call)
@@ -178,9 +172,5 @@ def serve_viewers(
     """
     socket = foreground.run_folder / "control.sock"
     request = live_request(foreground.config, settings, socket, Path(plan.root))
-    live = LiveProcess(request, clock, say)
+    live = LiveProcess(LIVE, request, clock, say)
     return ForegroundControl(foreground, plan, clock, live, socket)
-
-
-def _seconds(ns: int) -> float:
-    return round(max(0, ns) / 1e9, 3)

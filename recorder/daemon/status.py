@@ -1,74 +1,115 @@
-"""The status of a daemon, for `status`, metrics, and one line (docs/daemon.md)."""
+"""Status of a daemon, for `status`, metrics and the service manager (docs/daemon.md)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import recorder
+from recorder.contract.messages import FROZEN
 from recorder.contract.redaction import mask_passwords
 from recorder.daemon.host.clocks import brief
 from recorder.daemon.postprocessing.retention import is_kept
 from recorder.daemon.processes.children import Child
-from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import account
-from recorder.daemon.recording.state_machine import State
 from recorder.session.layout import free_bytes
-
-if TYPE_CHECKING:
-    from recorder.daemon.daemon import Daemon
 
 SIMULATED = "sim"
 """Scheme of sources that the drivers simulate."""
-_MAY_START = (State.IDLE, State.FAULT)
 _OF_COMMITS = ("commits", "commit_s", "commit_last_s", "commit_max_s")
 
 
-def describe(daemon: Daemon) -> dict[str, Any]:
-    """The daemon's status; see docs/daemon.md for each key."""
-    machine, supervisor = daemon.sessions.machine, daemon.supervisor
-    now_ns = daemon.clock.monotonic_ns()
-    faults = faults_of(daemon)
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """State of a daemon, or of a run in the foreground, at one moment.
+
+    Attributes:
+        now_ns, started_ns: CLOCK_MONOTONIC, of the moment and of the daemon's start.
+        state, state_since_ns: one word, and CLOCK_MONOTONIC of its begin.
+        ready: drivers are armed, or known to be missing.
+        wanted, by, name, part: whether a session is wanted, by whom, its name, and the number of
+            its part.
+        session: folder of the open session's part; None if none is open.
+        session_since_ns: CLOCK_MONOTONIC of that part's start.
+        splitting: the next part is being begun.
+        start_refused: why no session could begin now; None if one could, or one is open.
+        root_problem: why the folder of sessions cannot be used; None if it can.
+        reason: why the daemon is in the state ``fault``; None in other states.
+        wish_problem: why the desired state cannot be kept; None if it can.
+        last: the latest session that ended; None before.
+        finalizing, keeping: what comes after recording, and what events keep.
+        live, triggers: these processes; None without one.
+    """
+
+    now_ns: int
+    started_ns: int
+    state: str
+    state_since_ns: int
+    ready: bool
+    wanted: bool
+    by: str
+    name: str | None
+    part: int = 1
+    session: str | None = None
+    session_since_ns: int = 0
+    splitting: bool = False
+    start_refused: str | None = None
+    root_problem: str | None = None
+    reason: str | None = None
+    wish_problem: str | None = None
+    last: Mapping[str, Any] | None = None
+    finalizing: Mapping[str, Any] = field(
+        default_factory=lambda: {"current": None, "queue": [], "failed": {}}
+    )
+    keeping: Mapping[str, Any] = field(default_factory=lambda: {"open": [], "ring": None})
+    live: Mapping[str, Any] | None = None
+    triggers: Mapping[str, Any] | None = None
+
+
+def describe(snapshot: Snapshot, supervisor: Supervisor, root: Path) -> dict[str, Any]:
+    """Return the status as values that JSON can hold; see docs/daemon.md for each key."""
+    now_ns = snapshot.now_ns
+    faults = _faults(snapshot, supervisor)
     session = None
-    if machine.session is not None:
-        session = describe_session(
-            supervisor,
-            machine.session,
-            _since(now_ns, daemon.sessions.part_started_ns),
-            part=machine.desired.part,
-            splitting=machine.splitting,
-        )
+    if snapshot.session is not None:
+        session = _session(snapshot, supervisor, snapshot.session)
     return {
-        "state": str(machine.state),
-        "since_s": _since(now_ns, daemon.sessions.state_since_ns),
+        "state": snapshot.state,
+        "since_s": _since(now_ns, snapshot.state_since_ns),
         "healthy": not faults,
-        "ready": daemon.ready,
+        "ready": snapshot.ready,
         "faults": faults,
-        "start_refused": daemon.start_checks.refused() if machine.state in _MAY_START else None,
-        "wish": {key: getattr(machine.desired, key) for key in ("wanted", "by", "name", "part")},
+        "start_refused": snapshot.start_refused,
+        "wish": {key: getattr(snapshot, key) for key in ("wanted", "by", "name", "part")},
         "session": session,
-        "last": daemon.sessions.last,
-        "finalizing": daemon.finalizing.status(),
-        "keeping": daemon.keeper.status(),
-        "live": None if daemon.live is None else daemon.live.status(),
-        **({} if daemon.triggers is None else {"triggers": daemon.triggers.status()}),
-        "uptime_s": _since(now_ns, daemon.started_ns),
-        **describe_processes(supervisor, daemon.config.session.root, session is not None),
+        "last": snapshot.last,
+        "finalizing": snapshot.finalizing,
+        "keeping": snapshot.keeping,
+        "live": snapshot.live,
+        **({} if snapshot.triggers is None else {"triggers": snapshot.triggers}),
+        "uptime_s": _since(now_ns, snapshot.started_ns),
+        **_processes(supervisor, root, session is not None),
     }
 
 
-def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> dict[str, Any]:
-    """The part of a status that is the supervisor's.
+def render_line(status: Mapping[str, Any]) -> str:
+    """Return a status in one line, without what changes all the time."""
+    text = str(status["state"])
+    if status["session"] is not None:
+        text += f" {status['session']['name']}"
+    if faults := status["faults"]:
+        text += f"; {len(faults)} fault{'s' if len(faults) > 1 else ''}: " + ", ".join(
+            dict.fromkeys(f"{fault['about']} {fault['kind']}" for fault in faults)
+        )
+    return text
 
-    Args:
-        supervisor: of the writer and the drivers.
-        root: folder of sessions.
-        recording: there is an open session.
-    """
+
+def _processes(supervisor: Supervisor, root: Path, recording: bool) -> dict[str, Any]:
     commits = supervisor.status.to_wire()
     known = supervisor.streams if recording else {}
     outages = supervisor.outages() if recording else {}
@@ -97,31 +138,20 @@ def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> d
     }
 
 
-def faults_of(daemon: Daemon) -> list[dict[str, str]]:
-    """What is wrong now: ``{about, kind, message}``, the gravest first."""
-    machine = daemon.sessions.machine
-    faults = []
-    if daemon.root_problem is not None:
-        faults.append(_fault("disk", "root", daemon.root_problem))
-    if machine.reason is not None:
-        faults.append(_fault("recording", "fault", machine.reason))
-    if daemon.sessions.desired_state_problem is not None:
-        faults.append(_fault("recording", "wish", daemon.sessions.desired_state_problem))
-    faults += process_faults(daemon.supervisor, machine.reason)
-    for name, failed in daemon.finalizing.status()["failed"].items():
-        text = "; ".join(f"{step}: {why}" for step, why in failed.items())
-        faults.append(_fault(name, "finalize", text))
-    return faults
-
-
-def process_faults(supervisor: Supervisor, known: str | None = None) -> list[dict[str, str]]:
-    """The part of the faults that is the supervisor's, but for the writer's if it is `known`."""
+def _faults(snapshot: Snapshot, supervisor: Supervisor) -> list[dict[str, str]]:
+    """Return what is wrong now: ``{about, kind, message}``, the gravest first."""
     faults: list[dict[str, str]] = []
 
     def add(about: str, kind: str, message: str) -> None:
-        faults.append(_fault(about, kind, message))
+        faults.append({"about": about, "kind": kind, "message": mask_passwords(message)})
 
-    if supervisor.writer.failed is not None and supervisor.writer.failed != known:
+    if snapshot.root_problem is not None:
+        add("disk", "root", snapshot.root_problem)
+    if snapshot.reason is not None:
+        add("recording", "fault", snapshot.reason)
+    if snapshot.wish_problem is not None:
+        add("recording", "wish", snapshot.wish_problem)
+    if supervisor.writer.failed is not None and supervisor.writer.failed != snapshot.reason:
         add("writer", "failed", supervisor.writer.failed)
     if supervisor.silent_s > 5.0:
         add("writer", "silent", f"no answer for {supervisor.silent_s:.0f} s")
@@ -133,34 +163,17 @@ def process_faults(supervisor: Supervisor, known: str | None = None) -> list[dic
                 add(name, sensor.state, sensor.fault or sensor.state)
         elif sensor.fault is not None and not sensor.armed:
             add(name, sensor.state, sensor.fault)
+        for stream, report in sensor.frozen.items():
+            add(stream, FROZEN, report["detail"])
     for stream in supervisor.progress.rates.broken:
         rate = supervisor.progress.rates.rate(stream)
         add(stream, "rate", f"{0.0 if rate is None else rate:.3g} Hz is too slow")
+    for name, failed in snapshot.finalizing["failed"].items():
+        add(name, "finalize", "; ".join(f"{step}: {why}" for step, why in failed.items()))
     return faults
 
 
-def _fault(about: str, kind: str, message: str) -> dict[str, str]:
-    return {"about": about, "kind": kind, "message": mask_passwords(message)}
-
-
-def line(daemon: Daemon) -> str:
-    """The state in one line, without what changes all the time."""
-    machine = daemon.sessions.machine
-    text = str(machine.state)
-    if machine.session is not None:
-        text += f" {Path(machine.session).name}"
-    faults = faults_of(daemon)
-    if faults:
-        text += f"; {len(faults)} fault{'s' if len(faults) > 1 else ''}: " + ", ".join(
-            dict.fromkeys(f"{fault['about']} {fault['kind']}" for fault in faults)
-        )
-    return text
-
-
-def describe_session(
-    supervisor: Supervisor, path: str, elapsed_s: float, *, part: int, splitting: bool = False
-) -> dict[str, Any]:
-    """The open session, or its part; see docs/daemon.md."""
+def _session(snapshot: Snapshot, supervisor: Supervisor, path: str) -> dict[str, Any]:
     streams = supervisor.streams
     lost: dict[str, int] = {}
     incomplete: dict[str, dict[str, int]] = {}
@@ -175,14 +188,14 @@ def describe_session(
         "path": path,
         "start_ns": supervisor.start_ns,
         "offset_ns": supervisor.offset_ns,
-        "elapsed_s": elapsed_s,
+        "elapsed_s": _since(snapshot.now_ns, snapshot.session_since_ns),
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
         "lost": lost,
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
         "incomplete": incomplete,
         "outages": sorted(supervisor.outages()),
-        "part": part,
-        "splitting": splitting,
+        "part": snapshot.part,
+        "splitting": snapshot.splitting,
         "kept": is_kept(Path(path)),
         "faults": list(supervisor.faults),
     }
@@ -198,14 +211,14 @@ def _sensor(
     counted = supervisor.session is not None or sensor.reports(now_ns)
     streams = {}
     for name, spec in sensor.specs.items():
-        floor = floor_of(sensor.entry, spec)
         rate = progress.rates.rate(name) if counted else None
         volume = progress.volumes.rate(name) if counted else None
         streams[name] = {
             "rate_hz": None if rate is None else round(rate, 3),
             "expected_hz": spec.rate_hz or None,
-            "floor_hz": None if floor is None else floor.floor_hz,
+            "floor_hz": sensor.floor_hz(spec),
             "slow": name in progress.rates.broken,
+            "frozen": name in sensor.frozen,
             "bytes_per_s": None if volume is None else round(volume),
             "last_ns": sensor.last_ns.get(name),
             "age_s": sensor.age_s(name, now_ns),

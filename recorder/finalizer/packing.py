@@ -18,8 +18,8 @@ from recorder.finalizer.sessions import LockedSession
 from recorder.processing.redaction.pictures import sentence
 from recorder.processing.sample_workers import SampleWorkers
 from recorder.session.packing_records import write_record
-from recorder.session.part import SessionPart
 from recorder.session.reader import Session
+from recorder.session.session_part import SessionPart
 from recorder.session.vehicle_key import VehicleKey
 
 

@@ -21,7 +21,8 @@ from recorder.processing.sample_workers import open_part
 from recorder.session.layout import RECORDING, SEALED
 from recorder.session.lock import reading
 from recorder.session.part import WHOLE, Part
-from recorder.session.reader import Session, outside
+from recorder.session.reader import Session
+from recorder.session.search import outside
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 

@@ -27,7 +27,7 @@ from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_
 from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
 from recorder.session.layout import read_session_json
-from recorder.session.reader import find_sessions
+from recorder.session.search import find_sessions
 from recorder.session.upload_record import is_safe_at, read_uploaded
 
 _LOOK_S = 5.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,10 @@ async def serve(given: dict[str, Any]) -> None:
     from recorder.live.daemon_link import LiveBackend
     from recorder.live.tap_source import TapSource
 
-    def stage(hub: Hub, tell: Tell, executor: Executor) -> tuple[LiveBackend, TapSource, Shown]:
+    def stage(hub: Hub, tell: Tell) -> tuple[LiveBackend, TapSource, Shown]:
         source = TapSource(hub)
         socket, root = Path(given["socket"]), Path(given["root"])
-        backend = LiveBackend(hub, source, socket, root, tell, executor)
+        backend = LiveBackend(hub, source, socket, root, tell)
         calibration = Path(given["calibration"]) if given.get("calibration") else None
         return backend, source, Shown(calibration, lambda: backend.config)
 

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from recorder.contract.control.requests import MOST_AGE_S
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.live.access import without_paths
 from recorder.live.backend import Note, Tell, sent_ms
-from recorder.live.glances import Glances
 from recorder.live.happenings import Event, Happenings, Timeline, event_note
 from recorder.live.hub import Hub
 from recorder.live.recordings import Recordings
-from recorder.live.summary import Observed, Summary
+from recorder.live.summary import Summary
 from recorder.live.tap_source import TapSource
 from recorder.session.accounts import accounts_of
 from recorder.session.reader import Session
@@ -62,7 +61,6 @@ class LiveBackend:
         socket: the daemon's control socket.
         root: the folder of sessions.
         tell: sends a note to all browsers.
-        executor: makes digests for glances.
     """
 
     mode = "live"
@@ -75,7 +73,6 @@ class LiveBackend:
         socket: Path,
         root: Path,
         tell: Tell,
-        executor: Executor,
     ) -> None:
         self._hub = hub
         self._source = source
@@ -85,7 +82,6 @@ class LiveBackend:
         self._summary = Summary()
         self._recordings = Recordings(root)
         self._timeline = Timeline()
-        self._glances = Glances(hub, executor)
         self._newest: dict[str, Note] = {}
         self._events: deque[Note] = deque(maxlen=_MOST_EVENTS)
         self._told = 0  # number of the daemon's next event
@@ -101,14 +97,13 @@ class LiveBackend:
         self._requests = ThreadPoolExecutor(_REQUESTS, "request")
         self._lists = ThreadPoolExecutor(1, "sessions")
         self._listing: asyncio.Task[None] | None = None
-        self.tasks = (asyncio.create_task(self._run()), self._glances.task)
+        self.tasks = (asyncio.create_task(self._run()),)
 
     def greeting(self) -> list[Note]:
         return [*self._newest.values(), {"type": "events", "events": list(self._events)}]
 
     def attend(self, viewers: int) -> None:
         self._viewers = viewers
-        self._glances.attend(viewers)
         self._wake.set()
 
     async def request(self, op: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,11 +171,8 @@ class LiveBackend:
         if polled.session is not None and status is not None and status.get("session"):
             self._timeline.start_ns = status["session"]["start_ns"] or self._timeline.start_ns
         self._timeline.add(polled.events)
-        observed = {
-            name: Observed(self._hub.newest_ns(name), self._glances.frozen(name))
-            for name in self._hub.specs
-        }
-        note = self._summary.note(status, observed, now_ns, polled.problem)
+        newest_ns = {name: self._hub.newest_ns(name) for name in self._hub.specs}
+        note = self._summary.note(status, newest_ns, now_ns, polled.problem)
         note |= {"session_verdict": polled.judged, "sent_ms": sent_ms()}
         self._tell(without_paths(note))  # in no greeting: a new viewer has the daemon asked
         outages = _outages(status)

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +278,7 @@ async def serve_session(
     with Player(path) as player:
         player.set_speed(speed)
 
-        def stage(hub: Hub, tell: Tell, _: Executor) -> tuple[PlaybackBackend, Player, Shown]:
+        def stage(hub: Hub, tell: Tell) -> tuple[PlaybackBackend, Player, Shown]:
             if player.position.recording:
                 os.nice(_NICE)  # before the threads begin, which inherit it
             player.start(hub)

@@ -8,7 +8,7 @@ from typing import Any
 from recorder.live.access import without_paths
 from recorder.live.backend import Note
 from recorder.session.layout import RECORDING
-from recorder.session.reader import find_sessions
+from recorder.session.search import find_sessions
 from recorder.session.summary import brief
 
 MOST = 200

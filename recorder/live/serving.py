@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from recorder.contract.config.settings import LiveSettings
@@ -20,9 +20,7 @@ _DRAWING_THREADS = 2
 class Stage(Protocol):
     """Makes what is behind a server, in the event loop."""
 
-    def __call__(
-        self, hub: Hub, tell: Tell, executor: Executor, /
-    ) -> tuple[Backend, Source, Shown]:
+    def __call__(self, hub: Hub, tell: Tell, /) -> tuple[Backend, Source, Shown]:
         """A backend and a hub's source, which are closed at the end, and what else is shown."""
 
 
@@ -51,7 +49,7 @@ async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], 
     try:
         access = Access(settings.bind, settings.token, settings.origins, secure=secure, port=port)
         hub, audience = Hub(), Audience(settings.clients)
-        backend, source, shown = stage(hub, audience.tell, executor)
+        backend, source, shown = stage(hub, audience.tell)
         try:
             hub.attach(source)
             app = make_app(hub, backend, audience, access, executor, shown)

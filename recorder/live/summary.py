@@ -30,19 +30,6 @@ Status = Mapping[str, Any]
 """A daemon's status (docs/daemon.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What the taps gave of a stream.
-
-    Attributes:
-        newest_ns: CLOCK_MONOTONIC of the newest sample; None before the first.
-        frozen: fresh stamps carried the same payload.
-    """
-
-    newest_ns: int | None = None
-    frozen: bool = False
-
-
 @dataclass(slots=True)
 class _Usual:
     """The least age at which samples came in the last one or two minutes: the sensor's delay."""
@@ -89,7 +76,7 @@ class Summary:
     def note(
         self,
         status: Status | None,
-        observed: Mapping[str, Observed],
+        newest_ns: Mapping[str, int | None],
         now_ns: int,
         problem: str = "",
     ) -> dict[str, Any]:
@@ -97,7 +84,7 @@ class Summary:
 
         Args:
             status: the daemon's; None while it cannot be asked.
-            observed: by stream.
+            newest_ns: by stream, CLOCK_MONOTONIC of the newest sample that its tap gave.
             now_ns: CLOCK_MONOTONIC.
             problem: why there is no status.
         """
@@ -114,8 +101,8 @@ class Summary:
         streams = {}
         for sensor, stream, values in _streams(status):
             track = self._tracks.setdefault(stream, _Track())
-            seen = observed.get(stream, Observed())
-            row = _row(track, sensor, values, seen, session, now_ns, self._since_ns)
+            seen_ns = newest_ns.get(stream)
+            row = _row(track, sensor, values, seen_ns, session, now_ns, self._since_ns)
             level, word = judge(row)
             streams[stream] = {"sensor": sensor[0], **row, "level": level, "word": word}
         for gone in self._tracks.keys() - streams.keys():
@@ -227,7 +214,7 @@ def _row(
     track: _Track,
     sensor: tuple[str, Status],
     values: Mapping[str, Any],
-    seen: Observed,
+    seen_ns: int | None,
     session: Mapping[str, Any] | None,
     now_ns: int,
     since_ns: int,
@@ -241,7 +228,7 @@ def _row(
     rate_hz = _rate_hz(track, samples, values.get("samples_ns"), expected_hz, rate_hz, now_s)
     if missing:
         rate_hz, bytes_s = 0.0, 0
-    stamps = (values.get("last_ns"), values.get("samples_ns"), seen.newest_ns)
+    stamps = (values.get("last_ns"), values.get("samples_ns"), seen_ns)
     age_s = _age_s(track, [stamp for stamp in stamps if stamp is not None], now_s)
     behind_s = None if age_s is None else age_s - track.usual.age_s
     _add_to_spark(track, samples, values.get("samples_ns"), expected_hz, rate_hz, now_s)
@@ -272,7 +259,7 @@ def _row(
         "silent": due and (behind_s is None or behind_s > _SILENT_S + periods_s),
         "late": due and gave and behind_s is not None and behind_s > late_s,
         "fresh": not missing and behind_s is not None and behind_s <= late_s,
-        "frozen": seen.frozen,
+        "frozen": bool(values.get("frozen")),
         "ended": values.get("ended"),
         "outage": values.get("outage", state.get("outage")) if recording else None,
         "mb_s": None if bytes_s is None else bytes_s / 1e6,

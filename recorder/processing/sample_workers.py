@@ -41,8 +41,9 @@ from typing import Any, Final, TypeVar
 from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
 from recorder.processing.worker_process import WorkerProcess, start_server
-from recorder.session.part import WHOLE, Part, SessionPart
+from recorder.session.part import WHOLE, Part
 from recorder.session.reader import Session, sensor_folders
+from recorder.session.session_part import SessionPart
 
 LIDAR_GROUP: Final = 1
 """Sweeps that one worker makes together."""

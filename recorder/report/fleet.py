@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,89 +22,18 @@ from recorder.catalog.rows import archives_of
 from recorder.catalog.table import CATALOG
 from recorder.contract.errors import StorageError
 from recorder.contract.redaction import mask_secrets
-from recorder.contract.session_names import recording_of
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
 from recorder.report.findings import ODD, odd_text
-from recorder.report.verdict import FAIL, PASS
+from recorder.report.fleet_page import fleet_page
+from recorder.report.index_rows import Row, group
 from recorder.session.layout import CLEAN, INDEX, RECOVERED, REPORT
-from recorder.session.reader import find_sessions, read_header
+from recorder.session.reader import read_header
+from recorder.session.search import find_sessions
 from recorder.session.summary import brief, folder_bytes
 
-NONE = "not known"
-"""The verdict of a session that could not be judged."""
 Progress = Callable[[str, float], None]
 """Called with the session that is read and the share of the work that is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A session in the index.
-
-    Attributes:
-        name, state, live, start_ns, duration_s, bytes, streams, lost, lost_intervals, incomplete,
-            verdict, reasons, problem: as `brief` gives them.
-        metadata: the session's free-form metadata, as texts.
-        archives: names of the packed archives.
-        report: URL of the report, relative to the index; None without a report.
-        summary: from the head of the report; None without a report of this version.
-    """
-
-    name: str
-    state: str | None
-    live: bool
-    start_ns: int | None
-    duration_s: float | None
-    bytes: int
-    streams: Sequence[str]
-    lost: int | None
-    lost_intervals: int | None
-    incomplete: int | None
-    verdict: str | None
-    reasons: Sequence[str]
-    problem: str | None
-    metadata: dict[str, str]
-    archives: Sequence[str]
-    report: str | None
-    summary: SessionSummary | None
-
-    @property
-    def outdated(self) -> bool:
-        """Whether the report was made before the session was closed, or repaired."""
-        return self.summary is not None and self.summary.state != self.state
-
-    @property
-    def word(self) -> str:
-        """The verdict, of the report if it is not outdated; `NONE` if there is none."""
-        words = [self.verdict] if self._judged is None else [self._judged.verdict, self.verdict]
-        return next((word for word in words if word in (PASS, FAIL)), NONE)
-
-    @property
-    def why(self) -> Sequence[str]:
-        """The reasons of the verdict, the worst first."""
-        return self.reasons if self._judged is None else self._judged.reasons
-
-    @property
-    def _judged(self) -> SessionSummary | None:
-        return None if self.outdated else self.summary
-
-    @property
-    def recording(self) -> tuple[str, int]:
-        """Name of the recording, and the number of the part that the session is (0: the whole)."""
-        return recording_of(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The sessions of one recording: its parts in their order, or the only session."""
-
-    name: str
-    parts: Sequence[Row]
-
-    @property
-    def start_ns(self) -> int:
-        """Start of the first part that has one; 0 if none has."""
-        return min((row.start_ns for row in self.parts if row.start_ns is not None), default=0)
 
 
 def write_index(
@@ -125,8 +53,6 @@ def write_index(
         SessionError: the root cannot be listed.
         StorageError: the file cannot be written.
     """
-    from recorder.report.fleet_page import fleet_page
-
     target = root / INDEX if out is None else out
     rows = list(read_rows(root, target.parent, progress))
     text = fleet_page(root.resolve().name, group(rows))
@@ -154,18 +80,6 @@ def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> 
         row = _row(path, place, known)
         if path.is_dir():  # else it was deleted meanwhile
             yield row
-
-
-def group(rows: Sequence[Row]) -> list[Recording]:
-    """The recordings, the newest first; parts of a recording in their order."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.recording[0], []).append(row)
-    recordings = [
-        Recording(name, sorted(parts, key=lambda row: (row.recording[1], row.start_ns or 0)))
-        for name, parts in found.items()
-    ]
-    return sorted(recordings, key=lambda recording: recording.start_ns, reverse=True)
 
 
 def _row(path: Path, place: Path, known: KnownRows) -> Row:

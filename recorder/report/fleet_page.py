@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Final
 
 from recorder.contract.texts import human_bytes, human_seconds, human_time
-from recorder.report.fleet import NONE, Recording, Row
+from recorder.report.index_rows import NONE, Recording, Row
 from recorder.report.markup import Content, Html, element
 from recorder.report.page import page
 from recorder.report.verdict import FAIL, PASS

@@ -14,7 +14,7 @@ from recorder.report.markup import Content, Html, details, element, escape, join
 from recorder.report.verdict import FAIL, PASS, Reason, Verdict
 from recorder.session import layout
 from recorder.session.endings import ENDS
-from recorder.session.reader import is_session
+from recorder.session.search import is_session
 
 _SHOWN = 12
 """Reasons that are shown at once; the others behind a line that unfolds them."""

@@ -22,6 +22,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import Disk
 from recorder.session.layout import EVENTS, KEEP, ROOT_PRIVATE, private
+from recorder.session.search import find_sessions
 
 State = Literal["open", "kept", "short"]
 OPEN: State = "open"
@@ -155,8 +156,6 @@ def read_index(root: Path, failed: Callable[[str], None] | None = None) -> list[
         SessionError: the root cannot be listed.
         FormatError: a file cannot be read, and `failed` is None.
     """
-    from recorder.session.reader import find_sessions  # which imports this module
-
     found: dict[str, KeptEvent] = {}
 
     def take(read: Callable[[Path], list[KeptEvent]], path: Path) -> None:

@@ -34,6 +34,8 @@ from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.kept_events import KeptEvent, events_of_origin, read_events
 from recorder.session.lock import lock_is_held
+from recorder.session.part import WHOLE
+from recorder.session.search import find_sessions
 from recorder.session.stream import Stream
 
 HEADER_VERSION = 1
@@ -65,6 +67,8 @@ class Session(Closing):
 
     Attributes:
         path: the session's folder.
+        part: the part of the recorded session that this is; `WHOLE` unless it is a `SessionPart`.
+        interval_ns: half-open interval of that part in epoch ns; None: open.
         redacted: folder with redacted pictures; None: the recorded ones are read.
         name: its name.
         state: ``recording``, ``clean``, ``sealed`` or ``recovered``; ``clean`` for a plain roverd
@@ -99,6 +103,8 @@ class Session(Closing):
                 are read in place of the recorded ones (`recorder.processing.redaction`).
         """
         self.path, self.redacted = Path(path), redacted
+        self.part = WHOLE
+        self.interval_ns: tuple[int | None, int | None] = (None, None)
         if not self.path.is_dir():
             raise SessionError(f"{path}: no such session folder")
         self.header = read_header(self.path)
@@ -140,6 +146,10 @@ class Session(Closing):
                 self.broken[name] = error
         self.streams: Mapping[str, Stream] = streams
 
+    def chooses(self, stream: str) -> bool:
+        """Return whether the part has a stream of the session."""
+        return self.part.streams is None or stream in self.part.streams
+
     @property
     def recorded(self) -> bool:
         """Whether this recorder wrote the session (else it is a plain roverd trace)."""
@@ -152,7 +162,7 @@ class Session(Closing):
 
     @property
     def whole(self) -> Session:
-        """The session itself; the recorded session of a part (`recorder.session.part`)."""
+        """The session itself; the recorded session of a part (`recorder.session.session_part`)."""
         return self
 
     @property
@@ -327,40 +337,6 @@ def _explain_no_session(path: Path) -> str:
         more = f"{len(sessions)} sessions" if len(sessions) > 1 else "one session"
         return f"it holds {more}, such as {sessions[-1]}; `recorder list {path}` lists them"
     return "no config.yaml, no sensor with a meta.json"
-
-
-def is_session(path: Path) -> bool:
-    """Whether a folder looks like a session or a roverd trace, by its ``config.yaml``."""
-    return (path / "config.yaml").is_file() or _header_path(path).is_file()
-
-
-def find_sessions(root: str | Path) -> list[Path]:
-    """The session folders directly in a root, sorted by name, without unfinished (hidden) ones.
-
-    Raises:
-        SessionError: the root is not a folder that can be read.
-    """
-    root = Path(root)
-    try:
-        return sorted(p for p in root.iterdir() if not p.name.startswith(".") and is_session(p))
-    except OSError as error:
-        raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
-
-
-def session_around(path: Path) -> Path | None:
-    """The session that a path lies in, with the links of its folder resolved; None if none."""
-    folder = path.parent.resolve()
-    return next(filter(is_session, (folder, *folder.parents)), None)
-
-
-def outside(path: Path) -> str | None:
-    """The error for a session that is a symbolic link out of its folder; None if it is not.
-
-    The recorder writes nothing through such a link: the target belongs to somebody else.
-    """
-    if not path.is_symlink() or path.resolve().parent == path.parent.resolve():
-        return None
-    return f"{path}: is a symbolic link to {path.resolve()}, outside of {path.parent}"
 
 
 def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:

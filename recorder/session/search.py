@@ -1,58 +1,53 @@
-"""Finds sessions in a tree of folders, and chooses among them.
+"""Finds sessions by their paths: in a root, in a tree of folders, around a file.
 
 ::
 
-    for path in sessions_below(root, failed):
-        line = brief_if(path, Filter(since_ns=..., marked="pothole"))    # None: not wanted
+    for path in find_sessions(root):
+        ...
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.contract.errors import SessionError
-from recorder.session.incidents import of_events
-from recorder.session.reader import Session, is_session
+from recorder.session import layout
 
 
-@dataclass(frozen=True)
-class Filter:
-    """What sessions are wanted; a session that cannot be read is always wanted.
+def is_session(path: Path) -> bool:
+    """Whether a folder looks like a session or a roverd trace, by its ``config.yaml``."""
+    return (path / "config.yaml").is_file() or layout.private(path, layout.SESSION_JSON).is_file()
 
-    Attributes:
-        since_ns: sessions that started at this time or later, epoch ns.
-        lost: sessions with losses, counted or not.
-        marked: sessions with a mark that contains this text, in any case.
+
+def find_sessions(root: str | Path) -> list[Path]:
+    """The session folders directly in a root, sorted by name, without unfinished (hidden) ones.
+
+    Raises:
+        SessionError: the root is not a folder that can be read.
     """
-
-    since_ns: int | None = None
-    lost: bool = False
-    marked: str | None = None
-
-    def is_early(self, start_ns: int | None) -> bool:
-        """Whether a session started too early; one without a start did not."""
-        return self.since_ns is not None and start_ns is not None and start_ns < self.since_ns
-
-    def has_mark(self, session: Session) -> bool:
-        """Whether the session has such a mark; the event log is only read if one is asked for.
-
-        Raises:
-            FormatError: the event log cannot be read.
-        """
-        if self.marked is None:
-            return True
-        wanted = self.marked.casefold()
-        return any(
-            wanted in mark["text"].casefold()
-            for event in session.events()
-            for mark in of_events([event], {})["marks"]
-        )
+    root = Path(root)
+    try:
+        return sorted(p for p in root.iterdir() if not p.name.startswith(".") and is_session(p))
+    except OSError as error:
+        raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
 
 
-EVERY = Filter()
+def session_around(path: Path) -> Path | None:
+    """The session that a path lies in, with the links of its folder resolved; None if none."""
+    folder = path.parent.resolve()
+    return next(filter(is_session, (folder, *folder.parents)), None)
+
+
+def outside(path: Path) -> str | None:
+    """The error for a session that is a symbolic link out of its folder; None if it is not.
+
+    The recorder writes nothing through such a link: the target belongs to somebody else.
+    """
+    if not path.is_symlink() or path.resolve().parent == path.parent.resolve():
+        return None
+    return f"{path}: is a symbolic link to {path.resolve()}, outside of {path.parent}"
 
 
 def sessions_below(root: Path, failed: Callable[[str], None]) -> Iterator[Path]:

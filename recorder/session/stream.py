@@ -62,7 +62,7 @@ class Stream:
         offset_ns: epoch ns minus ``t_mono``; None if times come from ``ts``.
         channels: a reader per channel, opened at its first use.
         epochs: starts of the driver, ``[{epoch, first_sample, ...}]``; None until closed.
-        whole: the stream itself; the recorded stream of a part (`recorder.session.part`).
+        whole: the stream itself; the recorded stream of a part (`recorder.session.session_part`).
         first: index of the first sample in `whole`.
         replaced: channels that are not the recorded ones: redacted pictures.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import msgspec
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session.accounts import Accounts, accounts_of, sum_incomplete
 from recorder.session.folders import walk
+from recorder.session.incidents import of_events
 from recorder.session.journal import read_journal
 from recorder.session.kept_events import KeptEvent
 from recorder.session.layout import ARCHIVES, JOURNAL, private
 from recorder.session.loss_intervals import loss_intervals
 from recorder.session.packing_records import PARTS
 from recorder.session.reader import Session, read_header
-from recorder.session.search import EVERY, Filter
 from recorder.session.stream import Stream
 from recorder.session.verdict import Reason, unreadable_session, verdict
 from recorder.session.vrs.files import describe_vrs
@@ -27,6 +28,43 @@ MISSING = ("lost", "lost_intervals", "incomplete")
 """Keys of what a session lacks, in its line of ``recorder list``."""
 MOST_GAPS = 10_000
 """Largest number of losses of a stream that are listed one by one."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What sessions are wanted; a session that cannot be read is always wanted.
+
+    Attributes:
+        since_ns: sessions that started at this time or later, epoch ns.
+        lost: sessions with losses, counted or not.
+        marked: sessions with a mark that contains this text, in any case.
+    """
+
+    since_ns: int | None = None
+    lost: bool = False
+    marked: str | None = None
+
+    def is_early(self, start_ns: int | None) -> bool:
+        """Whether a session started too early; one without a start did not."""
+        return self.since_ns is not None and start_ns is not None and start_ns < self.since_ns
+
+    def has_mark(self, session: Session) -> bool:
+        """Whether the session has such a mark; the event log is only read if one is asked for.
+
+        Raises:
+            FormatError: the event log cannot be read.
+        """
+        if self.marked is None:
+            return True
+        wanted = self.marked.casefold()
+        return any(
+            wanted in mark["text"].casefold()
+            for event in session.events()
+            for mark in of_events([event], {})["marks"]
+        )
+
+
+EVERY = Filter()
 
 
 def summarize(

@@ -50,7 +50,6 @@ class SessionLog:
         incoming: events from any thread that are not logged yet.
         events, log, journal: the session's own files.
         vrs: ``session.vrs``; None if it is not written.
-        attached: further files of a clip.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class SessionLog:
         self.log = log
         self.journal = journal
         self.vrs = vrs
-        self.attached: list[AppendFile] = []
         self._values = values
         self._clock = clock
         self._slow: dict[str, ShortfallWatch | None] = {}
@@ -147,7 +145,7 @@ class SessionLog:
     def files(self) -> list[AppendFile]:
         """All files except the journal."""
         vrs = self.vrs.files if self.vrs is not None else ()
-        return [self.events.file, self.log, *vrs, *self.attached]
+        return [self.events.file, self.log, *vrs]
 
     @property
     def tags_at(self) -> list[int] | None:
@@ -233,7 +231,7 @@ class SessionLog:
             self._lose_slow(progress, watch.lost(until_ns, None))
         gap_ns = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
         if progress.epoch and progress.ended is None:
-            self._tell_end(progress, None, "gone")
+            self.record_end(progress, None, "gone")
         cause = HUNG if self._hung.get(progress.sensor, -1) > since else "driver"
         cause = cause if progress.ended is None else CHANGED
         self.event(uncounted_loss(progress, self.now_ns(), cause, gap_ns, 1))
@@ -337,31 +335,19 @@ class SessionLog:
         event = make_event("lost", t_ns, message.stream, cause, **values)
         self.event(event | known | {"epoch": message.epoch})
 
-    def repeat_loss(self, progress: StreamProgress, event: dict[str, Any]) -> None:
-        """Log a loss as another session has it."""
-        if isinstance(count := event["count"], int):
-            progress.lost[event["cause"]] = progress.lost.get(event["cause"], 0) + count
-        else:
-            progress.unknown_losses += 1
-        self.event(event)
-
-    def repeat_end(self, progress: StreamProgress, sent: int | None, reason: str) -> None:
-        """Record an epoch's end as another session has it, without its events."""
-        progress.ended = reason
-        self._tell_end(progress, sent, reason)
-
     def end(self, progress: StreamProgress, message: Message) -> None:
         """Record that a driver ends its stream."""
         progress.ended = str(message.values.get("reason", "ended"))
         self._end_watch(progress, progress.ended)
-        self._tell_end(progress, message.seq, progress.ended)
+        self.record_end(progress, message.seq, progress.ended)
         if progress.ended not in NORMAL_ENDS:
             detail = message.values.get("detail", "")
             self.event(
                 make_event("fault", self.now_ns(), message.stream, progress.ended, detail=detail)
             )
 
-    def _tell_end(self, progress: StreamProgress, sent: int | None, reason: str) -> None:
+    def record_end(self, progress: StreamProgress, sent: int | None, reason: str) -> None:
+        """Record an epoch's end in the journal and in ``session.vrs``, without an event."""
         name, epoch = progress.store.spec.name, progress.epoch
         progress.ends[epoch] = (sent, reason)
         self.journal.append("end", stream=name, epoch=epoch, sent=sent, reason=reason)

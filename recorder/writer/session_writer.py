@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
@@ -99,7 +99,7 @@ class SessionWriter:
         plan: layout.SessionPlan,
         clock: Clock,
         reported: Callable[[str, bytes], None] = lambda *_: None,
-    ) -> SessionWriter:
+    ) -> Self:
         """Begin a new session; its start is now.
 
         Args:
@@ -111,7 +111,7 @@ class SessionWriter:
             UsageError, StorageError: as `layout.create_session` does.
         """
         values = layout.new_session_json(plan, clock, boot_id())
-        begun: list[SessionWriter] = []
+        begun: list[Self] = []
 
         def begin(folder: Path) -> None:
             lock_fd = lock_session(folder)
@@ -261,18 +261,6 @@ class SessionWriter:
         self._session_log.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
-    def attach(self, name: str) -> AppendFile:
-        """A further file in ``_recorder``, once no sample is held back any more.
-
-        Only for a session that no other writer resumes: a clip.
-        """
-        with self.lock:
-            self._streams.release_all()
-            file = self._disk.create(layout.private(self.path, name))
-            self._session_log.attached.append(file)
-            self._disk.sync_folder(layout.private(self.path))
-        return file
-
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Log an event of now (`SessionLog.event_of_now`); never waits for the disk."""
         self.record_event(self._session_log.event_of_now(kind, stream, cause, **more))
@@ -280,27 +268,6 @@ class SessionWriter:
     def record_event(self, event: dict[str, Any]) -> None:
         """Log an event unchanged; never waits for the disk."""
         self._session_log.incoming.append(event)
-
-    def begin_epoch(self, stream: str, epoch: int, first_seq: int, *, empty: bool) -> None:
-        """Begin an epoch of another session, at a number; `empty`: it has no sample."""
-        with self.lock:
-            progress = self._streams.progress[stream]
-            progress.first_seqs[epoch] = first_seq
-            if empty:
-                progress.past += [progress.epoch] if progress.epoch else []
-                self._session_log.begin_epoch(progress, epoch)
-
-    def repeat_loss(self, stream: str, event: dict[str, Any]) -> None:
-        """Log a ``lost`` event of a stream's epoch as another session has it."""
-        with self.lock:
-            self._session_log.repeat_loss(self._streams.progress[stream], event)
-
-    def end_epoch(self, stream: str, sent: int | None, reason: str) -> None:
-        """End a stream's epoch as another session has it; see `StreamProgress.describe_epochs`."""
-        with self.lock:
-            progress = self._streams.progress[stream]
-            self._streams.release(progress)
-            self._session_log.repeat_end(progress, sent, reason)
 
     def lose_tail(self, stream: str) -> None:
         """Log the loss of a stream's tail: its driver died, or its device has changed."""

@@ -17,7 +17,8 @@ from recorder.clip import writing
 from recorder.clip.writing import write_clip
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.verifying import verify
-from recorder.session.part import WHOLE, Moment, Part, SessionPart
+from recorder.session.part import WHOLE, Moment, Part
+from recorder.session.session_part import SessionPart
 from tests.custody.forging import rewrite
 from tests.custody.vehicle import Vehicle
 

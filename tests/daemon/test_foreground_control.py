@@ -17,6 +17,7 @@ from recorder.daemon.control.server import Call
 from recorder.daemon.foreground import Outcome
 from recorder.daemon.foreground_control import ForegroundControl
 from recorder.daemon.processes.live_process import LiveProcess
+from recorder.daemon.processes.process_table import LIVE
 from recorder.daemon.processes.sensors import Status
 from tests.daemon.fakes import FakeChild, vehicle
 from tests.daemon.test_foreground import Bench
@@ -29,7 +30,7 @@ class Controlled(Bench):
         super().__init__(folder)
         self.viewers: list[FakeChild] = []
         say = self.vehicle.lines.say
-        live = LiveProcess({}, self.vehicle.clock, say, spawn=self._view)
+        live = LiveProcess(LIVE, {}, self.vehicle.clock, say, spawn=self._view)
         self.socket = self.foreground.run_folder / "control.sock"
         self.control = ForegroundControl(
             self.foreground, self.plan, self.vehicle.clock, live, self.socket

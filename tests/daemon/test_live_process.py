@@ -14,7 +14,8 @@ from recorder.contract.config.settings import plain_settings
 from recorder.daemon import preflight
 from recorder.daemon.background_services import BackgroundServices
 from recorder.daemon.processes import live_process
-from recorder.daemon.processes.live_process import BACKOFF_S, LiveProcess, live_request
+from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.process_table import LIVE, VIEW_RESTART, ProcessSpec
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG, FakeChild, Said, vehicle
 from tests.daemon.served import PATIENCE_S, wait_until
@@ -33,11 +34,12 @@ class Bench:
         self.children: list[FakeChild] = []
 
     def fake(self) -> LiveProcess:
-        return LiveProcess({}, self.clock, self.said.say, spawn=self._spawn)
+        return LiveProcess(LIVE, {}, self.clock, self.said.say, spawn=self._spawn)
 
     def real(self, **request: Any) -> LiveProcess:
         request = {"socket": "/run/c.sock"} | request
-        return LiveProcess(request, self.clock, self.said.say, module="tests.daemon.live_child")
+        spec = ProcessSpec("live", "tests.daemon.live_child", restart=VIEW_RESTART)
+        return LiveProcess(spec, request, self.clock, self.said.say)
 
     def _spawn(self, *args: Any, **more: Any) -> Any:
         self.children.append(FakeChild(*args, **more))
@@ -91,7 +93,7 @@ def test_its_last_words_are_its_fault_and_it_is_started_again(bench: Bench) -> N
     with bench.real(code=2, lines=["port 8377 is taken"]) as live:
         bench.until(live, lambda: live.fault)
         assert live.fault == "ended with code 2: port 8377 is taken"
-        bench.clock.advance(BACKOFF_S[0])
+        bench.clock.advance(VIEW_RESTART.backoff_s[0])
         bench.until(live, lambda: live.restarts == 1)
         bench.until(live, lambda: live.status()["pid"] is None)
     # Said once, although it has happened twice.
@@ -103,7 +105,7 @@ def test_its_last_words_are_its_fault_and_it_is_started_again(bench: Bench) -> N
 def test_pauses_grow_and_a_steady_life_ends_that(bench: Bench) -> None:
     live = bench.fake()
     pauses = []
-    for _ in range(len(BACKOFF_S) + 2):
+    for _ in range(len(VIEW_RESTART.backoff_s) + 2):
         live.turn(bench.clock.monotonic_ns())
         bench.children[-1].die(1)
         began_ns, starts = bench.clock.monotonic_ns(), len(bench.children)
@@ -111,11 +113,13 @@ def test_pauses_grow_and_a_steady_life_ends_that(bench: Bench) -> None:
             live.turn(bench.clock.monotonic_ns())
             bench.clock.advance(0.05)
         pauses.append((bench.clock.monotonic_ns() - began_ns) / 1e9)
-    assert pauses == pytest.approx([*BACKOFF_S, BACKOFF_S[-1], BACKOFF_S[-1]], abs=0.2)
+    assert pauses == pytest.approx(
+        [*VIEW_RESTART.backoff_s, VIEW_RESTART.backoff_s[-1], VIEW_RESTART.backoff_s[-1]], abs=0.2
+    )
     bench.clock.advance(100.0)
     bench.children[-1].die(1)
     live.turn(bench.clock.monotonic_ns())
-    bench.clock.advance(BACKOFF_S[0])
+    bench.clock.advance(VIEW_RESTART.backoff_s[0])
     starts = len(bench.children)
     live.turn(bench.clock.monotonic_ns())
     assert len(bench.children) == starts + 1 == live.restarts + 1
@@ -125,7 +129,7 @@ def test_no_process_to_be_had_is_a_death_like_any_other(bench: Bench) -> None:
     def spawn(*_: Any, **__: Any) -> Any:
         raise OSError(11, "Resource temporarily unavailable")
 
-    live = LiveProcess({}, bench.clock, bench.said.say, spawn=spawn)
+    live = LiveProcess(LIVE, {}, bench.clock, bench.said.say, spawn=spawn)
     live.turn(bench.clock.monotonic_ns())
     assert live.fault == "cannot be started: Resource temporarily unavailable"
     live.close()

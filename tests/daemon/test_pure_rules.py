@@ -8,7 +8,6 @@ import queue
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,22 +17,24 @@ from hypothesis.strategies import from_regex, integers, sets
 from recorder.contract.config.settings import ProcessSettings, SensorEntry
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon import status
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.process_table import DRIVER_RESTART, PROCESSES, WRITER_RESTART
 from recorder.daemon.processes.progress import STALLED_S, Progress
-from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
-from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
+from recorder.daemon.processes.rates import RateWatch
+from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
 from recorder.daemon.recording.plans import Planner
 from recorder.daemon.recording.state_machine import DesiredState
+from recorder.daemon.status import render_line
 from recorder.session.event_texts import event_line
 from recorder.session.events import make_event
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG
 
 S = 1_000_000_000
+MOST_DEATHS = int(DRIVER_RESTART.most)
 NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
 
 
@@ -63,15 +64,16 @@ def spec(rate_hz: float | None = 100.0, name: str = "imu") -> StreamSpec:
 
 
 def test_floors_come_from_the_config_or_half_of_what_is_expected() -> None:
-    entry = SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0)
-    assert floor_of(entry, spec()) == Floor(95.0, 100.0)
-    assert floor_of(entry, spec(name="imu_extra")) == Floor(50.0, 100.0, agreed=False)
-    assert floor_of(SensorEntry("imu", "xsens", "sim", "", {}), spec(None)) is None
-    assert floor_of(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=0.0), spec()) is None
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
+    assert sensor.floor_hz(spec()) == 95.0
+    assert sensor.floor_hz(spec(name="imu_extra")) == 50.0
+    assert Sensor(SensorEntry("imu", "xsens", "sim", "", {})).floor_hz(spec(None)) is None
+    off = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=0.0))
+    assert off.floor_hz(spec()) is None
 
 
 def test_a_slow_stream_is_told_once_within_seconds_and_again_when_it_recovers() -> None:
-    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    watch, floors = RateWatch(), {"imu": 95.0}
     now_ns, count, reported = 0, 0, []
     for step in range(200):  # 50 s: 20 s of 100 Hz, 10 s of 80 Hz, 20 s of 100 Hz
         hz = 80 if 80 <= step < 120 else 100
@@ -85,7 +87,7 @@ def test_a_slow_stream_is_told_once_within_seconds_and_again_when_it_recovers() 
 
 
 def test_a_stream_about_its_floor_is_told_of_once() -> None:
-    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    watch, floors = RateWatch(), {"imu": 95.0}
     now_ns, count, reported = 0, 0, []
     for step in range(400):  # 1 s of 80 Hz, 3 s of 100 Hz, and so on
         hz = 100 if step // 4 % 4 else 80
@@ -96,7 +98,7 @@ def test_a_stream_about_its_floor_is_told_of_once() -> None:
 
 def test_a_silent_stream_is_below_every_floor_and_an_exact_one_is_not() -> None:
     watch = RateWatch()
-    floors = {"silent": Floor(0.5, 1.0), "exact": Floor(10.0)}
+    floors = {"silent": 0.5, "exact": 10.0}
     for step in range(80):
         watch.update(step * S // 4, {"exact": step * 10 // 4}, floors)
     assert watch.broken == ["silent"]
@@ -119,9 +121,21 @@ def test_a_driver_that_keeps_dying_is_given_up_and_one_that_lives_is_not() -> No
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}))
     for _ in range(10 * MOST_DEATHS):
         sensor.started_ns = now_ns
-        now_ns += DEATHS_WINDOW_NS // (MOST_DEATHS - 2)
+        now_ns += round(DRIVER_RESTART.within_s * S) // (MOST_DEATHS - 2)
         sensor.restart_at_ns = None
         assert sensor.died(now_ns) is not None
+
+
+def test_a_writer_is_restarted_at_once_four_times_and_then_after_pauses() -> None:
+    pauses = [WRITER_RESTART.pause_s(deaths) for deaths in range(12)]
+    assert pauses == [0.0] * 5 + [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0]
+
+
+def test_the_document_has_the_table_of_processes() -> None:
+    document = (Path(__file__).parents[2] / "docs/daemon.md").read_text("utf-8")
+    for spec in PROCESSES:
+        words = " ".join([spec.module, *spec.arguments])
+        assert f"| {spec.name} | `{words}` | {spec.runs} |" in document
 
 
 def test_the_desired_state_outlives_the_daemon_and_knows_the_boot(tmp_path: Path) -> None:
@@ -204,18 +218,33 @@ def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
     ]
 
 
-def test_the_status_line_names_faults_only_where_there_are_some(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine = SimpleNamespace(state="recording", session="/data/drive")
-    daemon: Any = SimpleNamespace(sessions=SimpleNamespace(machine=machine))
+def test_the_status_line_names_faults_only_where_there_are_some() -> None:
     faults: list[dict[str, str]] = []
-    monkeypatch.setattr(status, "faults_of", lambda _: faults)
-    assert status.line(daemon) == "recording drive"
+    status = {"state": "recording", "session": {"name": "drive"}, "faults": faults}
+    assert render_line(status) == "recording drive"
+    assert render_line(status | {"state": "idle", "session": None}) == "idle"
     faults.append({"about": "lidar", "kind": "absent", "message": "no answer"})
-    assert status.line(daemon) == "recording drive; 1 fault: lidar absent"
+    assert render_line(status) == "recording drive; 1 fault: lidar absent"
     faults.append({"about": "disk", "kind": "stalled", "message": "nothing committed"})
-    assert status.line(daemon) == "recording drive; 2 faults: lidar absent, disk stalled"
+    assert render_line(status) == "recording drive; 2 faults: lidar absent, disk stalled"
+
+
+def test_a_low_rate_says_whether_the_config_or_the_stream_sets_the_minimum() -> None:
+    reported: dict[str, dict[str, Any]] = {}
+
+    def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        reported[stream] = more
+
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
+    sensor.specs = {name: spec(name=name) for name in ("imu", "imu_extra")}
+    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
+    account = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
+    for step in range(14):  # 10 Hz
+        counts = dict.fromkeys(sensor.specs, account | {"samples": step * 10 // 4})
+        progress.update(step * S // 4, [sensor], counts, 0.0)
+    found = {name: (more["floor_hz"], more["agreed"]) for name, more in reported.items()}
+    assert found == {"imu": (95.0, True), "imu_extra": (50.0, False)}
+    assert {more["expected_hz"] for more in reported.values()} == {100.0}
 
 
 def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:

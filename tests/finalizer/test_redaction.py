@@ -34,8 +34,9 @@ from recorder.processing.camera_pictures import Pictures
 from recorder.processing.redaction.pictures import paint, redact_session
 from recorder.processing.sample_workers import SampleEncoder, SampleWorkers, WorkerContext
 from recorder.session.packing_records import read_records
-from recorder.session.part import WHOLE, Moment, Part, SessionPart
+from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
+from recorder.session.session_part import SessionPart
 from tests.archives.edgefirst.rig import read as read_edgefirst
 from tests.archives.mcap.bags import received
 from tests.archives.mcap.reading import read as read_mcap

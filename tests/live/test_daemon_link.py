@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,13 @@ def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
             if note["type"] == "status":
                 seen.append((note["status"]["state"], hub.offset_ns))
 
-        with ThreadPoolExecutor(1) as executor:
-            backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell, executor)
-            try:
-                await until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
-                assert not any(task.done() for task in backend.tasks)
-            finally:
-                await backend.close()
-                source.close()
+        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell)
+        try:
+            await until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
+            assert not any(task.done() for task in backend.tasks)
+        finally:
+            await backend.close()
+            source.close()
 
     asyncio.run(scene())
     assert seen[:2] == [("recording", OFFSET_NS)] * 2
@@ -94,13 +92,12 @@ def test_an_event_is_sent_once_with_the_sentence_of_the_log(
     async def scene() -> None:
         hub = Hub()
         source = TapSource(hub)
-        with ThreadPoolExecutor(1) as executor:
-            backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append, executor)
-            try:
-                await until(lambda: len(states(told)) == len(polled))
-            finally:
-                await backend.close()
-                source.close()
+        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
+        try:
+            await until(lambda: len(states(told)) == len(polled))
+        finally:
+            await backend.close()
+            source.close()
 
     asyncio.run(scene())
     events = [(note["kind"], note["text"]) for note in told if note["type"] == "event"]
@@ -122,18 +119,17 @@ def test_a_page_that_is_opened_is_told_the_state_of_now(
         told: list[dict[str, Any]] = []
         hub = Hub()
         source = TapSource(hub)
-        with ThreadPoolExecutor(1) as executor:
-            backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append, executor)
-            try:
-                await until(lambda: states(told))
-                now = of_daemon(False)
-                told.clear()
-                backend.attend(1)
-                told += backend.greeting()
-                await until(lambda: states(told))
-            finally:
-                await backend.close()
-                source.close()
+        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
+        try:
+            await until(lambda: states(told))
+            now = of_daemon(False)
+            told.clear()
+            backend.attend(1)
+            told += backend.greeting()
+            await until(lambda: states(told))
+        finally:
+            await backend.close()
+            source.close()
         return states(told)
 
     assert asyncio.run(scene()) == ["idle"]
@@ -151,9 +147,9 @@ def test_a_backend_that_fails_ends_the_process_with_its_error(
 
     monkeypatch.setattr(daemon_link._Poller, "poll", poll)
 
-    def stage(hub: Hub, tell: Any, executor: Any) -> tuple[LiveBackend, TapSource, Shown]:
+    def stage(hub: Hub, tell: Any) -> tuple[LiveBackend, TapSource, Shown]:
         source = TapSource(hub)
-        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell, executor)
+        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell)
         return backend, source, Shown()
 
     addresses: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.live.summary import SPARK, Observed, Summary
+from recorder.live.summary import SPARK, Summary
 
 S = 1_000_000_000
 NOW_NS = 1_000 * S
@@ -66,9 +66,9 @@ def status(
     }
 
 
-def note(status: Mapping[str, Any] | None, seen: Observed | None = None) -> dict[str, Any]:
+def note(status: Mapping[str, Any] | None, seen_ns: int | None = None) -> dict[str, Any]:
     """The note of a summary that has seen the session or its absence before."""
-    summary, observed = Summary(), {} if seen is None else {"cam": seen}
+    summary, observed = Summary(), {} if seen_ns is None else {"cam": seen_ns}
     summary._session = (status or {}).get("session") and "tour"
     return summary.note(status, observed, NOW_NS, "the daemon does not answer")
 
@@ -76,9 +76,6 @@ def note(status: Mapping[str, Any] | None, seen: Observed | None = None) -> dict
 def at(seconds: float, status: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any], int]:
     """Arguments of `note`: this status so many seconds after `NOW_NS`."""
     return status, {}, NOW_NS + round(seconds * S)
-
-
-FROZEN = Observed(frozen=True)
 
 
 def test_without_a_daemon_the_verdict_tells_why() -> None:
@@ -100,7 +97,7 @@ def test_an_idle_rig_has_rates_and_is_ready() -> None:
 
 
 def test_what_the_taps_gave_is_newer_than_the_last_report() -> None:
-    found = note(status({"cam": stream(age_s=0.4)}), Observed(NOW_NS - S // 20))
+    found = note(status({"cam": stream(age_s=0.4)}), NOW_NS - S // 20)
     assert found["streams"]["cam"]["age_s"] == 0.05
 
 
@@ -202,26 +199,25 @@ def test_the_rate_of_a_second_without_samples_is_0_but_of_slow_streams() -> None
 
 
 @pytest.mark.parametrize(
-    ("values", "state", "observed", "level", "word"),
+    ("values", "state", "level", "word"),
     [
-        (stream(), "lost", None, "bad", "lost"),
-        (stream(), "restarting", None, "bad", "restarting"),
-        (stream(age_s=5.0), "armed", None, "bad", "silent"),
-        (stream(), "armed", FROZEN, "bad", "frozen"),
-        (stream(slow=True), "armed", None, "bad", "slow"),
-        (stream(age_s=1.0), "armed", None, "warn", "late"),
-        (stream(), "starting", None, "warn", "starting"),
-        (stream(), "ended", None, "warn", "ended"),
+        (stream(), "lost", "bad", "lost"),
+        (stream(), "restarting", "bad", "restarting"),
+        (stream(age_s=5.0), "armed", "bad", "silent"),
+        (stream(frozen=True), "armed", "bad", "frozen"),
+        (stream(slow=True), "armed", "bad", "slow"),
+        (stream(age_s=1.0), "armed", "warn", "late"),
+        (stream(), "starting", "warn", "starting"),
+        (stream(), "ended", "warn", "ended"),
     ],
 )
 def test_what_is_wrong_with_a_stream_becomes_the_verdict(
-    values: dict[str, Any], state: str, observed: Observed | None, level: str, word: str
+    values: dict[str, Any], state: str, level: str, word: str
 ) -> None:
     summary = Summary()
-    seen = {} if observed is None else {"cam": observed}
     fresh = stream(age_s=values["last_ns"] and (NOW_NS - values["last_ns"]) / S)
     summary.note(status({"cam": fresh}), {}, values["last_ns"])
-    found = summary.note(status({"cam": values}, state=state), seen, NOW_NS)
+    found = summary.note(status({"cam": values}, state=state), {}, NOW_NS)
     row = found["streams"]["cam"]
     assert (row["level"], row["word"]) == (level, word)
     assert (found["verdict"]["level"], found["verdict"]["word"]) == (level, word.upper())

@@ -17,7 +17,7 @@ BESIDE = {
     "recorder/contract/config": ("tests/daemon", "tests/cli", "tests/drivers"),
     "recorder/contract/control/": ("tests/daemon", "tests/cli/test_control_verbs.py"),
     "recorder/contract/curve": ("tests/daemon/test_control.py", "tests/cli/test_check.py"),
-    "recorder/contract/launch": ("tests/daemon/test_forked.py", "tests/cli/test_messages.py"),
+    "recorder/contract/launch": ("tests/cli/test_messages.py",),
     "recorder/contract/raw_pixels": ("tests/processing", "tests/archives/test_raw_pictures.py"),
     "recorder/contract/redaction": ("tests/acceptance/test_bad_input.py", "tests/session"),
     "recorder/contract/config/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),

@@ -15,7 +15,8 @@ from recorder.contract.errors import SessionError, StorageError
 from recorder.daemon.postprocessing.steps import tell
 from recorder.report import write_report
 from recorder.report.findings import look
-from recorder.report.fleet import group, read_rows, write_index
+from recorder.report.fleet import read_rows, write_index
+from recorder.report.index_rows import group
 from recorder.report.verdict import verdict
 from recorder.session.stream import Stream
 from tests.report.fleet_rig import HOSTILE, make_report, make_session

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.reader import Session, find_sessions, lidar_range_mm
+from recorder.session.reader import Session, lidar_range_mm
+from recorder.session.search import find_sessions
 from tests.session.build import (
     START_MONO_NS,
     START_NS,

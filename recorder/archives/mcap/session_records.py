@@ -21,7 +21,6 @@ from recorder.formats.mcap.schema import Schema
 from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.calibration import Calibration
 from recorder.session.kept_events import KeptEvent
-from recorder.session.part import SessionPart
 from recorder.session.playback import recorded_spec
 from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, drivers_of
 
@@ -142,7 +141,7 @@ def metadata_records(
         values["redaction"] = dict(job.redaction)
     if events:
         values["events"] = msgspec.to_builtins(events)
-    if isinstance(session, SessionPart):
+    if not session.part.is_whole:
         values["part"] = str(session.part)
     return {"foxglove": _texts({"deviceName": str(device)}), "recorder": _texts(values)}
 
@@ -215,10 +214,7 @@ def _packed_ns(job: Job) -> tuple[int, int | None]:
     """Start and end of what is packed, epoch ns; the end is None where it is not known."""
     session = job.session
     begin_ns, end_ns = session.start_ns or 0, session.end_ns
-    if isinstance(session, SessionPart):
-        begin_ns = session.interval_ns[0] or begin_ns
-        end_ns = session.interval_ns[1] or end_ns
-    return max(0, begin_ns), end_ns
+    return max(0, session.interval_ns[0] or begin_ns), session.interval_ns[1] or end_ns
 
 
 def _clock_states(job: Job) -> dict[str, Any]:

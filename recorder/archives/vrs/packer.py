@@ -43,7 +43,6 @@ from recorder.formats.vrs.headers import creation_id
 from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
 from recorder.session.layout import VRS
-from recorder.session.part import SessionPart
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
@@ -96,7 +95,6 @@ class _SessionPacker:
         self._names: dict[StreamId, str] = {}
         self._streams: Mapping[StreamId, StreamTags] = {}
         self._extras: dict[StreamId, Extra] = {}
-        self._part = job.session if isinstance(job.session, SessionPart) else None
         kind = _KINDS[job.options["compression"]]
         self._compressor = Compressor(kind) if kind is not Compression.NONE else None
 
@@ -156,9 +154,8 @@ class _SessionPacker:
         drivers = drivers_of((session.header or {}).get("sensors") or {})
         streams = dict(metadata.streams)
         names = dict(metadata.names)
-        if self._part is not None:
-            for name in [n for n in names if n and not self._part.chooses(n)]:
-                del streams[names.pop(name)]
+        for name in [n for n in names if n and not session.chooses(n)]:
+            del streams[names.pop(name)]
         for name, samples in self._samples.items():
             if name not in names:
                 spec = metadata_only(name, drivers.get(name, ""), self._specs[name], session.name)
@@ -184,9 +181,9 @@ class _SessionPacker:
 
         Configurations before the part are valid in it.
         """
-        if self._part is None:
+        if self._job.session.part.is_whole:
             return True
-        begin_ns, end_ns = self._part.interval_ns
+        begin_ns, end_ns = self._job.session.interval_ns
         if record.stream not in self._streams or (end_ns and record.timestamp_s >= end_ns / 1e9):
             return False
         configuration = record.record_type is RecordType.CONFIGURATION
@@ -194,8 +191,8 @@ class _SessionPacker:
 
     def _tags(self, metadata: MetadataRecords) -> dict[str, str]:
         tags = shared_tags(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
-        if self._part is not None:
-            tags["part"] = str(self._part.part)
+        if not self._job.session.part.is_whole:
+            tags["part"] = str(self._job.session.part)
         if self._job.redaction:
             tags["redaction"] = as_json(self._job.redaction)
         calibration = self._job.calibration

@@ -6,10 +6,7 @@ driver are checked against it.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -101,22 +98,6 @@ class DriverSchema:
             ProtocolError: the mapping is not a schema.
         """
         return convert(wire, cls, "not a driver's schema")
-
-
-def loaded_files() -> list[list[Any]]:
-    """The files of the modules that are loaded and are not Python's own: path, size, mtime_ns.
-
-    A driver's process adds them to its schema, as ``files``: the answer is the same while they are.
-    """
-    files = []
-    for name, module in sorted(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if path is None or name.partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
-            continue
-        with contextlib.suppress(OSError):
-            found = os.stat(path)  # noqa: PTH116  hundreds of them
-            files.append([os.path.abspath(path), found.st_size, found.st_mtime_ns])  # noqa: PTH100
-    return files
 
 
 def _check_table(table: OptionTable, where: str) -> None:

@@ -139,7 +139,7 @@ class OptionReader:
     null_is_absent: bool = False
 
     def read(self, table: OptionTable, values: Any, key: str) -> dict[str, Any] | None:
-        """Check values by a table and fill in defaults; return None if a required key is missing."""
+        """Check values by a table, fill in defaults; return None if a required key is missing."""
         try:
             return self._mapping(table, values, key)
         except _MissingKeyError:

@@ -34,7 +34,7 @@ from recorder.session.layout import (
     read_session_json,
 )
 from recorder.session.lock import lock_is_held
-from recorder.session.reader import find_sessions
+from recorder.session.search import find_sessions
 from recorder.session.summary import folder_bytes
 
 

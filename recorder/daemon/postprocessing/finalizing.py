@@ -21,12 +21,12 @@ from typing import IO, Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
-from recorder.contract.launch import module_command
 from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, due_of, tell
+from recorder.daemon.processes.process_table import background_command
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.session.endings import record_seal
 from recorder.session.layout import private
-from recorder.session.reader import find_sessions, outside
+from recorder.session.search import find_sessions, outside
 
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)
@@ -59,9 +59,11 @@ class Chore:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
-        words = module_command("recorder.daemon.processes.chore", str(os.getpid()), *command)
         self._process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
+            background_command(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
         )
 
     def poll(self) -> int | None:

@@ -22,8 +22,8 @@ from typing import Any
 
 from recorder.contract.config.settings import RetentionSettings
 from recorder.contract.errors import RecorderError, SessionError, StorageError
-from recorder.contract.launch import module_command
 from recorder.daemon.host.disk import mounted_below
+from recorder.daemon.processes import process_table
 from recorder.daemon.root_lock import FOLDER
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
@@ -37,7 +37,7 @@ from recorder.session.layout import (
     private,
     read_session_json,
 )
-from recorder.session.reader import find_sessions
+from recorder.session.search import find_sessions
 from recorder.session.signatures import note_deletion
 from recorder.session.summary import folder_bytes
 
@@ -287,11 +287,13 @@ def sweep(
 
 def _renew_index(root: Path, say: Say) -> None:
     """Write the index of the reports again, in an idle process."""
-    chore = "recorder.daemon.processes.chore"
-    command = module_command(chore, str(os.getpid()), "recorder", "report", str(root))
     try:
         subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_INDEX_S
+            process_table.INDEX.command(str(root)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=_INDEX_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
         say(f"retention: {root / INDEX}: not written again: {error}", WARNING)

@@ -20,6 +20,7 @@ from recorder.contract.channel_formats import STORED
 from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
+from recorder.daemon.processes import process_table
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import read_summary
 from recorder.session.layout import (
@@ -34,12 +35,14 @@ from recorder.session.layout import (
 from recorder.session.lock import lock_is_held
 
 FILE = POSTPROCESSING
-RECOVER, TRUTH, CHECKSUMS, REPORTED = "recover", "truth", "checksums", "report"
-REPACKED = "rows"
+RECOVER, TRUTH = process_table.RECOVER.name, process_table.TRUTH.name
+CHECKSUMS, REPORTED = process_table.CHECKSUMS.name, process_table.REPORT.name
+REPACKED = process_table.ROWS.name
 MOST_TRIES = 3
 _ARCHIVES = "_archives"
 _CHECKSUMS = "checksums.csv"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_PROCESSES = {spec.name: spec for spec in process_table.PROCESSES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +74,17 @@ class Step:
             session: the session's folder.
             redact: the config whose programs redact the pictures of archives.
         """
-        match self.name:
-            case "recover":
-                return ["recorder", "recover", str(session)]
-            case "truth":
-                return ["drivers.sim", "annotate", str(session)]
-            case "checksums":
-                return ["recorder.session.checksums", str(session)]
-            case "report":
-                return ["recorder", "report", str(session), "--index"]
-            case "rows":
-                return ["recorder.session.repacking", str(session)]
-            case names:
-                command = ["recorder", "finalize", str(session), "--to", names]
-                command += option_arguments(self.archives)
-                if redact is not None:
-                    command += ["--redact", str(redact)]
-                return [*command, "--format", "json"]
+        spec = _PROCESSES.get(self.name, process_table.ARCHIVES)
+        words = spec.words(str(session))
+        if spec is process_table.REPORT:
+            words.append("--index")
+        if spec is process_table.ARCHIVES:
+            words += ["--to", self.name]
+            words += option_arguments(self.archives)
+            if redact is not None:
+                words += ["--redact", str(redact)]
+            words += ["--format", "json"]
+        return words
 
 
 def option_arguments(archives: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -12,15 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from recorder.contract.config.settings import ProcessSettings, SensorEntry
-from recorder.contract.launch import module_command
 from recorder.contract.process import start_thread
 from recorder.daemon.driver_registry import driver_command
 from recorder.daemon.processes.child_output import ChildOutput
-from recorder.daemon.processes.forked import ForkServer, Process, child_environment
 from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.process_table import DRIVER, WRITER
 
 Event = tuple[str, dict[str, Any]]
 """(child's name, what it reported)."""
@@ -38,7 +37,6 @@ class Child:
     `events`; `wake` is called after each.  Other output, mostly on standard error, is
     ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `ChildOutput`); ``last`` is the
     latest such line of a process that failed.  A child never waits for the reader of the events.
-    With `forks`, the process is a fork if the server can make one, and waits for `finish`.
 
     Attributes:
         refused: settings of `priority` that the kernel did not permit.
@@ -53,17 +51,23 @@ class Child:
         *,
         stdin: str = "",
         priority: ProcessSettings = ProcessSettings(),  # noqa: B008  frozen
-        forks: ForkServer | None = None,
     ) -> None:
         self.name = name
         self._events = events
         self._wake = wake
-        self.process, given = _start(command, stdin, forks)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,  # the supervisor alone gets Ctrl-C, also before a child ignores it
+            env=_environment(),
+        )
         try:
             # Before anything can wait for the process.
             self._ended = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left: counts as a failed start
-            self._give_up(given)
+            self._give_up()
             raise
         # Before the process has threads: they inherit the priority.
         self.refused = apply(priority, self.process.pid)
@@ -74,21 +78,20 @@ class Child:
             start_thread(self._thread)
         except OSError:
             os.close(self._ended)
-            self._give_up(given)
+            self._give_up()
             raise
         with contextlib.suppress(BrokenPipeError):  # it died at once; its exit is reported as usual
-            if given is not None:
+            assert self.process.stdin is not None
+            with self.process.stdin as given:
                 given.write(stdin.encode())
-                given.close()
 
-    def _give_up(self, given: IO[bytes] | None) -> None:
+    def _give_up(self) -> None:
         """End a process that cannot be followed."""
         self.process.kill()
-        for pipe in (given, self.process.stdout, self.process.stderr):
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
-        if given is not None:  # else the fork server is its parent still
-            self.process.wait()
+        self.process.wait()
 
     @property
     def alive(self) -> bool:
@@ -170,22 +173,9 @@ class Child:
         self._wake()
 
 
-def _start(
-    command: Sequence[str], stdin: str, forks: ForkServer | None
-) -> tuple[Process, IO[bytes] | None]:
-    """Start a process; returns its standard input too, where that is still to be written."""
-    if forks is not None:
-        with contextlib.suppress(OSError):
-            return forks.start(command, stdin), None
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        process_group=0,  # the supervisor alone gets Ctrl-C, also before a child ignores it
-        env=child_environment(),
-    )
-    return process, process.stdin
+def _environment() -> dict[str, str]:
+    """Return a child's environment: numeric libraries start a thread per core by default."""
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _read_some(fd: int) -> bytes | None:
@@ -198,12 +188,12 @@ def _read_some(fd: int) -> bytes | None:
 
 def writer_command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:
     """Command line of the writer process."""
-    command = module_command("recorder.writer", "--bus", str(run_folder))
-    command += ["--parent", str(os.getpid()), "--buffer-mb", str(buffer_mb)]
+    command = WRITER.command("--bus", str(run_folder), "--parent", str(os.getpid()))
+    command += ["--buffer-mb", str(buffer_mb)]
     return command + (["--resume", resume] if resume else [])
 
 
 def run_command(run_folder: Path, entry: SensorEntry) -> list[str]:
     """Command line of a driver process."""
-    command = driver_command(entry.driver, "run")
+    command = driver_command(entry.driver, *DRIVER.arguments)
     return [*command, "--bus", str(run_folder), "--parent", str(os.getpid())]

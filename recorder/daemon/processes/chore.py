@@ -11,16 +11,16 @@ import runpy
 import sys
 from pathlib import Path
 
-from recorder.contract.config.settings import ProcessSettings
 from recorder.contract.process import die_with_parent
 from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.process_table import BACKGROUND
 
 _FIRST_TO_GO = "500"  # oom_score_adj(5): the daemon's own is far below
 
 
 def give_way() -> None:
     """Be the last to get processor and disk, and the first to go where memory runs out."""
-    apply(ProcessSettings(nice=19, policy="batch", io_class="idle"), os.getpid())
+    apply(BACKGROUND, os.getpid())
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    live = LiveProcess(live_request(config, settings, socket), clock, say)
+    live = LiveProcess(LIVE, live_request(config, settings, socket), clock, say)
     while serving:
         live.turn(now_ns)                # never waits
     live.close()
@@ -13,7 +13,6 @@ Nothing that is recorded depends on it: its death is a warning, and no fault.
 from __future__ import annotations
 
 import json
-import os
 import queue
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,13 +22,11 @@ from recorder.contract.clock import Clock
 from recorder.contract.closing import Closing
 from recorder.contract.config.loading import Config
 from recorder.contract.config.settings import LiveSettings, plain_settings
-from recorder.contract.launch import module_command
 from recorder.daemon.preflight import extra_problem
 from recorder.daemon.processes.children import Child, Event
+from recorder.daemon.processes.process_table import LIVE, STEADY_S, VIEW_RESTART, ProcessSpec
 from recorder.daemon.service_notifier import INFO, WARNING, Say
 
-BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-_STEADY_NS = 60_000_000_000  # a process that lived so long starts the back-off again
 _END_S = 3.0
 _MOST_LINES = 100
 
@@ -38,12 +35,11 @@ class LiveProcess(Closing):
     """See the module's example.
 
     Args:
+        spec: the process, `LIVE` or `TRIGGERS`.
         request: what the process reads as JSON from its standard input; never logged.
         clock: injectable.
         say: takes one line for people.
-        spawn: as `Child`, and `module` what it runs: injectable.
-        name: what it is called in the log.
-        needs_extra: it needs the extra `live`, and says so where that is not installed.
+        spawn: as `Child`: injectable.
 
     Attributes:
         child: the process that runs; None if none does.
@@ -53,24 +49,22 @@ class LiveProcess(Closing):
 
     def __init__(
         self,
+        spec: ProcessSpec,
         request: Mapping[str, Any],
         clock: Clock,
         say: Say,
         *,
         spawn: Callable[..., Child] = Child,
-        module: str = "recorder.live",
-        name: str = "live",
-        needs_extra: bool = True,
     ) -> None:
         self.request = json.dumps(request)
         self.child: Child | None = None
         self.url: str | None = None
-        self.fault = extra_problem() if needs_extra else None
-        self._name = name
+        self.fault = extra_problem() if spec is LIVE else None
+        self._name = spec.name
         self._clock = clock
         self._say = say
         self._spawn = spawn
-        self._command = module_command("recorder.daemon.processes.chore", str(os.getpid()), module)
+        self._command = spec.command()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._start_at_ns = clock.monotonic_ns() if self.fault is None else None
         self._started_ns = 0
@@ -130,12 +124,11 @@ class LiveProcess(Closing):
 
     def _ended(self, fault: str, now_ns: int) -> None:
         self.child = self.url = None
-        if now_ns - self._started_ns >= _STEADY_NS:
+        if now_ns - self._started_ns >= STEADY_S * 1e9:
             self._quick_deaths = 0
             self._lines.clear()
-        wait_s = BACKOFF_S[min(self._quick_deaths, len(BACKOFF_S) - 1)]
         self._quick_deaths += 1
-        self._start_at_ns = now_ns + round(wait_s * 1e9)
+        self._start_at_ns = now_ns + round(VIEW_RESTART.pause_s(self._quick_deaths) * 1e9)
         self.fault = fault
         self._tell(f"{fault}; starting it again", WARNING)
         self._repeated, self._lines = self._lines, set()

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.contract.streams import StreamSpec
-from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import ABSENT, Sensor
-from recorder.session.minimum_rate import SILENT
+from recorder.session.minimum_rate import SILENT, window_ns
 
 DEVICE, DRIVER, HUNG = "device", "driver", "hung"
 _NORMAL_ENDS = ("eof", "stopped", "duration", "split")
@@ -74,7 +73,7 @@ def _cause(sensor: Sensor, spec: StreamSpec | None, last_ns: int, now_ns: int) -
         return DRIVER
     if sensor.hung_in:
         return HUNG
-    floor = None if spec is None or not sensor.entry.live else floor_of(sensor.entry, spec)
-    if floor is not None and now_ns - last_ns > floor.window_s * 1e9:
+    floor_hz = None if spec is None or not sensor.entry.live else sensor.floor_hz(spec)
+    if floor_hz is not None and now_ns - last_ns > window_ns(floor_hz):
         return SILENT
     return None

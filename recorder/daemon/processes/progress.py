@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from recorder.daemon.processes.losses import LossWatch
-from recorder.daemon.processes.rates import Change, RateWatch, floor_of
+from recorder.daemon.processes.rates import RateWatch
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.volume_forecast import VolumeForecast
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
@@ -71,19 +71,29 @@ class Progress:
             uncommitted_s: age of the oldest sample that is received and not durable.
         """
         judged = {
-            name: (sensor.entry, spec)
+            name: (sensor, spec)
             for sensor in sensors
             if not sensor.missing
             for name, spec in sensor.specs.items()
             if not streams.get(name, {}).get("ended")
         }
         floors = {
-            name: floor_of(entry, spec) if entry.pace == "realtime" else None
-            for name, (entry, spec) in judged.items()
+            name: sensor.floor_hz(spec) if sensor.entry.pace == "realtime" else None
+            for name, (sensor, spec) in judged.items()
         }
         samples = {name: stream["samples"] for name, stream in streams.items()}
         for change in self.rates.update(now_ns, samples, floors):
-            self._on_rate(change)
+            sensor, spec = judged[change.stream]
+            self._report(
+                WARNING if change.broken else INFO,
+                "rate",
+                change.stream,
+                "low" if change.broken else "restored",
+                rate_hz=round(change.rate_hz, 3),
+                floor_hz=change.floor_hz,
+                expected_hz=spec.rate_hz or None,
+                agreed=spec.name == sensor.name and sensor.entry.min_rate is not None,
+            )
         for name, account in streams.items():
             self.volumes.count(now_ns, name, account["bytes"])
         for name in streams.keys() & judged.keys():
@@ -102,19 +112,6 @@ class Progress:
             if self.volumes.rate(name):  # what gives nothing now gives as before in a session
                 declared = sensor.specs[name].bytes_per_second
                 self.forecast.count(sensor.given_ns, name, nbytes, declared)
-
-    def _on_rate(self, change: Change) -> None:
-        floor = change.floor
-        self._report(
-            WARNING if change.broken else INFO,
-            "rate",
-            change.stream,
-            "low" if change.broken else "restored",
-            rate_hz=round(change.rate_hz, 3),
-            floor_hz=floor.floor_hz,
-            expected_hz=floor.expected_hz,
-            agreed=floor.agreed,
-        )
 
     def _on_commits(self, uncommitted_s: float) -> None:
         stalled = uncommitted_s > STALLED_S

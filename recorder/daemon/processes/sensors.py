@@ -11,16 +11,13 @@ from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, RecorderError
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child
+from recorder.daemon.processes.process_table import DRIVER_RESTART, STEADY_S
+from recorder.session.minimum_rate import floor_hz
 
-BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-MOST_DEATHS = 20
-"""Deaths of a driver within `DEATHS_WINDOW_NS` after which it is not restarted."""
-DEATHS_WINDOW_NS = 600_000_000_000
 HUNG_NS = 60_000_000_000
 """Silence after which a driver hangs: it reports every second of a session."""
 _LATE_NS = 2_500_000_000  # after a report; four come a second
 _FAILING = 3  # deaths in a row after which sessions do not wait for the sensor
-_STEADY_NS = 60_000_000_000  # a driver that lived so long starts its back-off again
 
 PRESENT, ABSENT, LOST = "present", "absent", "lost"
 
@@ -54,6 +51,7 @@ class Sensor:
             long, or empty.
         stepped: the report that its device's stamps are not of the host's clock; it is recorded
             in each session.
+        frozen: by stream, the report that it repeats one sample; recorded in each session, too.
     """
 
     entry: SensorEntry
@@ -80,6 +78,7 @@ class Sensor:
     stalled: bool = False
     hung_in: str = ""
     stepped: dict[str, Any] | None = None
+    frozen: dict[str, dict[str, Any]] = field(default_factory=dict)
     started_ns: int = 0
     quick_deaths: int = 0
     deaths: deque[int] = field(default_factory=deque)
@@ -95,6 +94,10 @@ class Sensor:
         header = {"driver": entry.driver, "source": entry.scheme, "streams": streams}
         limits = {"min_rate": entry.min_rate, "max_incomplete": entry.max_incomplete}
         return header | {"live": entry.live} | limits
+
+    def floor_hz(self, spec: StreamSpec) -> float | None:
+        """Return the minimum rate of one of its streams in Hz; None if there is none."""
+        return floor_hz(self.name, {"min_rate": self.entry.min_rate}, spec)
 
     @property
     def missing(self) -> bool:
@@ -132,6 +135,7 @@ class Sensor:
         self.starts += 1
         self.armed, self.device, self.reported_ns = False, PRESENT, None
         self.stalled, self.hung_in, self.stepped = False, "", None
+        self.frozen.clear()
 
     def take(self, report: dict[str, Any], now_ns: int) -> None:
         """Take a report of its driver."""
@@ -187,15 +191,15 @@ class Sensor:
 
     def died(self, now_ns: int) -> float | None:
         """The driver died: seconds until its next start, None if it is given up."""
-        steady = now_ns - self.started_ns >= _STEADY_NS
+        steady = now_ns - self.started_ns >= STEADY_S * 1e9
         self.quick_deaths = 0 if steady else self.quick_deaths + 1
         self.deaths.append(now_ns)
-        while now_ns - self.deaths[0] > DEATHS_WINDOW_NS:
+        while now_ns - self.deaths[0] > DRIVER_RESTART.within_s * 1e9:
             self.deaths.popleft()
-        if len(self.deaths) >= MOST_DEATHS:
+        if len(self.deaths) >= DRIVER_RESTART.most:
             self.given_up = True
             return None
-        wait_s = BACKOFF_S[min(max(self.quick_deaths - 1, 0), len(BACKOFF_S) - 1)]
+        wait_s = DRIVER_RESTART.pause_s(self.quick_deaths)
         self.restart_at_ns = now_ns + round(wait_s * 1e9)
         return wait_s
 

@@ -23,7 +23,6 @@ import queue
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +33,8 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.messages import (
+    FROZEN,
+    MOVES,
     AskStatus,
     Command,
     Ending,
@@ -46,7 +47,6 @@ from recorder.contract.messages import (
 )
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
-from recorder.daemon.processes.forked import ForkServer
 from recorder.daemon.processes.outages import outage_of
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.recent_events import RecentEvents
@@ -74,7 +74,6 @@ class Supervisor:
         clock: injectable.
         say: takes one line for people (restarts, faults).
         line: to the writer, and `spawn` as `Child`: injectable.
-        forks: makes the first processes; each is started by itself without one, and later.
 
     Attributes:
         clock: as given.
@@ -99,7 +98,6 @@ class Supervisor:
         *,
         line: Line | None = None,
         spawn: Callable[..., Child] = Child,
-        forks: ForkServer | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -109,8 +107,7 @@ class Supervisor:
         place = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0] or None  # systemd.exec(5)
         self.run_folder = Path(tempfile.mkdtemp(prefix="recorder-", dir=place))
         self._socket: Line = line or DriverSocket(self.run_folder, self._waker)
-        self._spawn = spawn if forks is None else partial(spawn, forks=forks)
-        self._forks = forks
+        self._spawn = spawn
         self._questions = WriterClient(self._socket, clock)
         self.sensors = {entry.name: Sensor(entry) for entry in config.sensors}
         self.writer = WriterProcess(clock, say, self._spawn_writer)
@@ -175,8 +172,6 @@ class Supervisor:
         self.writer.start()
         for sensor in self.sensors.values():
             self._start_driver(sensor)
-        if self._forks is not None and (problem := self._forks.finish()) is not None:
-            self._say(f"fork server: {problem}; the start is slower", WARNING)
 
     def begin(self, plan: SessionPlan) -> WriterRequest:
         """Have the writer begin a session; restart the failed sensors.
@@ -361,8 +356,10 @@ class Supervisor:
                 fault = sensor.fault or f"{sensor.name}: its driver is not ready"
                 self.tell("fault", sensor.name, "driver", detail=fault)
                 self._add_fault(fault)
-            elif sensor.stepped is not None:
-                self._take_report(sensor, sensor.stepped)
+            else:
+                stepped = [] if sensor.stepped is None else [sensor.stepped]
+                for report in [*stepped, *sensor.frozen.values()]:
+                    self._take_report(sensor, report)
         early, self._early = self._early, []
         for sensor, report in early:
             self._take_report(sensor, report)
@@ -485,8 +482,12 @@ class Supervisor:
                 # An event without a stream is of all sensors of a recording: each reports it.
                 stepped = sensor.entry.live and report["cause"] == "step"
                 sensor.stepped = report if stepped else None
+                if report["cause"] == FROZEN:
+                    sensor.frozen[report["stream"]] = report
+                elif report["cause"] == MOVES:
+                    sensor.frozen.pop(report["stream"], None)
                 self._say(report["detail"])
-                if report["cause"] == "step":
+                if report["cause"] in ("step", FROZEN):
                     self._add_fault(report["detail"])
                 self.tell(**{key: value for key, value in report.items() if key != "event"})
             case "exit" if not sensor.alive:  # else the report is of the process before

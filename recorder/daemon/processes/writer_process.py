@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 from recorder.contract.clock import Clock
 from recorder.daemon.processes.children import Child
-from recorder.daemon.processes.sensors import BACKOFF_S
+from recorder.daemon.processes.process_table import WRITER_RESTART
 from recorder.daemon.service_notifier import ERROR, Say
-
-_STARTS = 20  # without one answer in between
-_BACKOFF_AFTER = 5
 
 
 class WriterProcess:
@@ -69,12 +66,11 @@ class WriterProcess:
     def ended(self, code: int | str | None) -> None:
         """The writer has ended; another is started unless too many have ended."""
         ended = f"writer ended with code {code}"
-        if self._starts >= _STARTS:
-            self.failed = f"{ended}, {_STARTS} times without an answer"
+        if self._starts >= WRITER_RESTART.most:
+            self.failed = f"{ended}, {WRITER_RESTART.most} times without an answer"
             self._say(self.failed, ERROR)
             return
         self._say(f"{ended}; starting another", ERROR)
         self.restarts += 1
-        quick = self._starts - _BACKOFF_AFTER
-        wait_s = BACKOFF_S[min(quick, len(BACKOFF_S) - 1)] if quick >= 0 else 0.0
-        self._start_at_ns = self._clock.monotonic_ns() + round(wait_s * 1e9)
+        pause_ns = round(WRITER_RESTART.pause_s(self._starts) * 1e9)
+        self._start_at_ns = self._clock.monotonic_ns() + pause_ns

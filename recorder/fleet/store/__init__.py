@@ -7,6 +7,13 @@
     store.upload_new("drive/camera/video.avi", path)
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from recorder.contract.errors import UsageError
+from recorder.contract.private_files import check_private
 from recorder.fleet.store.base import (
     PART_BYTES,
     ObjectExistsError,
@@ -15,9 +22,12 @@ from recorder.fleet.store.base import (
     StoreRefusedError,
     StoreUnreachableError,
     UploadRecord,
-    open_store,
+    check_key,
+    is_store,
 )
+from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.store.manifest import Entry, Manifest, Segment
+from recorder.fleet.store.s3 import S3Store
 
 __all__ = [
     "PART_BYTES",
@@ -30,5 +40,37 @@ __all__ = [
     "StoreUnreachableError",
     "StoredObject",
     "UploadRecord",
+    "is_store",
     "open_store",
 ]
+
+
+def open_store(url: str, *, credentials: Path | None = None) -> Store:
+    """The store of a URL.
+
+    Args:
+        url: ``s3://BUCKET[/PREFIX]`` or ``file:///FOLDER``.  Of an S3 server that is not Amazon's,
+            AWS_ENDPOINT_URL has the address.
+        credentials: file in the format of ``~/.aws/credentials``; None: the usual places (the
+            environment, that file).
+
+    Raises:
+        UsageError: it is no such URL, the extra s3 is not installed, or others can read the file.
+    """
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or parts.username or parts.password:
+        host = parts.netloc.rpartition("@")[2]
+        raise UsageError(
+            f"{parts.scheme}://{host}{parts.path}: needs a plain s3://BUCKET/PREFIX; credentials "
+            "come from the environment or a file"
+        )
+    if url.startswith("file://") and parts.netloc in ("", "localhost") and parts.path:
+        return FolderStore(Path(unquote(parts.path)), url.rstrip("/"))
+    if parts.scheme == "s3" and parts.netloc:
+        prefix = parts.path.strip("/")
+        if prefix:
+            check_key(prefix)
+        if credentials is not None:
+            check_private(credentials)
+        return S3Store(parts.netloc, prefix, credentials)
+    raise UsageError(f"{url}: is no store; needs s3://BUCKET/PREFIX or file:///FOLDER")

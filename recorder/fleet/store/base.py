@@ -13,12 +13,10 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from recorder.contract.errors import StorageError, UsageError
-from recorder.contract.private_files import check_private
+from recorder.contract.errors import StorageError
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 
@@ -181,41 +179,6 @@ class Store(Protocol):
 
         Records of other stores stay.
         """
-
-
-def open_store(url: str, *, credentials: Path | None = None) -> Store:
-    """The store of a URL.
-
-    Args:
-        url: ``s3://BUCKET[/PREFIX]`` or ``file:///FOLDER``.  Of an S3 server that is not Amazon's,
-            AWS_ENDPOINT_URL has the address.
-        credentials: file in the format of ``~/.aws/credentials``; None: the usual places (the
-            environment, that file).
-
-    Raises:
-        UsageError: it is no such URL, the extra s3 is not installed, or others can read the file.
-    """
-    parts = urlsplit(url)
-    if parts.query or parts.fragment or parts.username or parts.password:
-        host = parts.netloc.rpartition("@")[2]
-        raise UsageError(
-            f"{parts.scheme}://{host}{parts.path}: needs a plain s3://BUCKET/PREFIX; credentials "
-            "come from the environment or a file"
-        )
-    if url.startswith("file://") and parts.netloc in ("", "localhost") and parts.path:
-        from recorder.fleet.store.folder import FolderStore
-
-        return FolderStore(Path(unquote(parts.path)), url.rstrip("/"))
-    if parts.scheme == "s3" and parts.netloc:
-        prefix = parts.path.strip("/")
-        if prefix:
-            check_key(prefix)
-        if credentials is not None:
-            check_private(credentials)
-        from recorder.fleet.store.s3 import S3Store
-
-        return S3Store(parts.netloc, prefix, credentials)
-    raise UsageError(f"{url}: is no store; needs s3://BUCKET/PREFIX or file:///FOLDER")
 
 
 def is_store(text: str) -> bool:

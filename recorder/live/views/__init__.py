@@ -15,13 +15,12 @@ from typing import Any, Final
 from recorder.contract.errors import UsageError
 from recorder.contract.streams import StreamSpec
 from recorder.live.views.drawing import Drawing, View
-from recorder.live.views.fingerprint import Fingerprint
 from recorder.live.views.picture import PictureView
 from recorder.live.views.radar import RangeAzimuthView, RangeDopplerView
 from recorder.live.views.series import SeriesView
 from recorder.live.views.sweep import SweepView
 
-__all__ = ["Drawing", "Fingerprint", "View", "make_view", "views_of"]
+__all__ = ["Drawing", "View", "make_view", "views_of"]
 
 
 _AnyView = PictureView | SweepView | RangeDopplerView | RangeAzimuthView | SeriesView

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import RecorderError, SessionError
-from recorder.session.part import Moment, stream_part
+from recorder.session.part import Moment
 from recorder.session.reader import Session
+from recorder.session.session_part import stream_part
 from recorder.session.stream import BATCH_BYTES, BATCH_SAMPLES, Stream
 
 TOLD = 100

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from recorder.contract.errors import UsageError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty, make_folders
-from recorder.session.reader import session_around
+from recorder.session.search import session_around
 
 
 def check_place(path: Path, session: Path, *, folder: bool) -> None:

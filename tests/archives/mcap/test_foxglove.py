@@ -24,8 +24,9 @@ from recorder.processing.lidar_points import POINT
 from recorder.processing.radar import SpeedMethod
 from recorder.processing.radar_detections import DETECTION, RadarDetections
 from recorder.processing.radar_geometry import RadarGeometry
-from recorder.session.part import Part, SessionPart
+from recorder.session.part import Part
 from recorder.session.reader import Session
+from recorder.session.session_part import SessionPart
 from tests.archives.mcap.reading import Logged, Read, read
 from tests.archives.ncore.packer_rig import CALIBRATION, lidar, still_imu
 from tests.live.foxglove.client import stamp_ns

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from recorder.session.kept_events import KeptEvent, read_index
-from recorder.session.reader import Session, find_sessions
+from recorder.session.reader import Session
+from recorder.session.search import find_sessions
 from recorder.session.validation import validate
 from tests.daemon.served import Served, wait_until
 

@@ -1,0 +1,134 @@
+"""Table of all processes that a recorder starts: module, restart rule and priority.
+
+::
+
+    command = LIVE.command()                    # of a process that gives way to the recording
+    pause_s = VIEW_RESTART.pause_s(deaths)      # before it is started again
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recorder.contract.config.settings import ProcessSettings
+from recorder.contract.launch import module_command
+
+BACKGROUND = ProcessSettings(nice=19, policy="batch", io_class="idle")
+"""Priority of processes that get processor and disk after all others."""
+STEADY_S = 60.0
+"""A process that lived so long starts its back-off again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRule:
+    """When a process that ended is started again.
+
+    Attributes:
+        backoff_s: pauses before a start, in s; the last one repeats.
+        at_once: starts without a pause before the first of `backoff_s`.
+        most: deaths after which it is given up, until the next session begins.
+        within_s: seconds in which so many deaths are too many; of the writer, all count since its
+            last answer.
+    """
+
+    backoff_s: tuple[float, ...]
+    at_once: int = 0
+    most: float = math.inf
+    within_s: float = math.inf
+
+    def pause_s(self, deaths: int) -> float:
+        """Return the seconds before the next start, after so many deaths in a row."""
+        number = max(0, deaths - 1) - self.at_once
+        return 0.0 if number < 0 else self.backoff_s[min(number, len(self.backoff_s) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """One kind of process.
+
+    Attributes:
+        name: its name in the log and the status; a driver has that of its sensor.
+        module: what ``python -m`` runs; of a driver it is ``drivers.NAME``, or the module that the
+            config names.
+        arguments: the first words of its command line.
+        restart: None: it runs once, and its starter decides what a failure means.
+        background: it has the priority `BACKGROUND`, and is the first to end where memory runs out.
+            Writer and drivers have the priority of ``storage.process`` and
+            ``sensors.NAME.process``.
+        runs: when it runs, for people.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    restart: RestartRule | None = None
+    background: bool = True
+    runs: str = "once, after a session"
+
+    def words(self, *arguments: str) -> list[str]:
+        """Return the module, and its command line with further arguments."""
+        return [self.module, *self.arguments, *arguments]
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command that runs it with further arguments."""
+        words = self.words(*arguments)
+        return background_command(words) if self.background else module_command(*words)
+
+
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+WRITER_RESTART = RestartRule(_BACKOFF_S, at_once=4, most=20)
+DRIVER_RESTART = RestartRule(_BACKOFF_S, most=20, within_s=600.0)
+VIEW_RESTART = RestartRule((0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0))
+
+WRITER = ProcessSpec(
+    "writer",
+    "recorder.writer",
+    restart=WRITER_RESTART,
+    background=False,
+    runs="always",
+)
+DRIVER = ProcessSpec(
+    "driver",
+    "drivers.NAME",
+    ("run",),
+    DRIVER_RESTART,
+    background=False,
+    runs="always, one for each sensor",
+)
+LIVE = ProcessSpec("live", "recorder.live", restart=VIEW_RESTART, runs="with the section `live`")
+TRIGGERS = ProcessSpec(
+    "triggers",
+    "recorder.triggers",
+    restart=VIEW_RESTART,
+    runs="with the section `triggers`",
+)
+RECOVER = ProcessSpec("recover", "recorder", ("recover",))
+TRUTH = ProcessSpec("truth", "drivers.sim", ("annotate",))
+CHECKSUMS = ProcessSpec("checksums", "recorder.session.checksums")
+ARCHIVES = ProcessSpec("archives", "recorder", ("finalize",))
+REPORT = ProcessSpec("report", "recorder", ("report",))
+ROWS = ProcessSpec("rows", "recorder.session.repacking")
+INDEX = ProcessSpec("index", "recorder", ("report",), runs="once, after sessions were deleted")
+
+PROCESSES = (
+    WRITER,
+    DRIVER,
+    LIVE,
+    TRIGGERS,
+    RECOVER,
+    TRUTH,
+    CHECKSUMS,
+    ARCHIVES,
+    REPORT,
+    ROWS,
+    INDEX,
+)
+"""All of them; docs/daemon.md shows the table.  Uploads are a service of their own."""
+
+
+def background_command(words: Sequence[str]) -> list[str]:
+    """Return the command that runs a module and its arguments with the priority `BACKGROUND`."""
+    return module_command("recorder.daemon.processes.chore", str(os.getpid()), *words)
