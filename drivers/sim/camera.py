@@ -15,7 +15,8 @@ import numpy.typing as npt
 from drivers.sim.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighter, palette
 from drivers.sim.lens import Lens
 from drivers.sim.outlines import SHIFT, Outlines
-from drivers.sim.world import World, mounts, portable
+from drivers.sim.world import World, mounts
+from drivers.sim.world.noise import bits, normal
 
 Image = npt.NDArray[np.uint8]
 
@@ -139,7 +140,7 @@ class SimulatedCamera:
         import cv2
 
         assert self._noise is not None
-        shift = int(portable.bits(self._seed, "shift", index, 1)[0]) % _NOISE_SPARE
+        shift = int(bits(self._seed, "shift", index, 1)[0]) % _NOISE_SPARE
         noise = self._noise[:, shift : shift + image.size].reshape(2, *image.shape)
         cv2.add(image, noise[0], image)
         cv2.subtract(image, noise[1], image)
@@ -171,7 +172,7 @@ def strip_block_px(width: int) -> int:
 def _noise(seed: int, scale: float, values: int) -> npt.NDArray[np.uint8]:
     """Return the amounts to add to and subtract from pixels, u1 [2, values + _NOISE_SPARE]."""
     sigma = scale * _NOISE_SIGMA
-    noise = np.rint(sigma * portable.normal(seed, "pixels", 0, values + _NOISE_SPARE))
+    noise = np.rint(sigma * normal(seed, "pixels", 0, values + _NOISE_SPARE))
     return np.stack([np.clip(noise, 0, 255), np.clip(-noise, 0, 255)]).astype(np.uint8)
 
 

@@ -19,8 +19,8 @@ from drivers._protocols.gnss_fixes import AUTONOMOUS, FIX_3D
 from drivers._protocols.gps_time import SECOND_NS, gps_of_utc
 from drivers._protocols.mti_gnss import geodetic
 from drivers.sim.imu import SimulatedImu
-from drivers.sim.seeds import noise_seed
 from drivers.sim.world import World, mounts
+from drivers.sim.world.noise import noise_seed
 from recorder.contract.errors import ConfigError
 
 START_UTC_NS: Final = round(datetime(2024, 6, 1, 12, tzinfo=UTC).timestamp()) * SECOND_NS

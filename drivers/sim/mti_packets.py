@@ -17,7 +17,7 @@ from drivers._protocols.xbus_commands import Output, Outputs
 from drivers.sim.imu import BOOT_NS, TICK_NS, Floats, ImuSamples, SimulatedImu, angles
 from drivers.sim.mti_models import MODELS, Model
 from drivers.sim.mti_receiver import positions, receiver_data, receiver_times, utc_time
-from drivers.sim.world import portable
+from drivers.sim.world.rotations import rotate, rotate_back
 
 _PVT = 0x7010
 _NEW_MODELS = MODELS["MTi-680G"].most_hz
@@ -178,12 +178,12 @@ def _column(data_id: int, batch: ImuSamples, imu: SimulatedImu) -> tuple[str, li
         case 0x4020:
             name, values = "acceleration", batch.acc.astype(np.float64)
         case 0x4030:
-            force = portable.rotate(batch.rotation, batch.acc.astype(np.float64)) - _GRAVITY
-            name, values = "free_acceleration", portable.rotate(local, force)
+            force = rotate(batch.rotation, batch.acc.astype(np.float64)) - _GRAVITY
+            name, values = "free_acceleration", rotate(local, force)
         case 0x8020:
             name, values = "rate_of_turn", batch.avel.astype(np.float64)
         case 0xC020:
-            name, values = "magnetic_field", portable.rotate_back(batch.rotation, _FIELD_ENU)
+            name, values = "magnetic_field", rotate_back(batch.rotation, _FIELD_ENU)
         case 0x1010:
             return "utc_time", [utc_time(t_ns) for t_ns in batch.t_ns.tolist()]
         case 0x5020:
@@ -193,14 +193,14 @@ def _column(data_id: int, batch: ImuSamples, imu: SimulatedImu) -> tuple[str, li
         case 0x5040:
             name, values = "latitude_longitude", positions(imu, batch.t_ns)[1][:, :2]
         case 0xD010:
-            name, values = "velocity", portable.rotate(local, positions(imu, batch.t_ns)[2])
+            name, values = "velocity", rotate(local, positions(imu, batch.t_ns)[2])
         case _:
             return "", []
     return name, [tuple(row) for row in values.tolist()]
 
 
 def _in_frame(local: Floats, rotation: Floats) -> Floats:
-    return portable.product(np.broadcast_to(local, rotation.shape), rotation)
+    return np.asarray(local @ rotation)
 
 
 def quaternions(rotation: Floats) -> Floats:

@@ -9,8 +9,8 @@ from drivers.sim.camera import SimulatedCamera
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.lens import DISTORTION, Lens
 from drivers.sim.mti_models import MODEL_OPTION
-from drivers.sim.seeds import noise_seed
 from drivers.sim.world import SCENE_OPTION, World, mounts
+from drivers.sim.world.noise import noise_seed
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
 

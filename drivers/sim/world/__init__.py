@@ -31,7 +31,7 @@ SCENE_OPTION = Option("str", "drive", "sim: scene of the simulated world", choic
 
 
 class World:
-    """A scene, identical for the same seed on every machine, with exact states at any time.
+    """A scene, identical for the same seed, with exact states at any time.
 
     >>> world = World("drive", seed=0)
     >>> position_m, rotation = world.trajectory.pose(np.array([1.5]))     # rig to world
