@@ -280,7 +280,7 @@ class SessionSeam:
         self._begin(session)
         if before is None or not session.goes_on_from(before.session):
             return
-        if before.outbox.ended and before.ended_by[0] not in ("stopped", "split"):
+        if before.outbox.ended and before.ended_by[0] != "stopped":
             self.end(*before.ended_by)  # an ended stream does not restart in a later part
         elif not before.outbox.empty:
             # The part before is closed already: its unacknowledged messages are lost.
