@@ -22,7 +22,7 @@ from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
 
-class SimSource:
+class SimulatedSource:
     """The simulated lidar, endless; its clock starts one second before the source.
 
     Data are generated on access; items that are not accessed cost only their stamps.

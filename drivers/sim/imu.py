@@ -6,6 +6,7 @@ its own axes.  A bias and white noise of an MTi's size are added.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.sim.world import GRAVITY_M_S2, World, mounts
-from drivers.sim.world.noise import normal
+from drivers.sim.world.noise import noise_seed, normal
 from drivers.sim.world.rotations import rotate, rotate_back
 
 TICK_NS = 100_000
@@ -157,3 +158,18 @@ def angles(rotation: Floats) -> Floats:
         np.where(pole, 0.0 - r[:, 0, 1], r[:, 1, 0]), np.where(pole, r[:, 1, 1], r[:, 0, 0])
     )
     return np.stack([roll, pitch, yaw], axis=1)
+
+
+def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
+    """Make the IMU that a sensor's checked options describe.
+
+    Raises:
+        SourceError: an invalid mount; the message names sensor and option.
+    """
+    return SimulatedImu(
+        rate_hz,
+        World(options["scene"], options["seed"]),
+        mounts.mount_of(name, options["mount"], mounts.IMU),
+        options["noise"],
+        noise_seed(options["seed"], name, "imu"),
+    )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._camera.live import LiveSource
 from drivers._devices.pictures import CodedPicture, Shot
 from drivers._devices.rtp_udp import check_transport, sender_of
 from drivers._devices.rtsp_camera import RtspCamera
@@ -140,7 +141,8 @@ def record(
     )
     address = f"//127.0.0.1:{camera.port}/live"
     driver = CameraDriver(SensorConfig("front", "rtsp", address, options))
-    opened = driver._make_live()
+    assert isinstance(driver._source, LiveSource)
+    opened = driver._source.make()
     assert isinstance(opened, RtspCamera)
     shots: list[Shot] = []
     end = ""

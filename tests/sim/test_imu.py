@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.sim.imu import ACC_NOISE, AVEL_NOISE, TICK_NS, ImuSamples, SimulatedImu
-from drivers.sim.rig import simulated_imu
+from drivers.sim.imu import ACC_NOISE, AVEL_NOISE, TICK_NS, ImuSamples, SimulatedImu, simulated_imu
 from drivers.sim.world import GRAVITY_M_S2, World, mounts
 
 Floats = npt.NDArray[np.float64]
