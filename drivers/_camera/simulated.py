@@ -10,11 +10,9 @@ import numpy as np
 from drivers._camera.stream import CHANNEL, RAW_OPTIONS, VIDEO, CameraSource
 from drivers._devices.pictures import wanted_size
 from drivers._kit.driver import Sample
+from drivers._kit.sample_batches import DeferredData
 from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
-from drivers.sim.camera_parts import simulated_pictures
-from drivers.sim.deferred_data import DeferredData
-from drivers.sim.raw_camera import raw_format, raw_pictures
-from drivers.sim.video import SimulatedVideo
+from drivers.sim.camera_output import SimulatedVideo, raw_format, raw_pictures, simulated_pictures
 from recorder.contract.raw_pixels import Levels
 from recorder.contract.streams import StreamSpec
 

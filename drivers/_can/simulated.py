@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from drivers._can.stream import Decoding, frame_sample, frame_stream
 from drivers._kit.driver import Item, Sample, SensorConfig
+from drivers._kit.sample_batches import DeferredData
 from drivers.sim.can import SimulatedBus
-from drivers.sim.deferred_data import DeferredData
 from recorder.contract.streams import StreamSpec
 
 _SIM_BATCH_NS: Final = 20_000_000

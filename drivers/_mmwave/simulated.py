@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Sample, SensorConfig
+from drivers._kit.sample_batches import DeferredData
 from drivers._mmwave.stream import frame_data, shaped
 from drivers._protocols.dca1000_frames import AssembledFrame, FrameAssembler
 from drivers._protocols.radar_options import RadarSetup
 from drivers.sim.dca1000_packets import FramePackets
-from drivers.sim.deferred_data import DeferredData
 from drivers.sim.radar import simulated_radar
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Item, Sample, SensorConfig
+from drivers._kit.sample_batches import DeferredData
 from drivers._udp.stream import datagram_stream, mapped
 from drivers.sim.datagrams import SIM_PORT, SimulatedSender
-from drivers.sim.deferred_data import DeferredData
 from recorder.contract.streams import StreamSpec
 
 _BATCH: Final = 256

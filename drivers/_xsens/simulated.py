@@ -9,13 +9,13 @@ from typing import Any
 import numpy.typing as npt
 
 from drivers._kit.driver import Item, Sample, SensorConfig
+from drivers._kit.sample_batches import DeferredData, part_of
 from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
 from drivers._protocols.mti_gnss import Position, Positions, rate_of_outputs
 from drivers._protocols.mti_stream import inertial
 from drivers._protocols.xbus import XbusParser
 from drivers._protocols.xbus_commands import gnss_outputs
 from drivers._xsens.common import batch_size, facts_of, wanted_of, with_positions
-from drivers.sim.deferred_data import DeferredData, part_of
 from drivers.sim.imu import simulated_imu
 from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import ImuPackets

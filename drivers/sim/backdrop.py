@@ -11,9 +11,8 @@ import numpy.typing as npt
 from drivers.sim.lens import Lens
 from drivers.sim.world import World
 from drivers.sim.world.ground import CELL_M, SHADES, SIDE
-from drivers.sim.world.mounts import Mount
+from drivers.sim.world.mounts import Mount, rotate, rotate_back
 from drivers.sim.world.noise import bits, uniform
-from drivers.sim.world.rotations import rotate, rotate_back
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.sim.world import GRAVITY_M_S2, World, mounts
+from drivers.sim.world.mounts import rotate, rotate_back
 from drivers.sim.world.noise import noise_seed, normal
-from drivers.sim.world.rotations import rotate, rotate_back
 
 TICK_NS = 100_000
 """Tick of the device clock, that of an MTi's SampleTimeFine."""

@@ -20,9 +20,8 @@ import numpy.typing as npt
 from drivers.sim.beams import Beams
 from drivers.sim.lidar_view import HORIZON_M, Seen, View
 from drivers.sim.world import GRAVITY_M_S2, World
-from drivers.sim.world.mounts import LIDAR, Mount, mount_of
+from drivers.sim.world.mounts import LIDAR, Mount, mount_of, rotate, rotate_back
 from drivers.sim.world.noise import bits, noise_seed, normal
-from drivers.sim.world.rotations import rotate, rotate_back
 
 START_NS: Final = 1_000_000_000
 """The device's clock at world time 0."""

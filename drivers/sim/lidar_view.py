@@ -12,8 +12,7 @@ from drivers.sim import raycast
 from drivers.sim.beams import Beams
 from drivers.sim.raycast import Hits, Image
 from drivers.sim.world import TargetStates, World
-from drivers.sim.world.mounts import Mount
-from drivers.sim.world.rotations import rotate, rotate_back
+from drivers.sim.world.mounts import Mount, rotate, rotate_back
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from drivers.sim.lens import Lens
 from drivers.sim.paint import Paint, paint_of
 from drivers.sim.world import TargetStates, World
-from drivers.sim.world.mounts import Mount
-from drivers.sim.world.rotations import rotate, rotate_back
+from drivers.sim.world.mounts import Mount, rotate, rotate_back
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -23,9 +23,8 @@ import numpy.typing as npt
 from drivers._protocols.chirp import ChirpConfig
 from drivers.sim.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
 from drivers.sim.world import World
-from drivers.sim.world.mounts import RADAR, Mount, mount_of
+from drivers.sim.world.mounts import RADAR, Mount, mount_of, rotate, rotate_back
 from drivers.sim.world.noise import bits, noise_seed, normal
-from drivers.sim.world.rotations import rotate, rotate_back
 
 SIM_CHIRP: Final = ChirpConfig(
     device="AWR1843",

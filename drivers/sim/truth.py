@@ -13,7 +13,7 @@ import numpy.typing as npt
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.outlines import SHIFT, Polygon
 from drivers.sim.world import World
-from drivers.sim.world.rotations import rotate_back
+from drivers.sim.world.mounts import rotate_back
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from drivers._devices.http_camera import HttpCamera, Url
 from drivers._devices.pictures import Missing, Note, Shot
 from drivers.camera import CameraDriver
 from drivers.sim.camera import SimulatedCamera, simulated_camera
-from drivers.sim.camera_parts import simulated_jpeg
+from drivers.sim.camera_output import simulated_jpeg
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.faults import Fault
 from recorder.contract.config.options import check_options

@@ -14,8 +14,7 @@ import pytest
 
 from drivers._devices.pictures import CodedPicture, Missing, Shot
 from drivers._kit.driver import Item, Lost, Sample
-from drivers._protocols.rtcp import SenderClock, SenderReport, parse_rtcp
-from drivers._protocols.rtp import Depacketizer, NalAssembler
+from drivers._protocols.rtp import Depacketizer, NalAssembler, SenderClock, SenderReport, parse_rtcp
 from recorder.contract.channel_formats.h264 import (
     SPS,
     START_CODE,

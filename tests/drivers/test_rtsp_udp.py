@@ -17,7 +17,7 @@ from drivers._devices.pictures import CodedPicture, Shot
 from drivers._devices.rtp_udp import check_transport, sender_of
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._kit.driver import SensorConfig
-from drivers._protocols.rtp_order import PacketOrder
+from drivers._protocols.rtp import PacketOrder
 from drivers.camera import CameraDriver
 from recorder.contract.channel_formats.h264 import nal_units
 from recorder.contract.config.options import check_options

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.world.rotations import about_z
+from drivers.sim.world.mounts import about_z
 from drivers.sim.world.trajectory import Trajectory
 
 Floats = npt.NDArray[np.float64]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from drivers.sim.world.mounts import about_z
 from drivers.sim.world.path import Path
-from drivers.sim.world.rotations import about_z
 
 Floats = npt.NDArray[np.float64]
 
