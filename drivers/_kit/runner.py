@@ -107,11 +107,11 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
 
 
 def driver_name(driver_class: type[Driver]) -> str:
-    """Return the driver's name in a config: its module without ``drivers.``."""
+    """Return the driver's name in a config: its module, or package, without ``drivers.``."""
     module = driver_class.__module__
     if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
         module = spec.name
-    return module.removeprefix("drivers.")
+    return module.removeprefix("drivers.").removesuffix(".driver")
 
 
 def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from drivers._protocols.geodesy import earth_fixed, geodetic
 from drivers._protocols.mtdata2 import Coordinates, MtData2, encode_mtdata2
-from drivers._protocols.mti_gnss import Pvt, geodetic
+from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import MID_MTDATA2, encode_message
 from drivers._protocols.xbus_commands import PVT_HZ, Output, Outputs
-from drivers.sim.gnss import earth_fixed
 from drivers.sim.imu import BOOT_NS, TICK_NS, Floats, ImuSamples, SimulatedImu, Times, angles
 from drivers.sim.mti_models import MODELS, Model
 from drivers.sim.world.mounts import rotate, rotate_back
