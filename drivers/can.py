@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from drivers._can.live import LiveSource
-from drivers._can.played import LogSource, SimSource
+from drivers._can.played import LogSource
+from drivers._can.simulated import SimulatedSource
 from drivers._can.stream import Decoding
 from drivers._kit.driver import SensorConfig
 from drivers._kit.recorded_source import LATE_NS
@@ -123,7 +124,7 @@ class CanDriver(SourceDriver):
         decoding = self._decoding = self._decoding or self._read_database()
         match self.sensor.scheme:
             case "sim":
-                return self.begin(SimSource(self.sensor, decoding))
+                return self.begin(SimulatedSource(self.sensor, decoding))
             case "can":
                 live = LiveSource(self.sensor, decoding)
                 return self.begin(live, live.warnings)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from drivers._gnss.live import BAUDRATES, DeviceSource
-from drivers._gnss.played import LogSource, SimSource
+from drivers._gnss.played import LogSource
+from drivers._gnss.simulated import SimulatedSource
 from drivers._kit.driver import Driver, Item, SensorConfig
 from drivers._kit.runner import main
 from drivers._protocols.gnss_frames import PROTOCOLS
@@ -87,7 +88,7 @@ class GnssDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: LogSource | SimSource | DeviceSource | None = None
+        self._source: LogSource | SimulatedSource | DeviceSource | None = None
         self._baudrate: int | None = None
         self._gpsd: GpsdReception | None = None
 
@@ -95,7 +96,7 @@ class GnssDriver(Driver):
         self.close()
         match self.sensor.scheme:
             case "sim":
-                self._source = SimSource(self.sensor)
+                self._source = SimulatedSource(self.sensor)
             case "file":
                 self._source = LogSource(self.sensor)
             case _:

@@ -10,57 +10,35 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from drivers._devices.dca1000 import RadarCapture
 from drivers._kit.driver import (
     Driver,
-    EndOfSource,
     Item,
-    Lost,
-    Sample,
     SensorConfig,
-    State,
-    incomplete,
 )
 from drivers._kit.runner import main
+from drivers._mmwave.live import LiveFrames
+from drivers._mmwave.played import RecordedFrames
+from drivers._mmwave.simulated import SimulatedFrames
 from drivers._protocols.chirp import IQ_ORDERS, ChirpConfig
 from drivers._protocols.chirp_limits import check_chirp
-from drivers._protocols.dca1000_frames import (
-    AssembledFrame,
-    FrameAssembler,
-    FrameClock,
-    MissedFrames,
-)
 from drivers._protocols.radar_options import (
     CAPTURE_OPTIONS,
     CHIRP_OPTIONS,
     RadarSetup,
     radar_setup,
 )
-from drivers._protocols.raw_capture import CapturedFrame, CaptureFiles, LostFrames
-from drivers.sim.dca1000_packets import FramePackets
-from drivers.sim.deferred_data import DeferredData
-from drivers.sim.radar import SIM_CHIRP, SimulatedRadar, simulated_radar
+from drivers.sim.radar import SIM_CHIRP
 from drivers.sim.world import SCENE_OPTION
 from drivers.sim.world.mounts import MOUNT_OPTION
 from recorder.contract.config.options import Option
-from recorder.contract.errors import ConfigError, DeviceError, ProtocolError, SourceError
+from recorder.contract.errors import SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 __all__ = ["SIM_CHIRP", "MmwaveDriver"]
-
-Frame = npt.NDArray[np.int16]
-
-_TELL_NS = 1_000_000_000  # shortest interval between two reports of packet counts
 
 
 class MmwaveDriver(Driver):
@@ -131,10 +109,7 @@ class MmwaveDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._simulated: SimulatedFrames | None = None
-        self._recorded: RecordedFrames | None = None
-        self._live: LiveFrames | None = None
-        self._index = 0
+        self._source: RecordedFrames | SimulatedFrames | LiveFrames | None = None
         self._chirp = SIM_CHIRP
         self._setup = RadarSetup(SIM_CHIRP, "qqii")
 
@@ -160,16 +135,14 @@ class MmwaveDriver(Driver):
         self.warnings = check_chirp(chirp, key, card, captured=sensor.scheme == "file")
         self.warnings += setup.cfg.warnings if setup.cfg is not None else ()
         if sensor.scheme == "file":
-            self._recorded = RecordedFrames(sensor, chirp)
-            self.warnings += self._recorded.warnings
+            self._source = recorded = RecordedFrames(sensor, chirp)
+            self.warnings += recorded.warnings
         for warning in self.warnings:
             print(f"{sensor.name}: {warning}", file=sys.stderr, flush=True)
-        self._index = 0
         if sensor.scheme == "sim":
-            order = setup.iq_order
-            self._simulated = SimulatedFrames(simulated_radar(sensor.name, options, chirp, order))
+            self._source = SimulatedFrames(sensor, setup)
         elif sensor.scheme != "file":
-            self._live = LiveFrames(sensor, setup, self.warnings)
+            self._source = LiveFrames(sensor, setup, self.warnings)
         return [self._spec(chirp)]
 
     def read(self) -> Item | None:
@@ -180,25 +153,14 @@ class MmwaveDriver(Driver):
             SourceError: the rest of the file cannot be read.
             DeviceError: the device is silent, or another sender uses its port.
         """
-        if self._live is not None:
-            return self._live.read()
-        name = self.sensor.name
-        if self._simulated is not None:
-            index = self._index
-            self._index += 1
-            t_ns = self._simulated.radar.end_ns(index)
-            later = DeferredData(partial(self._simulated.data, index))
-            return Sample(name, np.array([t_ns], np.int64), later)
-        if self._recorded is None:
-            raise SourceError(f"{name}: read before open")
-        return self._recorded.read()
+        if self._source is None:
+            raise SourceError(f"{self.sensor.name}: read before open")
+        return self._source.read()
 
     def close(self) -> None:
-        if self._recorded is not None:
-            self._recorded.close()
-        if self._live is not None:
-            self._live.close()
-        self._recorded = self._simulated = self._live = None
+        if self._source is not None:
+            self._source.close()
+        self._source = None
 
     def _spec(self, chirp: ChirpConfig) -> StreamSpec:
         options = self.sensor.options
@@ -227,229 +189,6 @@ class MmwaveDriver(Driver):
                 **({"warnings": self.warnings} if self.warnings else {}),
             },
         )
-
-
-def _data(frame: Frame, valid: bool = True) -> dict[str, npt.NDArray[Any]]:
-    return {"iq": frame[None], "valid": np.full(1, valid, np.uint8)}
-
-
-def _incomplete(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame) -> State:
-    """Return the report of a frame that lacks packets."""
-    values = {
-        "frame": frame.index,
-        "bytes_missing": frame.bytes_missing,
-        "packets_lost": frame.packets_lost,
-        "packets_corrupt": frame.packets_corrupt,
-    }
-    cause = "corrupt" if frame.packets_corrupt > frame.packets_lost else "network"
-    parts = frame.packets_lost + frame.packets_corrupt
-    return State(name, t_ns, values | incomplete(cause, parts))
-
-
-class RecordedFrames:
-    """Converts the frames of capture files to items for the kit.
-
-    Args:
-        sensor: its address is a file or a folder.
-        chirp: defines a frame's shape and the period.
-
-    Attributes:
-        warnings: what is not played.
-
-    Raises:
-        SourceError: there is no complete frame, or the frames cannot be found.
-    """
-
-    def __init__(self, sensor: SensorConfig, chirp: ChirpConfig) -> None:
-        self._name, self._period_ms = sensor.name, chirp.frame_period
-        where = f"{sensor.name}: file:{sensor.address}"
-        self._capture = CaptureFiles(sensor.path, chirp, where)
-        self.warnings = self._capture.warnings
-        self._items: deque[Item] = deque()
-        self._last_ns = 0
-        self._ended = False
-
-    def read(self) -> Item:
-        """Return the next item.
-
-        Raises:
-            EndOfSource: the last item was already returned.
-            SourceError: the rest of the files cannot be read.
-        """
-        while not self._items and not self._ended:
-            self._take(self._capture.read())
-        if not self._items:
-            raise EndOfSource
-        return self._items.popleft()
-
-    def _take(self, item: CapturedFrame | LostFrames | None) -> None:
-        if item is None:
-            self._ended = True
-            if counts := self._capture.counts:
-                self._items.append(State(self._name, self._last_ns, dict(counts)))
-            return
-        t_ns = self._last_ns = round(item.index * self._period_ms * 1e6)
-        if isinstance(item, LostFrames):
-            lost = Lost(self._name, t_ns, item.cause, item.count, detail=item.detail)
-            self._items.append(lost)
-            return
-        data = _data(item.data, not item.bytes_missing)
-        self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
-        if item.bytes_missing:
-            self._items.append(_incomplete(self._name, t_ns, item))
-
-    def close(self) -> None:
-        """Close the files."""
-        self._capture.close()
-
-
-class SimulatedFrames:
-    """Converts a simulated radar's frames to packets of a simulated capture card and back.
-
-    Args:
-        radar: generates the frames.
-    """
-
-    def __init__(self, radar: SimulatedRadar) -> None:
-        self.radar = radar
-        self._size = radar.chirp.frame_bytes
-        self._packets = FramePackets(radar.frame, self._size)
-
-    def data(self, index: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the data of frame `index`."""
-        packets = self._packets.holding(index)
-        sizes = np.full(len(packets), packets.shape[1], np.int64)
-        assembler = FrameAssembler(self._size, first=index)
-        frames = assembler.take(packets, sizes, np.zeros(len(packets), np.int64))
-        frame = (frames or assembler.flush())[0]
-        if not isinstance(frame, AssembledFrame):
-            raise AssertionError(f"frame {index} was not assembled from its own packets")
-        return _data(_shaped(frame, self.radar.chirp), not frame.bytes_missing)
-
-
-class LiveFrames:
-    """Converts a device's packets to items for the kit.
-
-    Args:
-        sensor: its address is the capture card's, ``//ADDRESS``, or empty.
-        setup: how the radar is configured.
-        warnings: about the configuration; those of radar, card and kernel are added.
-
-    Raises:
-        ConfigError: the radar or xwr does not support the configuration.
-        DeviceError: the radar or the card does not answer.
-    """
-
-    def __init__(self, sensor: SensorConfig, setup: RadarSetup, warnings: list[str]) -> None:
-        options, self._name, chirp = sensor.options, sensor.name, setup.chirp
-        if setup.cfg is None and chirp.antennas.complex_samples and setup.iq_order != "qqii":
-            raise ConfigError(
-                f"{setup.iq_order!r}; xwr sets a radar to qqii", key=f"{sensor.name}.iq_order"
-            )
-        address = sensor.address.strip("/")
-        card = {**options["capture"], **({"fpga_ip": address} if address else {})}
-        self._where = f"{sensor.name}: dca1000://{card['fpga_ip']}"
-        self._chirp = chirp
-        self._capture = RadarCapture(
-            self._where, chirp, options["radar"]["port"], card, options["boot_s"], setup.cfg
-        )
-        warnings += self._capture.warnings
-        for warning in self._capture.warnings:
-            print(f"{self._name}: {warning}", file=sys.stderr, flush=True)
-        period_ns = round(chirp.frame_period * 1e6)
-        self._patience_ns = max(round(card["timeout"] * 1e9), 3 * period_ns)
-        self._assembler = FrameAssembler(chirp.frame_bytes)
-        self._clock = FrameClock(period_ns)
-        self._items: deque[Item] = deque()
-        self._failure: DeviceError | None = None
-        self._heard_ns = self._reported_ns = time.monotonic_ns()
-        self._last_ns = 0
-        self._reported: dict[str, int] = {}
-        opened: dict[str, Any] = {"capture": "started", "fpga_version": self._capture.version}
-        if warnings:
-            opened["warnings"] = list(warnings)
-        self._items.append(State(self._name, self._heard_ns, opened, lasting=True))
-
-    def read(self) -> Item | None:
-        """Return the next item; None after 0.2 s without one.
-
-        Raises:
-            DeviceError: no data for `capture.timeout`, or the data are not a capture.
-        """
-        if not self._items:
-            if self._failure is not None:
-                raise self._failure
-            self._receive()
-        return self._items.popleft() if self._items else None
-
-    def close(self) -> None:
-        """Stop the radar and the card."""
-        self._capture.close()
-
-    def _receive(self) -> None:
-        batch = self._capture.receive(0.2)
-        now_ns = time.monotonic_ns()
-        if len(batch):
-            self._heard_ns = now_ns
-            try:
-                self._take(self._assembler.take(batch.data, batch.sizes, batch.t_ns))
-            except ProtocolError as error:
-                self._fail(now_ns, str(error))
-        elif now_ns - self._heard_ns > self._patience_ns:
-            self._fail(now_ns, f"no data for {self._patience_ns / 1e9:.1f} s")
-        if now_ns - self._reported_ns > _TELL_NS:
-            self._tell(now_ns)
-
-    def _fail(self, now_ns: int, reason: str) -> None:
-        """Flush the assembler, then fail: the kit reopens the device, which resets the radar."""
-        self._take(self._assembler.flush())
-        self._tell(now_ns)
-        self._failure = DeviceError(f"{self._where}: {reason}")
-
-    def _take(self, frames: Sequence[AssembledFrame | MissedFrames]) -> None:
-        for frame in frames:
-            packets = {
-                "packets_lost": frame.packets_lost,
-                "packets_corrupt": frame.packets_corrupt,
-            }
-            if isinstance(frame, MissedFrames):
-                detail = {"first_frame": frame.index, **packets}
-                lost = Lost(self._name, frame.t_ns, "network", frame.count, detail=detail)
-                self._items.append(lost)
-                continue
-            t_ns = self._last_ns = max(frame.t_ns, self._last_ns + 1)
-            if left_out := self._clock.see(frame.index, frame.t_ns):
-                self._items.append(Lost(self._name, t_ns, "device", left_out))
-            data = _data(_shaped(frame, self._chirp), not frame.bytes_missing)
-            self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
-            if frame.bytes_missing:
-                self._items.append(_incomplete(self._name, t_ns, frame))
-
-    def _tell(self, now_ns: int) -> None:
-        """Report the changes of the counts and the card's unsolicited messages."""
-        self._reported_ns = now_ns
-        assembler = self._assembler
-        counts = {
-            "packets_duplicate": assembler.duplicates,
-            "packets_reordered": assembler.reordered,
-            "packets_late": assembler.late,
-            "packets_damaged": assembler.corrupt,
-            "socket_overflow": self._capture.overflow,
-        }
-        values: dict[str, Any] = {
-            key: count - self._reported.get(key, 0)
-            for key, count in counts.items()
-            if count != self._reported.get(key, 0)
-        }
-        self._reported = counts
-        if notices := self._capture.notices():
-            values["capture_card"] = notices
-        if values:
-            self._items.append(State(self._name, now_ns, values))
-
-
-def _shaped(frame: AssembledFrame, chirp: ChirpConfig) -> Frame:
-    return frame.data.view("<i2").reshape(chirp.shape)
 
 
 if __name__ == "__main__":

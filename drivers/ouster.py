@@ -15,7 +15,7 @@ from drivers._kit.source_driver import ItemSource, SourceDriver
 from drivers._ouster.bags import BagSource
 from drivers._ouster.live import LiveSource, setup_of
 from drivers._ouster.played import OsfSource, PcapSource
-from drivers._ouster.simulated import SimSource
+from drivers._ouster.simulated import SimulatedSource
 from drivers.sim.lidar import START_NS
 from drivers.sim.world import SCENE_OPTION
 from drivers.sim.world.mounts import MOUNT_OPTION
@@ -190,7 +190,7 @@ class OusterDriver(SourceDriver):
             "pcap": PcapSource,
             "osf": OsfSource,
             "mcap": BagSource,
-            "sim": SimSource,
+            "sim": SimulatedSource,
             "ouster": self._live,
             "udp": self._live,
         }

@@ -15,7 +15,8 @@ from drivers._kit.recorded_source import LATE_NS
 from drivers._kit.runner import main
 from drivers._kit.source_driver import SourceDriver
 from drivers._udp.live import LiveSource
-from drivers._udp.played import CaptureSource, SimSource
+from drivers._udp.played import CaptureSource
+from drivers._udp.simulated import SimulatedSource
 from drivers.sim.datagrams import SIM_DATAGRAM_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.streams import StreamSpec
@@ -113,7 +114,7 @@ class UdpDriver(SourceDriver):
         self.late_ns = LATE_NS if self.sensor.scheme == "file" else 0
         match self.sensor.scheme:
             case "sim":
-                return self.begin(SimSource(self.sensor))
+                return self.begin(SimulatedSource(self.sensor))
             case "udp":
                 live = LiveSource(self.sensor)
                 self.receives = live.receives

@@ -17,8 +17,9 @@ from drivers._kit.runner import main
 from drivers._protocols.mtdata2 import Coordinates
 from drivers._protocols.xbus_commands import BAUDRATES, OPTIONAL_OUTPUTS
 from drivers._xsens.live import SerialSource
-from drivers._xsens.played import LogSource, SimSource
-from drivers.sim.rig import SIM_IMU_OPTIONS
+from drivers._xsens.played import LogSource
+from drivers._xsens.simulated import SimulatedSource
+from drivers.sim.mti_models import SIM_IMU_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
@@ -110,7 +111,7 @@ class XsensDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: LogSource | SimSource | SerialSource | None = None
+        self._source: LogSource | SimulatedSource | SerialSource | None = None
         self._reported: set[str] = set()
         self._baudrate: int | None = None
 
@@ -118,7 +119,7 @@ class XsensDriver(Driver):
         self.close()
         match self.sensor.scheme:
             case "sim":
-                self._source = SimSource(self.sensor)
+                self._source = SimulatedSource(self.sensor)
             case "serial":
                 self._source = SerialSource(self.sensor, self._baudrate, self._warn)
                 self._baudrate = self._source.baudrate

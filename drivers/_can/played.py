@@ -1,18 +1,16 @@
-"""Frames of logs, and of the simulated vehicle's bus."""
+"""Frames of logs."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from drivers._can.stream import Decoding, frame_sample, frame_stream
-from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._kit.recorded_source import SHORT_BATCH_NS
 from drivers._protocols.can_errors import BusErrors
 from drivers._protocols.can_frames import (
@@ -28,15 +26,12 @@ from drivers._protocols.can_frames import (
     frames_of,
 )
 from drivers._protocols.can_logs import read_log
-from drivers.sim.can import SimulatedBus
-from drivers.sim.deferred_data import DeferredData
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
 
 _BATCH: Final = 1024
 _AHEAD: Final = 20_000
 """Frames that are read to find out whether a log has CAN FD, and its channels."""
-_SIM_BATCH_NS: Final = 20_000_000
 _SHOWN: Final = 8
 _TELL_NS: Final = 1_000_000_000
 
@@ -199,38 +194,3 @@ class LogSource:
 
     def close(self) -> None:
         self._log.close()
-
-
-class SimSource:
-    """The simulated vehicle's bus, endless; frames are made on access."""
-
-    def __init__(self, sensor: SensorConfig, decoding: Decoding) -> None:
-        self._sensor, self._decoding = sensor, decoding
-        self._bus = SimulatedBus(sensor.options)
-
-    def open(self) -> list[StreamSpec]:
-        """Declare the streams."""
-        bus, settings = self._bus, {"simulated": True} | self._decoding.settings
-        streams = self._decoding.streams()
-        return [frame_stream(self._sensor, bus.width, bus.rate_hz, settings), *streams]
-
-    def items(self) -> Iterator[Item]:
-        """Yield batches of frames, without end."""
-        start_ns = 0
-        while True:
-            stop_ns = start_ns + _SIM_BATCH_NS
-            if self._decoding.active:
-                frames = self._bus.frames(start_ns, stop_ns)
-                yield frame_sample(self._sensor.name, frames)
-                yield from self._decoding.samples(frames)
-            else:
-                t_ns, _, _ = self._bus.times(start_ns, stop_ns)
-                data = DeferredData[npt.NDArray[Any]](partial(self._made, start_ns, stop_ns))
-                yield Sample(self._sensor.name, t_ns, data)
-            start_ns = stop_ns
-
-    def _made(self, start_ns: int, stop_ns: int) -> dict[str, npt.NDArray[Any]]:
-        return dict(self._bus.frames(start_ns, stop_ns).channels())
-
-    def close(self) -> None:
-        """Do nothing: the source holds no resources."""

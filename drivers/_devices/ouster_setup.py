@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drivers._devices.ouster import OusterHttp
+from drivers._devices.udp import is_multicast
 from recorder.contract.errors import DeviceError
 
 _STARTING: Final = ("INITIALIZING", "WARMUP", "UPDATING", "RESTARTING")
@@ -140,14 +141,6 @@ def _without_scope(address: str) -> Any:
         return ipaddress.ip_address(text)
     except ValueError:
         return text
-
-
-def is_multicast(address: str) -> bool:
-    """Whether an address is a multicast group."""
-    try:
-        return ipaddress.ip_address(address).is_multicast
-    except ValueError:
-        return False
 
 
 def bring_up(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from drivers._devices.udp import Batch, UdpReceiver
-from drivers._protocols.rtp_order import PacketOrder
+from drivers._protocols.rtp import PacketOrder
 from recorder.contract.closing import Closing
 from recorder.contract.errors import DeviceError, ProtocolError
 

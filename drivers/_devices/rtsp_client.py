@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from drivers._devices.http_camera import Connection, Url, require_access
 from drivers._devices.rtp_udp import RtpPorts, check_transport, sender_of
-from drivers._protocols.rtcp import SenderReport, parse_rtcp
+from drivers._protocols.rtp import SenderReport, parse_rtcp
 from drivers._protocols.rtsp import (
     Interleaved,
     Media,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import ipaddress
 import os
 import select
 import socket
@@ -342,6 +343,14 @@ def address_and_port(text: str, form: str) -> tuple[str, int]:
     return ("" if host in ("0.0.0.0", "*") else host), port
 
 
+def is_multicast(address: str) -> bool:
+    """Whether an address is a multicast group."""
+    try:
+        return ipaddress.ip_address(address).is_multicast
+    except ValueError:
+        return False
+
+
 def _bound(address: str, port: int, interface: str) -> socket.socket:
     try:
         flags = socket.AI_PASSIVE
@@ -349,7 +358,7 @@ def _bound(address: str, port: int, interface: str) -> socket.socket:
         family, _, _, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)
         made = socket.socket(family, socket.SOCK_DGRAM)
         try:
-            if _is_multicast(family, str(where[0])):
+            if is_multicast(str(where[0])):
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 made.bind(where)
                 _join(made, family, where, interface)
@@ -364,11 +373,6 @@ def _bound(address: str, port: int, interface: str) -> socket.socket:
             reason += " by another sensor or program; each sensor needs ports of its own"
         raise DeviceError(f"UDP {address or '*'}:{port}: cannot be bound: {reason}") from None
     return made
-
-
-def _is_multicast(family: int, address: str) -> bool:
-    raw = socket.inet_pton(family, address.partition("%")[0])
-    return raw[0] == 0xFF if family == socket.AF_INET6 else raw[0] >> 4 == 0xE
 
 
 def _join(made: socket.socket, family: int, where: Any, interface: str) -> None:

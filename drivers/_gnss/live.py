@@ -14,13 +14,7 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_epochs import Row
 from drivers._protocols.gnss_fixes import gnss_spec
 from drivers._protocols.gnss_places import PlaceTrack
-from drivers._protocols.gnss_reception import (
-    UNPLACED,
-    Cadence,
-    EpochReports,
-    Reception,
-    rate_of,
-)
+from drivers._protocols.gnss_reception import UNPLACED, Cadence, EpochReports, Reception, rate_of
 from drivers._protocols.gpsd import GpsdReception
 from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
@@ -58,10 +52,7 @@ class DeviceSource:
     """
 
     def __init__(
-        self,
-        sensor: SensorConfig,
-        baudrate: int | None = None,
-        before: GpsdReception | None = None,
+        self, sensor: SensorConfig, baudrate: int | None = None, before: GpsdReception | None = None
     ) -> None:
         self._sensor, self._options = sensor, sensor.options
         self._where = f"{sensor.name}: {sensor.scheme}:{sensor.address}"

@@ -1,4 +1,4 @@
-"""The gnss driver's sources without a device: logs of a receiver's bytes, the simulated one."""
+"""Logs of a receiver's bytes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, S
 from drivers._protocols.gnss_epochs import Row, Unrecorded
 from drivers._protocols.gnss_fixes import gnss_spec
 from drivers._protocols.gnss_places import PlaceTrack
-from drivers._protocols.gnss_reception import (
-    UNPLACED,
-    Cadence,
-    EpochReports,
-    Reception,
-    rate_of,
-)
+from drivers._protocols.gnss_reception import UNPLACED, Cadence, EpochReports, Reception, rate_of
 from drivers._protocols.gps_time import DAY_NS, SECOND_NS
-from drivers.sim.gnss import simulated_receiver
 from recorder.contract.errors import SourceError
 
 _CHUNK = 1 << 16
 _SCAN_BYTES = 4 << 20
 _SCAN_ROWS = 20
-_SIM_EPOCHS = 50
 _LONGEST_NS = 60_000_000_000
 """What is missing for longer may be between two logs: it is estimated, not counted."""
 _SURE_EPOCHS = 20
@@ -188,28 +180,3 @@ class LogSource:
 
     def close(self) -> None:
         self._file.close()
-
-
-class SimSource:
-    """The simulated receiver."""
-
-    def __init__(self, sensor: SensorConfig) -> None:
-        options = sensor.options
-        self._receiver = simulated_receiver(sensor.name, options)
-        about = {name: options[name] for name in ("scene", "seed")} | {"simulated": True}
-        self.spec = gnss_spec(sensor.name, self._receiver.rate_hz, False, about)
-        self._next = 0
-        self._items: deque[Item] = deque()
-
-    def read(self) -> Item:
-        if not self._items:
-            times, data = self._receiver.epochs(self._next, _SIM_EPOCHS)
-            self._next += _SIM_EPOCHS
-            for k in range(_SIM_EPOCHS):
-                part = {name: values[k : k + 1] for name, values in data.items()}
-                stamps = times[k : k + 1]
-                self._items.append(Sample(self.spec.name, stamps, part, stamps))
-        return self._items.popleft()
-
-    def close(self) -> None:
-        pass

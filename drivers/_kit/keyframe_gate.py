@@ -17,8 +17,8 @@ A pure state machine for one stream whose samples are not all decodable alone
 from __future__ import annotations
 
 from drivers._kit.driver import Item, Lost, Sample
-from drivers._kit.session_announcement import Session
 from recorder.contract.channel_formats import CHANNEL_FORMATS
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import StreamSpec
 
 SEAM_PATIENCE_NS = 8_000_000_000

@@ -37,10 +37,9 @@ from drivers._kit.driver import (
 )
 from drivers._kit.encode import Encoder, item_message
 from drivers._kit.frozen_check import FrozenCheck
-from drivers._kit.keyframe_gate import KeyframeGate
 from drivers._kit.link import Link
 from drivers._kit.read_watchdog import ReadWatchdog
-from drivers._kit.session_announcement import Session
+from drivers._kit.sample_batches import keep_samples, last_ns
 from drivers._kit.stamp_checks import Stamps
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
@@ -48,6 +47,7 @@ from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.messages import CHANGED
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.process import die_with_parent, end_visibly, settle
 
 UNREAD = "unread"  # cause of the loss of what a played source has behind its fault
@@ -105,11 +105,11 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
 
 
 def driver_name(driver_class: type[Driver]) -> str:
-    """Return the driver's name in a config: its module without ``drivers.``."""
+    """Return the driver's name in a config: its module, or package, without ``drivers.``."""
     module = driver_class.__module__
     if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
         module = spec.name
-    return module.removeprefix("drivers.")
+    return module.removeprefix("drivers.").removesuffix(".driver")
 
 
 def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
@@ -188,7 +188,6 @@ class Runner:
             return 0
         self._specs = specs = {spec.name: spec for spec in declared}
         self._encoders = encoders = {name: Encoder(spec) for name, spec in specs.items()}
-        self._gates = {name: KeyframeGate(spec) for name, spec in specs.items() if spec.keyed}
         streams = tuple(specs.values())
         link = Link(self._sensor.name, streams, self._run_folder, self._clock, report, self._stall)
         self._link = link
@@ -285,20 +284,20 @@ class Runner:
 
     def _play_item(self, item: Item, session: Session, resume_ns: int) -> bool:
         """Publish an item when it is due; return False after the end of the session's duration."""
-        last_ns = _last_ns(item)
-        self._played_ns = max(self._played_ns, last_ns)
-        if session.until_ns is not None and last_ns >= session.until_ns:
+        end_ns = last_ns(item)
+        self._played_ns = max(self._played_ns, end_ns)
+        if session.until_ns is not None and end_ns >= session.until_ns:
             if not isinstance(item, Sample):
                 return True
             if int(item.t_ns[0]) >= session.until_ns:
                 return False
-            _keep(item, item.t_ns < session.until_ns)
-        if last_ns < resume_ns:
+            keep_samples(item, item.t_ns < session.until_ns)
+        if end_ns < resume_ns:
             return True
         if resume_ns and isinstance(item, Sample):
-            _keep(item, item.t_ns >= resume_ns)
+            keep_samples(item, item.t_ns >= resume_ns)
         if self._sensor.pace == "realtime":
-            self._sleep_until(last_ns, session)
+            self._sleep_until(end_ns, session)
         self._publish(item, session)
         return True
 
@@ -364,16 +363,16 @@ class Runner:
         measured = not isinstance(item, State) or INCOMPLETE in item.values
         if session is not None and session.seam_ns is None and measured:
             # Measurements and losses before a session's start do not belong to the session.
-            if _last_ns(item) < session.start_ns:
+            if last_ns(item) < session.start_ns:
                 session = None
             elif isinstance(item, Sample) and item.count > 1:
-                _keep(item, item.t_ns >= session.start_ns)
+                keep_samples(item, item.t_ns >= session.start_ns)
         until_ns = session.until_ns if session is not None else None
-        if session is None or until_ns is None or _last_ns(item) < until_ns:
+        if session is None or until_ns is None or last_ns(item) < until_ns:
             self._publish(item, session)
             return
         if isinstance(item, Sample) and int(item.t_ns[0]) < until_ns:
-            _keep(item, item.t_ns < until_ns)
+            keep_samples(item, item.t_ns < until_ns)
             self._publish(item, session)
             if len(self._specs) > 1:
                 return  # the other streams may follow with samples from before the end
@@ -427,39 +426,14 @@ class Runner:
             self._clock.wait(self._stop, min(wait / 1e9, _IDLE_S))
 
     def _publish(self, item: Item, session: Session | None) -> None:
-        """Offer an item; items after a seam belong to the session that begins there."""
-        if (gate := self._gates.get(item.stream)) is not None:
-            self._publish_video(gate, item, session)
-            return
-        seam_ns = self._link.seam_ns() if session is not None else None
-        if seam_ns is not None and _last_ns(item) >= seam_ns:
-            if isinstance(item, Sample) and int(item.t_ns[0]) < seam_ns:
-                before, behind = replace(item), item.t_ns >= seam_ns
-                _keep(before, ~behind)
-                self._offer(before, session)
-                _keep(item, behind)
-            self._link.cross()
-        self._offer(item, session)
+        """Publish an item to its session, or to two sessions where a batch spans their seam."""
+        for part, owner in self._link.seam.assign(item, session):
+            self._link.enter(owner)
+            if not self._publish_part(part, owner):
+                self._link.seam.refused(part.stream)
 
-    def _publish_video(self, gate: KeyframeGate, item: Item, session: Session | None) -> None:
-        """Offer an item of a stream in which sessions begin with keyframes."""
-        if isinstance(item, Sample) and item.count > 1:
-            for at in range(item.count):
-                one = replace(item)
-                _keep(one, np.arange(item.count) == at)
-                self._publish_video(gate, one, session)
-            return
-        if session is not None:
-            seam_ns = self._link.seam_ns()
-            if seam_ns is not None and _last_ns(item) >= seam_ns and gate.crosses(item, seam_ns):
-                self._link.cross()
-            session = self._link.wait_for_session(0)
-        item, session = gate.admit(item, session)
-        if not self._offer(item, session):
-            gate.refused()
-
-    def _offer(self, item: Item, session: Session | None) -> bool:
-        """Encode and offer an item; return False where the ring refused it."""
+    def _publish_part(self, item: Item, session: Session | None) -> bool:
+        """Encode and publish an item; return False where the ring refused it."""
         if session is None and not self._link.wanted(item.stream):
             if isinstance(item, Sample) and item.count:
                 self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
@@ -474,16 +448,16 @@ class Runner:
             if not self._driver.played or not isinstance(item, Sample):
                 raise
             detail = {"reason": str(error)}
-            self._refused_ns[item.stream] = _last_ns(item)
-            item = Lost(item.stream, _last_ns(item), CHANGED, item.count, detail=detail)
+            self._refused_ns[item.stream] = last_ns(item)
+            item = Lost(item.stream, last_ns(item), CHANGED, item.count, detail=detail)
             message = item_message(item, self._encoders)
         if isinstance(item, Lost) and item.cause == CHANGED:
             self._misfit = self._misfit or str(item.detail.get("reason", CHANGED))
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):
             for first, last in ((0, item.count // 2), (item.count // 2, item.count)):
                 half, places = replace(item), np.arange(item.count)
-                _keep(half, (places >= first) & (places < last))
-                self._offer(half, session)
+                keep_samples(half, (places >= first) & (places < last))
+                self._publish_part(half, session)
             return True
         if session is not None and self._driver.played and self._sensor.pace == "max":
             # A file can wait, unlike a device: at full pace the ring never refuses a sample.
@@ -492,27 +466,5 @@ class Runner:
                     return True
         taken = self._link.publish(message, session)
         if not taken:
-            self._refused_ns[item.stream] = _last_ns(item)
+            self._refused_ns[item.stream] = last_ns(item)
         return taken
-
-
-def _last_ns(item: Item) -> int:
-    if not isinstance(item, Sample):
-        return item.t_ns
-    return int(item.t_ns[0] if len(item.t_ns) == 1 else item.t_ns.max())
-
-
-def _keep(sample: Sample, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-    """Keep the samples of a batch where the mask is set (a batch can span a session's edge)."""
-    if mask.all():
-        return
-    indices = np.flatnonzero(mask)
-    sample.t_ns = sample.t_ns[mask]
-    if sample.t_dev_ns is not None:
-        sample.t_dev_ns = sample.t_dev_ns[mask]
-    sample.data = {
-        name: values[indices]
-        if isinstance(values, np.ndarray)
-        else [values[i] for i in indices.tolist()]
-        for name, values in sample.data.items()
-    }

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from drivers._devices.ouster import News, Watch
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
-from drivers._devices.ouster_setup import Setup, Wanted, is_multicast, same_address
-from drivers._devices.udp import UdpReceiver, address_and_port, cap_warning
+from drivers._devices.ouster_setup import Setup, Wanted, same_address
+from drivers._devices.udp import UdpReceiver, address_and_port, cap_warning, is_multicast
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns

@@ -13,16 +13,16 @@ import numpy.typing as npt
 
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._kit.driver import Item, Sample, SensorConfig
+from drivers._kit.sample_batches import DeferredData, part_of
 from drivers._ouster.sensor import Sensor
 from drivers._protocols.ouster_frames import Assembly, Fields, packet_fields
-from drivers.sim.deferred_data import DeferredData, part_of
 from drivers.sim.lidar import DEFAULT_MODE, default_info, simulated_lidar
 from drivers.sim.ouster_packets import LidarPackets, SentPacket, imu_values, sdk_packets
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
 
-class SimSource:
+class SimulatedSource:
     """The simulated lidar, endless; its clock starts one second before the source.
 
     Data are generated on access; items that are not accessed cost only their stamps.

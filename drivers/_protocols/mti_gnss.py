@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from drivers._protocols.geodesy import geodetic
 from drivers._protocols.mtdata2 import Coordinates, MtData2, Values
 from drivers._protocols.mti_clock import TICK_NS
 from drivers._protocols.xbus_commands import PVT_HZ, Output
@@ -178,20 +179,6 @@ def filter_position(values: MtData2) -> Values | None:
         height = values.altitude_ellipsoid
         return (*values.latitude_longitude, math.nan if height is None else height)
     return None if values.position_ecef is None else geodetic(values.position_ecef)
-
-
-def geodetic(point: Values) -> Values:
-    """Convert ECEF in m to latitude and longitude in deg and height in m on WGS 84."""
-    x, y, z = point
-    e2 = (2 - 1 / 298.257223563) / 298.257223563
-    level = math.hypot(x, y)
-    latitude = math.atan2(z, level * (1 - e2))
-    for _ in range(8):  # converges to 1e-15 rad below 1000 km of height
-        normal = 6_378_137.0 / math.sqrt(1 - e2 * math.sin(latitude) ** 2)
-        latitude = math.atan2(z + e2 * normal * math.sin(latitude), level)
-    height = level * math.cos(latitude) + z * math.sin(latitude)
-    height -= 6_378_137.0 * math.sqrt(1 - e2 * math.sin(latitude) ** 2)
-    return math.degrees(latitude), math.degrees(math.atan2(y, x)), height
 
 
 def gnss_stream(

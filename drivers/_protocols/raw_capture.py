@@ -14,14 +14,13 @@ import numpy.typing as npt
 from drivers._protocols.capture_series import Capture, Part, find_captures, next_file
 from drivers._protocols.chirp import ChirpConfig
 from drivers._protocols.dca1000 import PAYLOAD_BYTES
-from drivers._protocols.dca1000_files import read_packets
+from drivers._protocols.dca1000_files import FilledPackets, read_packets
 from drivers._protocols.dca1000_frames import (
     WINDOW,
     AssembledFrame,
     FrameAssembler,
     MissedFrames,
 )
-from drivers._protocols.dca1000_log import FilledPackets
 from recorder.contract.errors import ProtocolError, SourceError
 
 Frame = npt.NDArray[np.int16]

@@ -1,4 +1,5 @@
-"""RTP (RFC 3550) to access units: H.264 (RFC 6184) and H.265 (RFC 7798), without decoding.
+"""RTP and RTCP (RFC 3550): packets in order, the sender's clock, and access units of H.264 (RFC
+6184) and H.265 (RFC 7798), without decoding.
 
 `drivers._protocols.rtp_jpeg` has JPEG.
 """
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from drivers._protocols.rtcp import SenderClock
 from drivers._protocols.rtsp import START_CODE
 from recorder.contract.errors import ProtocolError
 
@@ -365,3 +365,152 @@ class NalAssembler:
         else:
             self._data += payload[size + 1 :]
         self._fragmented = not ends
+
+
+_MOST_HELD = 64
+_LONGEST_NS = 100_000_000
+_RESTART = 3000  # a larger step is a new sequence: MAX_DROPOUT of RFC 3550, appendix A.1
+
+
+class PacketOrder:
+    """Restores the order of one stream's packets; what does not come in time is a gap.
+
+    >>> order = PacketOrder()
+    >>> for t_ns, packet in order.feed(packet, t_ns):
+    ...     ...                                   # in order; a repeated or late packet never comes
+
+    A packet that follows a gap is held for up to 64 packets, or 0.1 s of arrival.
+    """
+
+    def __init__(self) -> None:
+        self._expected: int | None = None
+        self._held: dict[int, tuple[int, bytes]] = {}  # by sequence number
+
+    def feed(self, packet: bytes, t_ns: int) -> list[tuple[int, bytes]]:
+        """Return the packets that are in order now, each with its arrival.
+
+        Args:
+            packet: an RTP packet; one without a sequence number passes.
+            t_ns: its arrival.
+        """
+        if len(packet) < 4:
+            return [(t_ns, packet)]
+        number = int.from_bytes(packet[2:4], "big")
+        if self._expected is None:
+            self._expected = number
+        step = _step(self._expected, number)
+        made: list[tuple[int, bytes]] = []
+        if abs(step) > _RESTART:
+            made = self._release_all()
+            self._expected, step = number, 0
+        if step < 0:
+            return made
+        self._held.setdefault(number, (t_ns, packet))
+        made += self._in_order()
+        while self._held and (
+            len(self._held) > _MOST_HELD or t_ns - self._oldest_ns() > _LONGEST_NS
+        ):
+            self._expected = self._next_held()
+            made += self._in_order()
+        return made
+
+    def _in_order(self) -> list[tuple[int, bytes]]:
+        assert self._expected is not None
+        made = []
+        while (item := self._held.pop(self._expected, None)) is not None:
+            made.append(item)
+            self._expected = (self._expected + 1) & 0xFFFF
+        return made
+
+    def _release_all(self) -> list[tuple[int, bytes]]:
+        made = []
+        while self._held:
+            self._expected = self._next_held()
+            made += self._in_order()
+        return made
+
+    def _next_held(self) -> int:
+        expected = self._expected
+        assert expected is not None
+        return min(self._held, key=lambda number: _step(expected, number))
+
+    def _oldest_ns(self) -> int:
+        return min(t_ns for t_ns, _ in self._held.values())
+
+
+def _step(expected: int, number: int) -> int:
+    """Numbers from the expected one on; negative: before it."""
+    return (number - expected + 0x8000) % 0x10000 - 0x8000
+
+
+_SENDER_REPORT = 200
+_BYE = 203
+_TO_1970_S = 2_208_988_800  # from NTP's epoch, 1900
+
+
+@dataclass(frozen=True, slots=True)
+class SenderReport:
+    """One report.
+
+    Attributes:
+        ssrc: of the stream.
+        time_ns: the sender's clock in epoch ns; of a sender without a calendar, ns of its clock.
+        timestamp: RTP's timestamp of the same moment.
+    """
+
+    ssrc: int
+    time_ns: int
+    timestamp: int
+
+
+def parse_rtcp(data: bytes) -> tuple[list[SenderReport], bool]:
+    """The sender reports of a compound packet, and whether it ends the stream (BYE).
+
+    What is no RTCP, or is cut short, is passed over.  Reports without a time are left out.
+    """
+    reports, ends, at = [], False, 0
+    while at + 4 <= len(data) and data[at] >> 6 == 2:
+        kind, size = data[at + 1], 4 + 4 * int.from_bytes(data[at + 2 : at + 4], "big")
+        ends |= kind == _BYE
+        if kind == _SENDER_REPORT and size >= 28 and at + 20 <= len(data):
+            ssrc, seconds, fraction, timestamp = struct.unpack_from(">IIII", data, at + 4)
+            if seconds or fraction:
+                seconds -= _TO_1970_S if seconds >= _TO_1970_S else 0
+                time_ns = seconds * 1_000_000_000 + (fraction * 1_000_000_000 >> 32)
+                reports.append(SenderReport(ssrc, time_ns, timestamp))
+        at += size
+    return reports, ends
+
+
+class SenderClock:
+    """The sender's times of RTP's timestamps, by its latest report.
+
+    >>> clock = SenderClock(clock_hz=90_000)
+    >>> clock.time_ns(1234)               # 0: no report has come
+    0
+    >>> clock.report = SenderReport(1, 5_000_000_000, 0xFFFFFFFF)
+    >>> clock.time_ns(89_999)             # a second later, and timestamps wrap
+    6000000000
+
+    Args:
+        clock_hz: rate of the timestamps.
+
+    Attributes:
+        report: the latest one; None before the first.
+    """
+
+    def __init__(self, clock_hz: int) -> None:
+        self._clock_hz = clock_hz
+        self.report: SenderReport | None = None
+        self._outdated: SenderReport | None = None
+
+    def restart(self) -> None:
+        """Timestamps begin anew: what was reported does not hold for them."""
+        self._outdated = self.report
+
+    def time_ns(self, timestamp: int) -> int:
+        """The sender's time of a timestamp, ns; 0 where it is unknown."""
+        if self.report is None or self.report is self._outdated:
+            return 0
+        step = (timestamp - self.report.timestamp + (1 << 31)) % (1 << 32) - (1 << 31)
+        return max(0, self.report.time_ns + step * 1_000_000_000 // self._clock_hz)

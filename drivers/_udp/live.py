@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.ouster_setup import is_multicast
-from drivers._devices.udp import Batch, UdpReceiver, address_and_port, cap_warning
+from drivers._devices.udp import Batch, UdpReceiver, address_and_port, cap_warning, is_multicast
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._udp.stream import datagram_stream, sender_of
 from recorder.contract.errors import DeviceError, SourceError

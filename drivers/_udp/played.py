@@ -1,4 +1,4 @@
-"""Datagrams of captures, and of the simulated sender."""
+"""Datagrams of captures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._kit.recorded_source import SHORT_BATCH_NS
@@ -24,13 +22,10 @@ from drivers._protocols.capture import (
 )
 from drivers._protocols.capture_records import DroppedPackets
 from drivers._udp.stream import datagram_stream, mapped, sender_of
-from drivers.sim.datagrams import SIM_PORT, SimulatedSender
-from drivers.sim.deferred_data import DeferredData
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
 
 _BATCH: Final = 256
-_SIM_BATCH_S: Final = 0.01
 _PORTS_SHOWN: Final = 8
 
 
@@ -189,40 +184,3 @@ class CaptureSource:
 
     def close(self) -> None:
         self._file.close()
-
-
-class SimSource:
-    """The simulated sender, endless; data are made on access."""
-
-    def __init__(self, sensor: SensorConfig) -> None:
-        self._sensor = sensor
-        self._sender = SimulatedSender(sensor.options)
-
-    def open(self) -> list[StreamSpec]:
-        """Declare the stream."""
-        settings = {"address": "127.0.0.1", "port": SIM_PORT}
-        return [datagram_stream(self._sensor, settings, self._sender.rate_hz)]
-
-    def items(self) -> Iterator[Item]:
-        """Yield batches of datagrams, without end."""
-        sender = self._sender
-        count = max(1, min(_BATCH, int(sender.rate_hz * _SIM_BATCH_S)))
-        start = 0
-        while True:
-            stop = start + count
-            data = DeferredData[Any](partial(self._sent, start, stop))
-            yield Sample(self._sensor.name, sender.times_ns(start, stop), data)
-            start = stop
-
-    def _sent(self, start: int, stop: int) -> dict[str, npt.NDArray[Any] | list[bytes]]:
-        count = stop - start
-        here = np.frombuffer(mapped(bytes((127, 0, 0, 1))), np.uint8)
-        return {
-            "payload": self._sender.datagrams(start, stop),
-            "source": np.tile(here, (count, 1)),
-            "source_port": np.full(count, SIM_PORT, "<u2"),
-            "port": np.full(count, SIM_PORT, "<u2"),
-        }
-
-    def close(self) -> None:
-        """Do nothing: the source holds no resources."""

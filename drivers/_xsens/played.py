@@ -1,104 +1,23 @@
-"""The Xsens driver's sources without a device: byte logs and the simulated IMU."""
+"""Logs of an MTi's bytes."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import numpy.typing as npt
-
-from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers._kit.driver import EndOfSource, Item, SensorConfig
 from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
 from drivers._protocols.mti_clock import SampleClock
-from drivers._protocols.mti_gnss import (
-    Position,
-    PositionRate,
-    Positions,
-    rate_of_messages,
-    rate_of_outputs,
-)
+from drivers._protocols.mti_gnss import PositionRate, rate_of_messages
 from drivers._protocols.mti_stream import Facts, MtiAssembler, inertial, what_there_is
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser
-from drivers._protocols.xbus_commands import gnss_outputs
-from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of, with_positions
-from drivers.sim.deferred_data import DeferredData, part_of
-from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import ImuPackets
-from drivers.sim.rig import simulated_imu
+from drivers._xsens.common import batch_size, item_of, with_positions
 from recorder.contract.errors import RecorderError, SourceError
 
 _CHUNK = 1 << 16
 _SCANNED = 1000  # inertial messages that determine the content of a log
-_SIM_BATCHES = 100
-
-
-class SimSource:
-    """Batches of the simulated IMU: stamps at once, bytes and their parsing on access."""
-
-    def __init__(self, sensor: SensorConfig) -> None:
-        rate_hz = float(sensor.options["rate"])
-        imu = simulated_imu(sensor.name, sensor.options, rate_hz)
-        model, outputs = MODELS[sensor.options["model"]], wanted_of(sensor)
-        if model.pvt_hz and sensor.options["gnss"]:
-            more = gnss_outputs(max(1, round(rate_hz)), sensor.options["gnss_rate"])
-            outputs = tuple(sorted((*outputs, *more)))
-        self._packets = ImuPackets(imu, outputs, model)
-        self._batch = batch_size(sensor, 1e9 / rate_hz)
-        settings = {name: sensor.options[name] for name in ("scene", "seed")} | {"simulated": True}
-        self._facts = facts_of(self._packets.outputs, settings, sensor.name)
-        spec = self._facts.stream(sensor.name, rate_hz, finite=False)
-        rate = rate_of_outputs(self._packets.outputs)
-        self.specs, self._positions = with_positions(sensor, spec, rate)
-        self._placed: deque[Position] = deque()
-        self._last_ns = -1
-        self._next = 0
-        self._first = 0
-        self._stamps = imu.stamps(0, 0)
-        self._data = DeferredData[npt.NDArray[Any]](dict)
-
-    def read(self) -> Item:
-        if self._placed and self._placed[0].t_ns <= self._last_ns:
-            row = self._placed.popleft()
-            t_ns, t_dev_ns = row.stamps
-            return Sample(self.specs[1].name, t_ns, row.data, t_dev_ns)
-        if self._next == self._first + len(self._stamps[0]):
-            first, count = self._next, self._batch * _SIM_BATCHES
-            self._first, self._stamps = first, self._packets.imu.stamps(first, count)
-            if self._positions is None:
-                self._data = DeferredData(lambda: self._arrays(self._decoded(first, count)))
-            else:
-                decoded = self._decoded(first, count)
-                self._place(self._positions, decoded)
-                self._data = DeferredData(lambda: self._arrays(filter(inertial, decoded)))
-        start = self._next - self._first
-        part = slice(start, start + self._batch)
-        self._next += self._batch
-        t_ns, t_dev_ns = self._stamps
-        self._last_ns = int(t_ns[part][-1])
-        return Sample(self.specs[0].name, t_ns[part], part_of(self._data, part), t_dev_ns[part])
-
-    def _decoded(self, first: int, count: int) -> list[MtData2]:
-        """Generate the bytes of a port and parse them with the parser of all other sources."""
-        stream = b"".join(self._packets.messages(first, count))
-        return [decode_mtdata2(message.data) for message in XbusParser().feed(stream)]
-
-    def _arrays(self, decoded: Iterable[MtData2]) -> dict[str, npt.NDArray[Any]]:
-        return self._facts.arrays(map(self._facts.row, decoded))
-
-    def _place(self, positions: Positions, decoded: list[MtData2]) -> None:
-        """Make the positions of the present samples."""
-        stamps = zip(*(part.tolist() for part in self._stamps), strict=True)
-        sample = None
-        for values in decoded:
-            if inertial(values):
-                sample = (*next(stamps), values.sample_time_fine)
-            if (row := positions.add(values, 0, sample)) is not None:
-                self._placed.append(row)
-
-    def close(self) -> None:
-        pass
 
 
 class LogSource:

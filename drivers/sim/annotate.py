@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, lens_of, simulated_camera
+from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, lens_of, simulated_camera
 from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import check_options
 from recorder.contract.config.yaml_lines import read_yaml

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers.sim.lens import Lens
-from drivers.sim.world import World, portable
+from drivers.sim.world import World
 from drivers.sim.world.ground import CELL_M, SHADES, SIDE
-from drivers.sim.world.mounts import Mount
+from drivers.sim.world.mounts import Mount, rotate, rotate_back
+from drivers.sim.world.noise import bits, uniform
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
@@ -60,7 +62,7 @@ class Backdrop:
         self._shape = lens.height, lens.width
         v, u = np.mgrid[0 : lens.height, 0 : lens.width].astype(np.float64)
         x, y = lens.unproject(u, v)
-        ray = portable.rotate(mount.rotation, np.stack([x, y, np.ones_like(x)], axis=-1))
+        ray = rotate(mount.rotation, np.stack([x, y, np.ones_like(x)], axis=-1))
         level = np.sqrt(ray[..., 0] * ray[..., 0] + ray[..., 1] * ray[..., 1])
         tx, ty, tz = mount.translation
         down = ray[..., 2] < 0
@@ -70,9 +72,9 @@ class Backdrop:
         # In cells of the ground's tile.
         self._ahead = ((tx + metres * ray[..., 0]) / CELL_M).astype(np.float32)
         self._aside = ((ty + metres * ray[..., 1]) / CELL_M).astype(np.float32)
-        per_rad = _PANORAMA / portable.TURN
-        row = np.floor(portable.atan2(ray[..., 2], level) * per_rad)
-        column = np.floor(portable.atan2(ray[..., 1], ray[..., 0]) * per_rad)
+        per_rad = _PANORAMA / math.tau
+        row = np.floor(np.arctan2(ray[..., 2], level) * per_rad)
+        column = np.floor(np.arctan2(ray[..., 1], ray[..., 0]) * per_rad)
         row = np.clip(row, 0, _ROWS - 1).astype(np.int32)
         self._sky_at = row * (2 * _PANORAMA) + (column.astype(np.int32) & (_PANORAMA - 1))
         self._panorama = _panorama(world.seed, int(row.max()) + 1)
@@ -126,8 +128,8 @@ class Backdrop:
 
     def _sky(self, cosine: Floats, sine: Floats) -> Codes:
         """Return the sky without ground; the latest one is cached for straight roads."""
-        per_rad = _PANORAMA / portable.TURN
-        turned = np.floor(portable.atan2(sine, cosine) * per_rad).astype(np.int32) & (_PANORAMA - 1)
+        per_rad = _PANORAMA / math.tau
+        turned = np.floor(np.arctan2(sine, cosine) * per_rad).astype(np.int32) & (_PANORAMA - 1)
         key = turned.tobytes()
         if key != self._sky_key:
             rows = slice(0, self._sky_rows)
@@ -163,7 +165,7 @@ def brighter(colour: tuple[int, int, int], gain: float) -> tuple[int, int, int]:
 
 def bonnet(lens: Lens, mount: Mount) -> npt.NDArray[np.int32]:
     """Return the bonnet's outline in pixels times 16, int32 [n, 2]; empty if it is not in view."""
-    points = portable.rotate_back(mount.rotation, np.array(BONNET) - mount.translation)
+    points = rotate_back(mount.rotation, np.array(BONNET) - mount.translation)
     ahead = points[points[:, 2] > 0.3]
     if len(ahead) < 3:
         return np.empty((0, 2), np.int32)
@@ -184,13 +186,13 @@ def _panorama(seed: int, rows: int) -> Codes:
     veil = np.minimum(up, 300)[:, None] * np.clip(700 - up, 0, 400)[:, None] // 400
     cloud = (sky_share - 150) * veil // 900
     sky = np.where(cloud > 0, _CLOUD + np.minimum(cloud, 15), sky).astype(np.uint8)
-    angle = columns * (portable.TURN / _PANORAMA)
-    phases = portable.uniform(seed, "hills", 0, 12) * portable.TURN
+    angle = columns * (math.tau / _PANORAMA)
+    phases = uniform(seed, "hills", 0, 12) * math.tau
     for distance, base in ((0, 22.0), (1, 12.0)):
         height = np.full(_PANORAMA, base)
         for k, waves in enumerate((3, 7, 17, 41, 97, 211)):
             phase = phases[6 * distance + k]
-            height = height + (9.0 / (1 + k)) * portable.sin(waves * angle + phase)
+            height = height + (9.0 / (1 + k)) * np.sin(waves * angle + phase)
         shade = _HILLS + 4 + 6 * distance + np.minimum(up // 8, 4)[:, None]
         sky = np.where(up[:, None] < height[None, :], shade, sky).astype(np.uint8)
     return np.concatenate([sky, sky], axis=1).reshape(-1)
@@ -201,7 +203,7 @@ def _noise(seed: int, purpose: str, height: int, across: int, down: int) -> Any:
     total = np.zeros((height, _PANORAMA), np.int32)
     for octave in range(3):
         nx, ny = across << octave, down << octave
-        raw = portable.bits(seed, purpose, octave, (ny + 1) * nx) >> np.uint64(56)
+        raw = bits(seed, purpose, octave, (ny + 1) * nx) >> np.uint64(56)
         grid = raw.astype(np.int32).reshape(ny + 1, nx)
         step_x, step_y = _PANORAMA // nx, _ROWS // ny
         ring = np.concatenate([grid, grid[:, :1]], axis=1)

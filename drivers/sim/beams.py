@@ -8,15 +8,14 @@ uses the machine's ``sin`` and ``cos``.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.world import portable
-
 Image = npt.NDArray[np.float32]
-_DEGREE: Final = portable.PI / 180.0
+_DEGREE: Final = math.pi / 180.0
 
 
 class Beams:
@@ -46,18 +45,17 @@ class Beams:
         altitude = np.asarray(info.beam_altitude_angles, np.float64).reshape(-1) * _DEGREE
         azimuth = np.asarray(info.beam_azimuth_angles, np.float64).reshape(-1) * _DEGREE
         spinning = altitude.size == h
-        encoder = portable.TURN * (1.0 - np.arange(w) / w) if spinning else np.zeros(w)
+        encoder = math.tau * (1.0 - np.arange(w) / w) if spinning else np.zeros(w)
         shape = (h, 1) if spinning else (h, w)
         altitude, azimuth = altitude.reshape(shape), azimuth.reshape(shape)
         # A solid-state sensor has an angle for every pixel, with the opposite sign.
-        sin_turn, cos_turn = portable.sin_cos(
-            encoder[None, :] - (azimuth if spinning else -azimuth)
-        )
-        sin_up, cos_up = portable.sin_cos(altitude)
+        turned = encoder[None, :] - (azimuth if spinning else -azimuth)
+        sin_turn, cos_turn = np.sin(turned), np.cos(turned)
+        sin_up, cos_up = np.sin(altitude), np.cos(altitude)
         direction = np.stack(np.broadcast_arrays(cos_turn * cos_up, sin_turn * cos_up, sin_up))
         beam = np.asarray(info.beam_to_lidar_transform, np.float64) * 1e-3
         across, up = float(beam[0, 3]), float(beam[2, 3])
-        sin_e, cos_e = portable.sin_cos(encoder)
+        sin_e, cos_e = np.sin(encoder), np.cos(encoder)
         origin = np.stack([across * cos_e, across * sin_e, np.full(w, up)])[:, None, :]
         to_sensor = np.asarray(info.lidar_to_sensor_transform, np.float64)
         rotation = to_sensor[:3, :3]

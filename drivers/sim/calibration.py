@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from drivers.sim.camera import SIM_SIZE
 from drivers.sim.lens import Lens
-from drivers.sim.rig import SIM_SIZE
 from drivers.sim.world import mounts
 
 CALIBRATED_AT: Final = "2026-01-01"

@@ -7,17 +7,51 @@ pixels wide.  A recording can be checked with it for missing or repeated frames.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers.sim.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighter, palette
-from drivers.sim.lens import Lens
+from drivers.sim.lens import DISTORTION, Lens
 from drivers.sim.outlines import SHIFT, Outlines
-from drivers.sim.world import World, mounts, portable
+from drivers.sim.world import SCENE_OPTION, SEED_OPTION, World, mounts
+from drivers.sim.world.noise import bits, noise_seed, normal
+from recorder.contract.config.options import Option, OptionTable
+from recorder.contract.errors import SourceError
 
 Image = npt.NDArray[np.uint8]
+
+SIM_SIZE: Final = 1280, 720
+SIM_FPS: Final = 30.0
+
+SIM_CAMERA_OPTIONS: Final[OptionTable] = {
+    "scene": SCENE_OPTION,
+    "seed": SEED_OPTION,
+    "noise": Option("float", 0.0, "sim: scale of the pixels' noise", minimum=0.0, maximum=20.0),
+    "mount": mounts.MOUNT_OPTION,
+    "focal_px": Option(
+        "float", None, "sim: focal length in pixels (default: 0.75 of the longer side)", minimum=1.0
+    ),
+    "distortion": Option("list", None, "sim: k1, k2, p1, p2, k3 as in OpenCV", items="float"),
+    "readout_ms": Option(
+        "float",
+        0.0,
+        "sim, live: readout of the rolling shutter, from first to last row [ms]",
+        minimum=0.0,
+        maximum=100.0,
+    ),
+    "exposure_ms": Option(
+        "float",
+        0.0,
+        "exposure time [ms]; sim: blurs motion; live: if the device does not report it",
+        minimum=0.0,
+        maximum=1000.0,
+    ),
+    "gain": Option("float", 1.0, "sim: brightness", minimum=0.0, maximum=16.0),
+}
 
 BLUR_INSTANTS = 4
 """Number of pictures whose mean is a long exposure."""
@@ -139,7 +173,7 @@ class SimulatedCamera:
         import cv2
 
         assert self._noise is not None
-        shift = int(portable.bits(self._seed, "shift", index, 1)[0]) % _NOISE_SPARE
+        shift = int(bits(self._seed, "shift", index, 1)[0]) % _NOISE_SPARE
         noise = self._noise[:, shift : shift + image.size].reshape(2, *image.shape)
         cv2.add(image, noise[0], image)
         cv2.subtract(image, noise[1], image)
@@ -171,7 +205,7 @@ def strip_block_px(width: int) -> int:
 def _noise(seed: int, scale: float, values: int) -> npt.NDArray[np.uint8]:
     """Return the amounts to add to and subtract from pixels, u1 [2, values + _NOISE_SPARE]."""
     sigma = scale * _NOISE_SIGMA
-    noise = np.rint(sigma * portable.normal(seed, "pixels", 0, values + _NOISE_SPARE))
+    noise = np.rint(sigma * normal(seed, "pixels", 0, values + _NOISE_SPARE))
     return np.stack([np.clip(noise, 0, 255), np.clip(-noise, 0, 255)]).astype(np.uint8)
 
 
@@ -181,3 +215,54 @@ def _glyphs(scale: int) -> Image:
     cells = np.pad(bits, ((0, 0), (1, 1), (1, 1)))
     levels = np.where(cells, _BRIGHT, _DARK).astype(np.uint8)
     return levels.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+def simulated_camera(
+    name: str,
+    options: Mapping[str, Any],
+    size: tuple[int, int],
+    fps: float,
+    world: World | None = None,
+    *,
+    prepared: bool = True,
+) -> SimulatedCamera:
+    """Make the camera that a sensor's checked options describe.
+
+    Args:
+        name: the sensor's name, for messages.
+        options: see `SIM_CAMERA_OPTIONS`.
+        size: (width, height) in pixels.
+        fps: pictures per second.
+        world: the world, if it already exists.
+        prepared: see `SimulatedCamera`.
+
+    Raises:
+        SourceError: an invalid mount or distortion; the message names sensor and option.
+    """
+    lens = lens_of(name, options, size)
+    try:
+        return SimulatedCamera(
+            world or World(options["scene"], options["seed"]),
+            lens,
+            mounts.mount_of(name, options["mount"], mounts.CAMERA),
+            fps=fps,
+            readout_s=options["readout_ms"] / 1e3,
+            exposure_s=options["exposure_ms"] / 1e3,
+            gain=options["gain"],
+            noise=options["noise"],
+            seed=noise_seed(options["seed"], name, "camera"),
+            prepared=prepared,
+        )
+    except ValueError as error:
+        raise SourceError(f"{name}: distortion: {error}") from None
+
+
+def lens_of(name: str, options: Mapping[str, Any], size: tuple[int, int]) -> Lens:
+    """Make the lens of a sensor's options; SourceError for a wrong number of terms."""
+    terms = options["distortion"]
+    if terms is None:
+        return Lens.default(*size, options["focal_px"])
+    if len(terms) != len(DISTORTION):
+        raise SourceError(f"{name}: distortion: {len(terms)} numbers instead of {len(DISTORTION)}")
+    k1, k2, p1, p2, k3 = (float(term) for term in terms)
+    return Lens.default(*size, options["focal_px"], (k1, k2, p1, p2, k3))

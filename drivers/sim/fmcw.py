@@ -12,6 +12,7 @@ the same bits in any order of a BLAS's additions, and with or without fused addi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._protocols.chirp import SPEED_OF_LIGHT, ChirpConfig, lane_columns
-from drivers.sim.world import portable
 
 Floats = npt.NDArray[np.float64]
 Frame = npt.NDArray[np.int16]
@@ -81,8 +81,8 @@ class BeatSignal:
         if device.complex_samples:
             in_phase, quadrature = lane_columns(chirp.adc_samples, iq_order)
             self._q_first = bool(quadrature[0] < in_phase[0])
-        sine, cosine = portable.sin_cos(np.arange(_TURN) * (portable.TURN / _TURN))
-        self._cosine, self._sine = np.rint(cosine * _TONE), np.rint(sine * _TONE)
+        angle = np.arange(_TURN) * (math.tau / _TURN)
+        self._cosine, self._sine = np.rint(np.cos(angle) * _TONE), np.rint(np.sin(angle) * _TONE)
         ramp_s = (chirp.idle_time + chirp.ramp_end_time) * 1e-6
         # The middle of the samples, in the ramp and (by loop and transmitter) in the frame.
         middle_s = 0.5 * (chirp.adc_samples - 1) / (chirp.sample_rate * 1e3)

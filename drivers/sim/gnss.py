@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers._protocols.geodesy import earth_fixed, geodetic
 from drivers._protocols.gnss_fixes import AUTONOMOUS, FIX_3D
 from drivers._protocols.gps_time import SECOND_NS, gps_of_utc
-from drivers._protocols.mti_gnss import geodetic
 from drivers.sim.imu import SimulatedImu
-from drivers.sim.seeds import noise_seed
 from drivers.sim.world import World, mounts
+from drivers.sim.world.noise import noise_seed
 from recorder.contract.errors import ConfigError
 
 START_UTC_NS: Final = round(datetime(2024, 6, 1, 12, tzinfo=UTC).timestamp()) * SECOND_NS
@@ -29,32 +29,8 @@ LEVEL_M, UPRIGHT_M, SPEED_M_S = 1.2, 2.0, 0.05
 """Standard deviations of a position, level and upright, and of a velocity."""
 _SLOW: Final = 0.9  # share of the slow error in a position's variance
 _WAVES: Final = 6
-_WGS84_A, _WGS84_E2 = 6_378_137.0, (2 - 1 / 298.257223563) / 298.257223563
 
 Floats = npt.NDArray[np.float64]
-
-
-def earth_fixed(enu_m: Floats, origin: tuple[float, float, float]) -> Floats:
-    """ECEF in m, f8 [n, 3], of points in the world.
-
-    Args:
-        enu_m: east, north, up of the origin, f8 [n, 3].
-        origin: latitude and longitude in deg, height above the ellipsoid in m.
-    """
-    latitude, longitude = (math.radians(angle) for angle in origin[:2])
-    sin_lat, cos_lat = math.sin(latitude), math.cos(latitude)
-    sin_lon, cos_lon = math.sin(longitude), math.cos(longitude)
-    normal = _WGS84_A / math.sqrt(1 - _WGS84_E2 * sin_lat * sin_lat)
-    level = (normal + origin[2]) * cos_lat
-    upright = (normal * (1 - _WGS84_E2) + origin[2]) * sin_lat
-    centre = np.array([level * cos_lon, level * sin_lon, upright])
-    rows = [  # east, north, up
-        [-sin_lon, cos_lon, 0.0],
-        [-sin_lat * cos_lon, -sin_lat * sin_lon, cos_lat],
-        [cos_lat * cos_lon, cos_lat * sin_lon, sin_lat],
-    ]
-    found: Floats = centre + enu_m @ np.array(rows)
-    return found
 
 
 class SimulatedReceiver:

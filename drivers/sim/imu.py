@@ -6,13 +6,16 @@ its own axes.  A bias and white noise of an MTi's size are added.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.world import GRAVITY_M_S2, World, mounts, portable
+from drivers.sim.world import GRAVITY_M_S2, World, mounts
+from drivers.sim.world.mounts import rotate, rotate_back
+from drivers.sim.world.noise import noise_seed, normal
 
 TICK_NS = 100_000
 """Tick of the device clock, that of an MTi's SampleTimeFine."""
@@ -88,7 +91,7 @@ class SimulatedImu:
         self._lever_m = mount.translation
         self._sigma = noise * np.array([ACC_NOISE] * 3 + [AVEL_NOISE] * 3)
         spread = noise * np.array([ACC_BIAS] * 3 + [AVEL_BIAS] * 3)
-        self.bias: Floats = spread * portable.normal(self._seed, "imu bias", 0, 6)
+        self.bias: Floats = spread * normal(self._seed, "imu bias", 0, 6)
         self._block = -1
         self._noise: Floats = np.empty((0, 6))
 
@@ -100,10 +103,10 @@ class SimulatedImu:
     def place(self, t_s: Floats) -> tuple[Floats, Floats]:
         """Return the sensor's position (m) and velocity (m/s) in the world at times, f8 [n, 3]."""
         motion = self._world.trajectory.motion(t_s)
-        swing = portable.cross(motion.angular_rate_rad_s, self._lever_m)
+        swing = np.cross(motion.angular_rate_rad_s, self._lever_m)
         return (
-            motion.position_m + portable.rotate(motion.rotation, self._lever_m),
-            motion.velocity_m_s + portable.rotate(motion.rotation, swing),
+            motion.position_m + rotate(motion.rotation, self._lever_m),
+            motion.velocity_m_s + rotate(motion.rotation, swing),
         )
 
     def samples(self, first: int, count: int) -> ImuSamples:
@@ -113,13 +116,13 @@ class SimulatedImu:
         turn = motion.angular_rate_rad_s
         force = motion.acceleration_m_s2 + np.array([0.0, 0.0, GRAVITY_M_S2])
         # Away from the rig's origin, the rig's rotation adds acceleration to the sensor.
-        swing = portable.cross(motion.angular_acceleration_rad_s2, self._lever_m)
-        outwards = portable.cross(turn, portable.cross(turn, self._lever_m))
-        in_rig = portable.rotate_back(motion.rotation, force) + swing + outwards
-        parts = [portable.rotate_back(self._rotation, vector) for vector in (in_rig, turn)]
+        swing = np.cross(motion.angular_acceleration_rad_s2, self._lever_m)
+        outwards = np.cross(turn, np.cross(turn, self._lever_m))
+        in_rig = rotate_back(motion.rotation, force) + swing + outwards
+        parts = [rotate_back(self._rotation, vector) for vector in (in_rig, turn)]
         values: npt.NDArray[Any] = np.concatenate(parts, axis=1)
         values = (values + self.bias + self._sigma * self._noise_of(first, count)).astype("<f4")
-        rotation = portable.product(motion.rotation, self._rotation)
+        rotation = motion.rotation @ self._rotation
         return ImuSamples(
             t_ns=t_ns,
             t_dev_ns=t_dev_ns,
@@ -136,7 +139,7 @@ class SimulatedImu:
         while first < stop:
             block, start = divmod(first, _NOISE_BLOCK)
             if block != self._block:
-                flat = portable.normal(self._seed, "imu", block, 6 * _NOISE_BLOCK)
+                flat = normal(self._seed, "imu", block, 6 * _NOISE_BLOCK)
                 self._noise, self._block = flat.reshape(_NOISE_BLOCK, 6), block
             part = self._noise[start : start + stop - first]
             parts.append(part)
@@ -146,12 +149,27 @@ class SimulatedImu:
 
 def angles(rotation: Floats) -> Floats:
     """Return roll, pitch, yaw in rad, [n, 3], of rotations [n, 3, 3]; straight up, roll is 0."""
-    r = rotation
+    r = rotation + 0.0  # no negative zeros: a half turn is pi, not -pi
     level = np.sqrt(r[:, 0, 0] * r[:, 0, 0] + r[:, 1, 0] * r[:, 1, 0])
     pole = level < _POLE
-    roll = np.where(pole, 0.0, portable.atan2(r[:, 2, 1], r[:, 2, 2]))
-    pitch = portable.atan2(-r[:, 2, 0], level)
-    yaw = portable.atan2(
-        np.where(pole, -r[:, 0, 1], r[:, 1, 0]), np.where(pole, r[:, 1, 1], r[:, 0, 0])
+    roll = np.where(pole, 0.0, np.arctan2(r[:, 2, 1], r[:, 2, 2]))
+    pitch = np.arctan2(0.0 - r[:, 2, 0], level)
+    yaw = np.arctan2(
+        np.where(pole, 0.0 - r[:, 0, 1], r[:, 1, 0]), np.where(pole, r[:, 1, 1], r[:, 0, 0])
     )
     return np.stack([roll, pitch, yaw], axis=1)
+
+
+def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
+    """Make the IMU that a sensor's checked options describe.
+
+    Raises:
+        SourceError: an invalid mount; the message names sensor and option.
+    """
+    return SimulatedImu(
+        rate_hz,
+        World(options["scene"], options["seed"]),
+        mounts.mount_of(name, options["mount"], mounts.IMU),
+        options["noise"],
+        noise_seed(options["seed"], name, "imu"),
+    )

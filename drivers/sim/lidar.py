@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from drivers.sim.beams import Beams
 from drivers.sim.lidar_view import HORIZON_M, Seen, View
-from drivers.sim.seeds import noise_seed
-from drivers.sim.world import GRAVITY_M_S2, World, portable
-from drivers.sim.world.mounts import LIDAR, Mount, mount_of
+from drivers.sim.world import GRAVITY_M_S2, World
+from drivers.sim.world.mounts import LIDAR, Mount, mount_of, rotate, rotate_back
+from drivers.sim.world.noise import bits, noise_seed, normal
 
 START_NS: Final = 1_000_000_000
 """The device's clock at world time 0."""
@@ -145,12 +145,12 @@ class LidarScene:
         # Each sweep's noise is the sum of two cuts of this array, like newly drawn noise.
         pixels = self.beams * self.columns + _NOISE_SPARE
         scale = _NOISE_MM * _NOISE_UNIT * noise / float(np.sqrt(2.0))
-        drawn = portable.normal(seed, "lidar", 0, pixels) * scale
+        drawn = normal(seed, "lidar", 0, pixels) * scale
         self._drawn = np.rint(np.clip(drawn, -16000, 16000)).astype(np.int16)
         place = np.asarray(info.imu_to_sensor_transform, np.float64)
-        self._arm_m = portable.rotate(mount.rotation, place[:3, 3] * 1e-3) + mount.translation
+        self._arm_m = rotate(mount.rotation, place[:3, 3] * 1e-3) + mount.translation
         self._imu_block = -1, np.empty((0, 6))
-        self._imu_to_rig = portable.product(mount.rotation, place[:3, :3])
+        self._imu_to_rig = mount.rotation @ place[:3, :3]
 
     def sweep(self, index: int) -> Mapping[str, Image]:
         """Return the sweep's fields by ouster-sdk's names, [beams, columns], ranges in mm."""
@@ -207,7 +207,7 @@ class LidarScene:
 
     def _cut(self, index: int, which: int) -> npt.NDArray[np.int16]:
         """Return the noise of a sweep, int16 [beams, columns], in 1 / _NOISE_UNIT mm."""
-        starts = portable.bits(self._seed, "lidarcut", index, 6)[2 * which : 2 * which + 2]
+        starts = bits(self._seed, "lidarcut", index, 6)[2 * which : 2 * which + 2]
         pixels = self.beams * self.columns
         one, two = (int(start) % _NOISE_SPARE for start in starts)
         drawn = self._drawn[one : one + pixels] + self._drawn[two : two + pixels]
@@ -247,12 +247,12 @@ class LidarScene:
         t_ns = self.imu_times(first, count, rate_hz) - START_NS
         motion = self.world.trajectory.motion(t_ns * 1e-9)
         rate, arm = motion.angular_rate_rad_s, self._arm_m
-        swing = portable.cross(motion.angular_acceleration_rad_s2, arm)
-        swing = swing + portable.cross(rate, portable.cross(rate, arm))
+        swing = np.cross(motion.angular_acceleration_rad_s2, arm)
+        swing = swing + np.cross(rate, np.cross(rate, arm))
         force = motion.acceleration_m_s2 + np.array([0.0, 0.0, GRAVITY_M_S2])
-        force = portable.rotate_back(motion.rotation, force) + swing
-        acc = portable.rotate_back(self._imu_to_rig, force)
-        avel = portable.rotate_back(self._imu_to_rig, rate)
+        force = rotate_back(motion.rotation, force) + swing
+        acc = rotate_back(self._imu_to_rig, force)
+        avel = rotate_back(self._imu_to_rig, rate)
         if self._noise:
             noise = np.array([self._imu_noise_of(k) for k in range(first, first + count)])
             noise = self._noise * noise.reshape(count, 6)
@@ -262,6 +262,6 @@ class LidarScene:
     def _imu_noise_of(self, index: int) -> npt.NDArray[np.float64]:
         block, place = divmod(index, _IMU_BLOCK)
         if block != self._imu_block[0]:
-            drawn = portable.normal(self._seed, "lidarimu", block, 6 * _IMU_BLOCK)
+            drawn = normal(self._seed, "lidarimu", block, 6 * _IMU_BLOCK)
             self._imu_block = block, drawn.reshape(_IMU_BLOCK, 6)
         return np.asarray(self._imu_block[1][place])

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from drivers.sim import raycast
 from drivers.sim.beams import Beams
 from drivers.sim.raycast import Hits, Image
-from drivers.sim.world import TargetStates, World, portable
-from drivers.sim.world.mounts import Mount
+from drivers.sim.world import TargetStates, World
+from drivers.sim.world.mounts import Mount, rotate, rotate_back
 
 Floats = npt.NDArray[np.float64]
 
@@ -136,8 +136,8 @@ class View:
         """Return position f8 [n, 3] and rotation f8 [n, 3, 3] of the sensor in the world."""
         position, rotation = self._world.trajectory.pose(t_s)
         return (
-            position + portable.rotate(rotation, self._translation),
-            portable.product(rotation, self._rotation),
+            position + rotate(rotation, self._translation),
+            rotation @ self._rotation,
         )
 
     def look(self, t_s: float) -> tuple[Seen, Seen | None]:
@@ -196,9 +196,9 @@ class View:
         y = sine * corner[..., 0] + cosine * corner[..., 1]
         z = np.broadcast_to(corner[..., 2], x.shape)
         offset = np.stack([x, y, z], axis=-1) + away[near, :, None]  # [m, times, 8, 3]
-        in_sensor = portable.rotate_back(rotation[None, :, None], offset)
+        in_sensor = rotate_back(rotation[None, :, None], offset)
         bearing = np.arctan2(in_sensor[..., 1], in_sensor[..., 0])
-        middle = portable.rotate_back(rotation[None], away[near])
+        middle = rotate_back(rotation[None], away[near])
         heading = np.arctan2(middle[..., 1], middle[..., 0])
         # The distance to the box itself, in its own axes.
         ahead = np.abs(away[near, :, 0] * cosine[..., 0] + away[near, :, 1] * sine[..., 0])

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivers._protocols.xbus_commands import EVERY_MESSAGE, PVT_HZ
-from recorder.contract.config.options import Option
+from drivers.sim.world import SCENE_OPTION, SEED_OPTION, mounts
+from recorder.contract.config.options import Option, OptionTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,11 @@ MODEL_OPTION: Final = Option(
     choices=tuple(MODELS),
 )
 """The option ``model`` of a simulated IMU."""
+
+SIM_IMU_OPTIONS: Final[OptionTable] = {
+    "scene": SCENE_OPTION,
+    "seed": SEED_OPTION,
+    "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
+    "model": MODEL_OPTION,
+    "mount": mounts.MOUNT_OPTION,
+}

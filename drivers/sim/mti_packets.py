@@ -7,17 +7,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import numpy as np
 
+from drivers._protocols.geodesy import earth_fixed, geodetic
 from drivers._protocols.mtdata2 import Coordinates, MtData2, encode_mtdata2
+from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import MID_MTDATA2, encode_message
-from drivers._protocols.xbus_commands import Output, Outputs
-from drivers.sim.imu import BOOT_NS, TICK_NS, Floats, ImuSamples, SimulatedImu, angles
+from drivers._protocols.xbus_commands import PVT_HZ, Output, Outputs
+from drivers.sim.imu import BOOT_NS, TICK_NS, Floats, ImuSamples, SimulatedImu, Times, angles
 from drivers.sim.mti_models import MODELS, Model
-from drivers.sim.mti_receiver import positions, receiver_data, receiver_times, utc_time
-from drivers.sim.world import portable
+from drivers.sim.world.mounts import rotate, rotate_back
+
+ORIGIN: Final = (48.2, 11.5, 480.0)
+"""Latitude and longitude in degrees, height above the ellipsoid in m, of the world's origin."""
+
+LATENCY_NS: Final = 45_000_000
+"""Time from a position of the receiver to its message; that of a real MTi-G-710."""
+
+_PERIOD_NS = 1_000_000_000 // PVT_HZ
+_START = datetime(2024, 6, 1, 12, tzinfo=UTC)
+_VALID = 0x37  # date, time, fully resolved; as a real receiver sends it
+_GEOID_MM = 45_000
+
+
+def utc_time(t_ns: int) -> tuple[int, ...]:
+    """Return UtcTime (0x1010) of a world time: ns, year, month, day, h, min, s, valid flags."""
+    seconds, nanosecond = divmod(t_ns, 1_000_000_000)
+    t = _START + timedelta(seconds=seconds)
+    return nanosecond, t.year, t.month, t.day, t.hour, t.minute, t.second, _VALID
+
+
+def positions(imu: SimulatedImu, t_ns: Times) -> tuple[Floats, Floats, Floats]:
+    """Return ECEF in m, (latitude, longitude, height), and velocity east, north, up in m/s."""
+    enu_m, velocity = imu.place(t_ns / 1e9)
+    points = earth_fixed(enu_m, ORIGIN)
+    return points, np.array([geodetic(tuple(p)) for p in points.tolist()]), velocity
+
+
+def receiver_times(first_ns: int, last_ns: int) -> range:
+    """Return the world times of the receiver's positions sent after `first_ns`, until `last_ns`."""
+    start, stop = (max(0, -(-(t - LATENCY_NS) // _PERIOD_NS)) for t in (first_ns, last_ns))
+    return range(start * _PERIOD_NS, stop * _PERIOD_NS, _PERIOD_NS)
+
+
+def receiver_data(imu: SimulatedImu, t_ns: int) -> Pvt:
+    """Return the receiver's data at a world time."""
+    _, ((latitude, longitude, height),), ((east, north, up),) = positions(imu, np.array([t_ns]))
+    nanosecond, *date, valid = utc_time(t_ns)
+    speed = math.hypot(east, north)
+    heading = math.degrees(math.atan2(east, north)) % 360
+    return Pvt._make(
+        round(number)
+        for number in (
+            (t_ns // 1_000_000 + 561_600_000) % 604_800_000,  # that Saturday's noon, without leaps
+            *date, valid, 20, nanosecond, 3, 1, 12, 0,
+            longitude * 1e7, latitude * 1e7, height * 1e3, height * 1e3 - _GEOID_MM, 20, 30,
+            north * 1e3, east * 1e3, -up * 1e3, speed * 1e3, heading * 1e5, 50, 100_000, 0,
+            150, 130, 70, 110, 80, 55, 60,
+        )
+    )  # fmt: skip
+
 
 _PVT = 0x7010
 _NEW_MODELS = MODELS["MTi-680G"].most_hz
@@ -178,12 +230,12 @@ def _column(data_id: int, batch: ImuSamples, imu: SimulatedImu) -> tuple[str, li
         case 0x4020:
             name, values = "acceleration", batch.acc.astype(np.float64)
         case 0x4030:
-            force = portable.rotate(batch.rotation, batch.acc.astype(np.float64)) - _GRAVITY
-            name, values = "free_acceleration", portable.rotate(local, force)
+            force = rotate(batch.rotation, batch.acc.astype(np.float64)) - _GRAVITY
+            name, values = "free_acceleration", rotate(local, force)
         case 0x8020:
             name, values = "rate_of_turn", batch.avel.astype(np.float64)
         case 0xC020:
-            name, values = "magnetic_field", portable.rotate_back(batch.rotation, _FIELD_ENU)
+            name, values = "magnetic_field", rotate_back(batch.rotation, _FIELD_ENU)
         case 0x1010:
             return "utc_time", [utc_time(t_ns) for t_ns in batch.t_ns.tolist()]
         case 0x5020:
@@ -193,14 +245,14 @@ def _column(data_id: int, batch: ImuSamples, imu: SimulatedImu) -> tuple[str, li
         case 0x5040:
             name, values = "latitude_longitude", positions(imu, batch.t_ns)[1][:, :2]
         case 0xD010:
-            name, values = "velocity", portable.rotate(local, positions(imu, batch.t_ns)[2])
+            name, values = "velocity", rotate(local, positions(imu, batch.t_ns)[2])
         case _:
             return "", []
     return name, [tuple(row) for row in values.tolist()]
 
 
 def _in_frame(local: Floats, rotation: Floats) -> Floats:
-    return portable.product(np.broadcast_to(local, rotation.shape), rotation)
+    return np.asarray(local @ rotation)
 
 
 def quaternions(rotation: Floats) -> Floats:

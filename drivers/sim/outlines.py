@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from drivers.sim.lens import Lens
 from drivers.sim.paint import Paint, paint_of
-from drivers.sim.world import TargetStates, World, portable
-from drivers.sim.world.mounts import Mount
+from drivers.sim.world import TargetStates, World
+from drivers.sim.world.mounts import Mount, rotate, rotate_back
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -87,8 +87,8 @@ class Outlines:
         times = np.array([t_s - readout, t_s - 0.5 * readout, t_s] if readout else [t_s])
         middle = len(times) // 2
         position, rotation = self._world.trajectory.pose(times)
-        eye = position + portable.rotate(rotation, self._translation)
-        axes = portable.product(rotation, np.broadcast_to(self._rotation, rotation.shape))
+        eye = position + rotate(rotation, self._translation)
+        axes = rotation @ self._rotation
         states = self._world.states(times)
         seen, size_px = self._seen(states.centre_m[:, middle], eye[middle], axes[middle])
         seen = np.array([k for k in seen.tolist() if k not in without], np.int64)
@@ -98,7 +98,7 @@ class Outlines:
         seen = seen[order]
         quads = self._quads_of(seen, (size_px[seen] >= _DETAIL_PX) & details)
         ends = [
-            portable.rotate_back(axes[k], self._placed(states, quads, k) - eye[k])
+            rotate_back(axes[k], self._placed(states, quads, k) - eye[k])
             for k in ((0, 2) if readout else (0,))
         ]
         camera = np.stack([ends[0], ends[-1]], axis=2)
@@ -106,7 +106,7 @@ class Outlines:
 
     def _seen(self, centre: Floats, eye: Floats, axes: Floats) -> tuple[Integers, Floats]:
         """Return the numbers of the targets that may be in view, and all targets' sizes in px."""
-        local = portable.rotate_back(axes, centre - eye)
+        local = rotate_back(axes, centre - eye)
         radius = self._radius
         x, y, z = np.abs(local[:, 0]), np.abs(local[:, 1]), local[:, 2]
         distance = np.sqrt(x * x + y * y + z * z)
@@ -305,7 +305,7 @@ def _dot(first: Floats, second: Floats) -> Floats:
 def _faces(corners: Floats) -> npt.NDArray[np.bool_]:
     """Whether quads [q, 4, 3] in the camera's axes show their outer side."""
     at = corners[:, 0]
-    normal = portable.cross(corners[:, 1] - at, corners[:, 2] - at)
+    normal = np.cross(corners[:, 1] - at, corners[:, 2] - at)
     return np.asarray(
         normal[:, 0] * at[:, 0] + normal[:, 1] * at[:, 1] + normal[:, 2] * at[:, 2] < 0
     )

@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from drivers._protocols.chirp import ChirpConfig
 from drivers.sim.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
-from drivers.sim.seeds import noise_seed
-from drivers.sim.world import World, portable
-from drivers.sim.world.mounts import RADAR, Mount, mount_of
+from drivers.sim.world import World
+from drivers.sim.world.mounts import RADAR, Mount, mount_of, rotate, rotate_back
+from drivers.sim.world.noise import bits, noise_seed, normal
 
 SIM_CHIRP: Final = ChirpConfig(
     device="AWR1843",
@@ -109,7 +109,7 @@ class SimulatedRadar:
     ) -> None:
         self.chirp = chirp
         device = chirp.antennas
-        drawn = portable.normal(seed, "antenna", 0, device.tx * device.rx)
+        drawn = normal(seed, "antenna", 0, device.tx * device.rx)
         self.phase_errors = drawn.reshape(device.tx, device.rx) * (phase_error_deg / 360)
         """f8 [tx, rx], in turns."""
         self.world = world if world is not None else World("drive", seed)
@@ -121,7 +121,7 @@ class SimulatedRadar:
         self._poles = np.array([target.kind == "pole" for target in shapes])
         self._edged = (self._half[:, 0] > _EDGED_M / 2) & ~self._poles
         wave = chirp.wavelength
-        four_pi = 4.0 * portable.PI
+        four_pi = 4.0 * math.pi
         received = _POWER_W * _ANTENNA * _ANTENNA * wave * wave / (four_pi * four_pi * four_pi)
         self._loudness = math.sqrt(2 * _OHM * _RECEIVER * received) / _STEP_V
         hertz = chirp.sample_rate * 1e3
@@ -132,7 +132,7 @@ class SimulatedRadar:
         if noise:
             count = math.prod(chirp.shape) + _NOISE_SPARE
             scale = self.noise_steps * NOISE_UNIT / math.sqrt(2.0)
-            drawn = portable.normal(seed, "radar", 0, count) * scale
+            drawn = normal(seed, "radar", 0, count) * scale
             self._drawn = np.rint(np.clip(drawn, -_NOISE_LIMIT, _NOISE_LIMIT)).astype(np.int16)
 
     def end_ns(self, index: int) -> int:
@@ -164,9 +164,7 @@ class SimulatedRadar:
         if self._drawn is None:
             return None
         size = math.prod(self.chirp.shape)
-        one, two = (
-            int(start) % _NOISE_SPARE for start in portable.bits(self._seed, "radarcut", index, 2)
-        )
+        one, two = (int(start) % _NOISE_SPARE for start in bits(self._seed, "radarcut", index, 2))
         noise = self._drawn[one : one + size] + self._drawn[two : two + size]
         return np.asarray(noise).reshape(self._signal.noise_shape)
 
@@ -180,8 +178,8 @@ class SimulatedRadar:
         times = middle_s + np.array([-half_s, 0.0, half_s])
         states = self.world.states(times)
         position, rotation = self.world.trajectory.pose(times)
-        position = position + portable.rotate(rotation, self._translation)
-        rotation = portable.product(rotation, self._rotation)
+        position = position + rotate(rotation, self._translation)
+        rotation = rotation @ self._rotation
         cosine, sine = states.cos_yaw, states.sin_yaw
 
         # The radar's position in each target's axes, and from it the points, in the middle.
@@ -215,7 +213,7 @@ class SimulatedRadar:
         x, y = point[:, :1], point[:, 1:2]
         world = np.stack([c * x - s * y, s * x + c * y, np.repeat(point[:, 2:], 3, axis=1)], axis=2)
         world += states.centre_m[owner] - position
-        at = portable.rotate_back(rotation, world)
+        at = rotate_back(rotation, world)
         velocity = (at[:, 2] - at[:, 0]) * (0.5 / half_s)
         acceleration = (at[:, 2] + at[:, 0] - 2 * at[:, 1]) * (1.0 / (half_s * half_s))
         amplitude = self._amplitudes(at[:, 1], share * self._rcs[owner])

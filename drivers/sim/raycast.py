@@ -1,8 +1,7 @@
 """Intersects rays with the world's surfaces: ground, boxes, vertical poles, in float32 arrays.
 
 All functions take rays ``origin + t * direction`` with unit directions and return the distance t in
-m, inf without an intersection.  They use only operations that IEEE 754 defines, so that the same
-scene gives the same bytes everywhere (see `drivers.sim.world.portable`).
+m, inf without an intersection.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.outlines import SHIFT, Polygon
-from drivers.sim.world import World, portable
+from drivers.sim.world import World
+from drivers.sim.world.mounts import rotate_back
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,8 +39,8 @@ def cuboids(world: World, t_ns: npt.NDArray[np.int64], stamps: list[int]) -> Ite
         t_s = t_ns[first : first + _BATCH] / 1e9
         states = world.states(t_s)
         position, rotation = world.trajectory.pose(t_s)
-        centre = portable.rotate_back(rotation, states.centre_m - position)
-        velocity = portable.rotate_back(rotation, states.velocity_m_s)
+        centre = rotate_back(rotation, states.centre_m - position)
+        velocity = rotate_back(rotation, states.velocity_m_s)
         ego_cos, ego_sin = rotation[:, 0, 0], rotation[:, 1, 0]
         cosine = states.cos_yaw * ego_cos + states.sin_yaw * ego_sin
         sine = states.sin_yaw * ego_cos - states.cos_yaw * ego_sin

@@ -11,8 +11,8 @@ import pytest
 
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from drivers.camera import CameraDriver
-from drivers.sim.raw_camera import raw_values
-from drivers.sim.rig import simulated_camera
+from drivers.sim.camera import simulated_camera
+from drivers.sim.camera_output import raw_values
 from recorder.contract.config.options import check_options
 from recorder.contract.raw_pixels import Levels
 from recorder.formats.vrs import DataBlock, RecordType, VrsReader

@@ -10,11 +10,10 @@ from typing import Any
 from drivers._devices.http_camera import HttpCamera, Url
 from drivers._devices.pictures import Missing, Note, Shot
 from drivers.camera import CameraDriver
-from drivers.sim.camera import SimulatedCamera
-from drivers.sim.camera_parts import simulated_jpeg
+from drivers.sim.camera import SimulatedCamera, simulated_camera
+from drivers.sim.camera_output import simulated_jpeg
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.faults import Fault
-from drivers.sim.rig import simulated_camera
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from drivers._devices import dca1000
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._mmwave.live import LiveFrames
 from drivers.mmwave import MmwaveDriver
 from drivers.sim.emulators.faults import parse_fault
 from drivers.sim.emulators.mmwave import MmwaveEmulator
@@ -133,8 +134,8 @@ class Rig:
 
     def wait_for_data(self, seconds: float) -> None:
         """Have the opened driver give up after so long without data."""
-        assert self.driver._live is not None
-        self.driver._live._patience_ns = round(seconds * 1e9)
+        assert isinstance(self.driver._source, LiveFrames)
+        self.driver._source._patience_ns = round(seconds * 1e9)
 
     def frames(self, count: int) -> list[Item]:
         """What the driver gives until there are so many frames among it."""

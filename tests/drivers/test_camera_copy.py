@@ -14,8 +14,7 @@ import pytest
 
 from drivers._devices.pictures import CodedPicture, Missing, Shot
 from drivers._kit.driver import Item, Lost, Sample
-from drivers._protocols.rtcp import SenderClock, SenderReport, parse_rtcp
-from drivers._protocols.rtp import Depacketizer, NalAssembler
+from drivers._protocols.rtp import Depacketizer, NalAssembler, SenderClock, SenderReport, parse_rtcp
 from recorder.contract.channel_formats.h264 import (
     SPS,
     START_CODE,
@@ -207,7 +206,7 @@ class TestRtsp:
         dropped = {int(k) for k in rng.choice(np.arange(12, len(sent)), 5, replace=False)}
         script = Script(*pieces([data for k, data in enumerate(sent) if k not in dropped]))
         opened = driver("//cam/live", "rtsp", codec="copy")
-        opened._make_live = lambda: script.camera(copying=True)  # type: ignore[method-assign]
+        opened._source.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
         (spec,) = opened.open()
         gate, kept, losses = KeyframeGate(spec), [], 0
         try:
@@ -271,7 +270,7 @@ class TestRtsp:
         sent.insert(ends[9] + 1, interleaved(report, channel=1))
         opened = driver("//cam/live", "rtsp", codec="copy")
         script = Script(*sent)
-        opened._make_live = lambda: script.camera(copying=True)  # type: ignore[method-assign]
+        opened._source.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
         (spec,) = opened.open()
         assert spec.device_clock
         items: list[Sample] = []

@@ -16,7 +16,7 @@ from drivers._devices.pictures import Shot
 from drivers._protocols.http_stream import ResponseParser, authorization
 from drivers._protocols.jpeg import parse_jpeg
 from drivers._protocols.multipart import MultipartParser, Part
-from drivers.sim.camera_parts import BOUNDARY, part
+from drivers.sim.camera_output import BOUNDARY, part
 from recorder.contract.channel_formats.jpeg import jpeg_size
 from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, StreamChangedError
 from tests.drivers.camera_rig import jpeg

@@ -13,8 +13,8 @@ from drivers._devices.pictures import Missing, Shot
 from drivers._kit.driver import Sample, State
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from drivers.camera import CameraDriver
+from drivers.sim.camera_output import packed
 from drivers.sim.emulators.camera import CameraEmulator
-from drivers.sim.raw_camera import packed
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.processing.camera_pictures import picture_maker

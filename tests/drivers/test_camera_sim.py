@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
 from drivers.camera import CameraDriver
-from drivers.sim.camera import SimulatedCamera
+from drivers.sim.camera import SimulatedCamera, simulated_camera
+from drivers.sim.camera_output import SimulatedVideo
 from drivers.sim.lens import Lens
-from drivers.sim.rig import simulated_camera
-from drivers.sim.video import SimulatedVideo
 from drivers.sim.world import World
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import SourceError

@@ -39,7 +39,7 @@ pytest.importorskip("xwr", reason="needs xwr, which is not installed")
 
 @pytest.fixture(autouse=True)
 def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drivers.mmwave._TELL_NS", 50_000_000)
+    monkeypatch.setattr("drivers._mmwave.live._TELL_NS", 50_000_000)
 
 
 def accounted(items: list[Item], truth: Frames) -> int:
@@ -202,7 +202,7 @@ def test_frames_that_the_radar_left_out_are_counted(monkeypatch: pytest.MonkeyPa
             np.zeros(len(packets), np.int64),
         )
         batches.append(Batch(packets, sizes, t_ns, addresses, dropped))
-    monkeypatch.setattr("drivers.mmwave.RadarCapture", lambda *_: Canned(batches))
+    monkeypatch.setattr("drivers._mmwave.live.RadarCapture", lambda *_: Canned(batches))
     checked = check_options(MmwaveDriver.options, {"radar": QUICK})
     radar = MmwaveDriver(SensorConfig("radar", "dca1000", "", checked))
     radar.open()

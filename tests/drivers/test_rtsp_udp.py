@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._camera.live import LiveSource
 from drivers._devices.pictures import CodedPicture, Shot
 from drivers._devices.rtp_udp import check_transport, sender_of
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._kit.driver import SensorConfig
-from drivers._protocols.rtp_order import PacketOrder
+from drivers._protocols.rtp import PacketOrder
 from drivers.camera import CameraDriver
 from recorder.contract.channel_formats.h264 import nal_units
 from recorder.contract.config.options import check_options
@@ -140,7 +141,8 @@ def record(
     )
     address = f"//127.0.0.1:{camera.port}/live"
     driver = CameraDriver(SensorConfig("front", "rtsp", address, options))
-    opened = driver._make_live()
+    assert isinstance(driver._source, LiveSource)
+    opened = driver._source.make()
     assert isinstance(opened, RtspCamera)
     shots: list[Shot] = []
     end = ""

@@ -14,8 +14,7 @@ from drivers._protocols.xbus_commands import Output, Outputs, wanted_outputs
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.imu import BOOT_NS
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import taken_outputs
-from drivers.sim.mti_receiver import ORIGIN
+from drivers.sim.mti_packets import ORIGIN, taken_outputs
 from drivers.sim.world import World, mounts
 from recorder.processing.earth import earth_points, local_to_earth
 from tests.drivers.xsens_rig import MtiRig, losses, samples, states

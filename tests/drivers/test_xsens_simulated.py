@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from drivers._kit.driver import Item, Sample
-from drivers.sim.mti_receiver import ORIGIN
+from drivers.sim.mti_packets import ORIGIN
 from drivers.sim.world import World
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from drivers._kit.link import Link
-from drivers._kit.session_announcement import Session
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk

@@ -22,13 +22,12 @@ from drivers._protocols.http_stream import ResponseParser, authorization
 from drivers._protocols.jpeg import parse_jpeg
 from drivers._protocols.mtdata2 import decode_mtdata2
 from drivers._protocols.multipart import MultipartParser
-from drivers._protocols.rtcp import parse_rtcp
-from drivers._protocols.rtp import Assembler, Depacketizer, NalAssembler
+from drivers._protocols.rtp import Assembler, Depacketizer, NalAssembler, parse_rtcp
 from drivers._protocols.rtp_jpeg import JpegAssembler
 from drivers._protocols.rtsp import MessageParser, Reply, channels_of, parse_sdp, session_of
 from drivers._protocols.ti_cfg import read_cfg
 from drivers._protocols.xbus import XbusParser, encode_message
-from drivers.sim.camera_parts import BOUNDARY, part
+from drivers.sim.camera_output import BOUNDARY, part
 from drivers.sim.can import DATABASE
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.mti_packets import ImuPackets

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from drivers._kit.link import Link
-from drivers._kit.session_announcement import Session
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 
@@ -67,8 +67,8 @@ class SimDriver:
 
     @property
     def epoch(self) -> int:
-        assert self.link._outbox is not None
-        return self.link._outbox.epoch
+        assert self.link.seam.outbox is not None
+        return self.link.seam.outbox.epoch
 
     def data(self, spec: StreamSpec, sizes: Sequence[int]) -> bool | None:
         """Publish one data message with a sample per size; None where no session is open."""

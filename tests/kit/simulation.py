@@ -346,7 +346,7 @@ class Plane:
 
     @staticmethod
     def held(driver: SimDriver) -> int:
-        outbox = driver.link._outbox
+        outbox = driver.link.seam.outbox
         return outbox.bytes_held if outbox is not None else 0
 
     def run(self, until: Callable[[], bool], seconds: float, what: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from drivers._kit.driver import Item, Lost, Sample, State
 from drivers._kit.keyframe_gate import SEAM_PATIENCE_NS, KeyframeGate
-from drivers._kit.session_announcement import Session
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 SPEC = StreamSpec("camera", (ChannelSpec("video.h264", "h264", "u1", (64, 96, 3)),))

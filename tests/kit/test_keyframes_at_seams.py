@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit import keyframe_gate
-from drivers._kit import link as link_module
+from drivers._kit import keyframe_gate, session_seam
 from drivers._kit.driver import Sample, SensorConfig
 from drivers._kit.runner import Runner
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -71,8 +70,9 @@ class Parts:
                 while self.rig.clock.monotonic_ns() < played_ns + 100 * MS:
                     known.wait(0.002)
                 self.asked.release()
-                while (seam_ns := link.seam_ns()) is None:
+                while (following := link.seam.next) is None:
                     known.wait(0.002)
+                seam_ns = following.begin_ns
                 seam_at, number_at = seam_ns - start_ns, number + 5
             yield picture(unit, seam_at + 10 * MS * (number - number_at))
 
@@ -126,7 +126,7 @@ def content(path: Path) -> tuple[list[bytes], dict[str, int]]:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "SEAM_PATIENCE_NS", LONG_NS)
+    monkeypatch.setattr(session_seam, "SEAM_PATIENCE_NS", LONG_NS)
     monkeypatch.setattr(open_sessions, "_SEAM_GRACE_NS", LONG_NS)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from drivers._kit.link import Link
-from drivers._kit.session_announcement import Session
 from recorder.contract.bus import TapSubscriber, WriterSocket, tap_address
 from recorder.contract.errors import ProtocolError
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from tests.manual_clock import ManualClock

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from drivers._kit.link import Link
-from drivers._kit.session_announcement import Session
 from recorder.contract.bus import TapSubscriber, tap_address
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from tests.kit.test_link import PATIENCE_S, Stage
@@ -119,7 +119,7 @@ def test_an_absence_is_of_a_session_as_far_as_it_lies_in_it(stage: TwoStreams) -
     stage.link.end(first, "stopped", "")
     assert stage.losses() == {"imu": (2, 2, 400), "gnss": (2, 2, None)}
     stage.announce({"key": "s2", "start_ns": T0 + 5 * S})
-    stage.until(lambda: stage.link._session is not None and stage.link._session.key == "s2")
+    stage.until(lambda: [p.session.key for p in stage.link.seam.parts][-1:] == ["s2"])
     stage.clock.advance(2.0)
     stage.link.device_back()  # before it begins: none of its own
     stage.link.device_lost()
@@ -147,16 +147,16 @@ def test_a_driver_that_publishes_nothing_crosses_the_seam_when_it_is_over(
     epoch = stage.give("imu", T0, session).epoch
     following = {"key": "s2", "start_ns": T0, "until_ns": None, "last_ns": T0, "seam_ns": T0 + S}
     stage.announce({}, next=following, positions={"imu": [epoch, 1, 1]})
-    stage.until(lambda: stage.link.seam_ns() == T0 + S)
+    stage.until(lambda: stage.link.seam.next is not None)
     stage.clock.advance(2.0)  # up to a second late a sample may still come for the first part
     stage.silent()
-    assert stage.link.is_open(session) and stage.link.seam_ns() == T0 + S
+    assert stage.link.is_open(session) and stage.link.seam.next is not None
     stage.clock.advance(0.001)
     ends = [stage.hear(Kind.END) for _ in SPECS]
     assert [(end.stream, end.values) for end in ends] == [
         (spec.name, {"reason": "split"}) for spec in SPECS
     ]
-    stage.until(lambda: stage.link.seam_ns() is None)
+    stage.until(lambda: stage.link.seam.next is None)
     entered = stage.link.wait_for_session(PATIENCE_S)
     assert entered is not None and (entered.key, entered.begin_ns) == ("s2", T0 + S)
     assert stage.link.is_open(session), "which goes on"
@@ -167,15 +167,15 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     for n in range(3):
         stage.give("imu", T0 + n, session)
     following = {"key": "s2", "start_ns": T0, "until_ns": None, "last_ns": T0, "seam_ns": T0 + S}
-    before_seam = {"imu": [stage.link._outbox.epoch, 3, 3]} if stage.link._outbox else {}
+    before_seam = {"imu": [stage.link.seam.outbox.epoch, 3, 3]} if stage.link.seam.outbox else {}
     stage.announce({}, next=following, positions=before_seam)
-    stage.until(lambda: stage.link.seam_ns() is not None)
-    outbox = stage.link._outbox
+    stage.until(lambda: stage.link.seam.next is not None)
+    outbox = stage.link.seam.outbox
     assert outbox is not None
     before = outbox.bytes_held
     assert before > 30_000
     stage.clock.advance(0.5)  # or both would be of one epoch
-    stage.link.cross()
+    stage.link.enter(stage.link.seam.next)
     assert [stage.hear(Kind.END).stream for _ in SPECS] == ["imu", "gnss"]
     stage.announce(following, crossing="s1")
     held = before + 2 * Message(Kind.END, stream="gnss", values={"reason": "split"}).nbytes

@@ -222,7 +222,7 @@ def test_a_disk_that_fails_under_the_open_part_seals_it_when_the_next_is_made(
     assert how is not None and "Input/output error" in (how.sealed or "")
     assert losses(first.writer.path, "cam") and losses(first.writer.path, "imu")
     camera, key = plane.drivers["cam"], opened(plane).writer.key
-    plane.run(lambda: camera.link._session.key == key, 5.0, "the next part")  # type: ignore[union-attr]
+    plane.run(lambda: camera.link.seam.present.session.key == key, 5.0, "the next part")  # type: ignore[union-attr]
     record(plane)
     plane.session = opened(plane).writer.path
     assert plane.stop_session()["cam"]["samples"] == 3

@@ -116,7 +116,7 @@ def test_a_source_that_ends_at_the_seam_keeps_its_ring_until_it_is_durable(
     announced(plane)
     if when == "during":
         end(camera)
-    crossed = lambda: camera.link._session.key != old.writer.key  # type: ignore[union-attr]  # noqa: E731
+    crossed = lambda: camera.link.seam.present.session.key != old.writer.key  # type: ignore[union-attr]  # noqa: E731
     plane.run(crossed, 5.0, "the next part")
     assert old.writer.durable.get("cam", (0, 0))[1] < 5, "not all is durable"
     new_writer(plane)
@@ -165,7 +165,7 @@ def test_a_driver_that_hangs_over_the_seam(make_plane: Any) -> None:
     camera.data(CAMERA, [10])  # into the ring of a session that is closed
     camera.actor.ready = lambda: True
     key = opened(plane).writer.key
-    plane.run(lambda: camera.link._session.key == key, 5.0, "the part")  # type: ignore[union-attr]
+    plane.run(lambda: camera.link.seam.present.session.key == key, 5.0, "the part")  # type: ignore[union-attr]
     for _ in range(3):
         camera.data(CAMERA, [10])
     second = plane.stop_session()
@@ -260,7 +260,7 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
     plane: Plane = make_plane(5, buffer_bytes=20_000)
     begin(plane, ("cam", (CAMERA,)))
     camera = plane.drivers["cam"]
-    first = camera.link._outbox
+    first = camera.link.seam.outbox
     assert first is not None and plane.service is not None
     for peer, known in plane.service._drivers.peers.items():
         known.window_bytes = 4_000  # the end of the part before waits for its turn
@@ -271,9 +271,9 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
     while camera.data(CAMERA, [1500]):
         pass
     ask_split(plane)
-    plane.run(lambda: camera.link.seam_ns() is not None, 5.0, "the seam")
-    camera.link.cross()
-    behind = camera.link._leaving
+    plane.run(lambda: camera.link.seam.next is not None, 5.0, "the seam")
+    camera.link.enter(camera.link.seam.next)
+    behind = camera.link.seam.leaving
     assert behind is not None
     while camera.data(CAMERA, [1500]):
         pass
@@ -282,12 +282,12 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
 
     def offer() -> bool:
         nonlocal taken
-        if camera.link._leaving is None or not behind[1].bytes_held:
+        if camera.link.seam.leaving is None or not behind.outbox.bytes_held:
             return True
-        outbox = camera.link._outbox
+        outbox = camera.link.seam.outbox
         assert outbox is not None
         took = camera.data(CAMERA, [1500])
-        room = plane.buffer_bytes - outbox.bytes_held - behind[1].bytes_held
+        room = plane.buffer_bytes - outbox.bytes_held - behind.outbox.bytes_held
         assert room > -4 * 1600, "the firsts of streams, and the ends, beyond the budget"
         assert took or room < 1600
         taken += bool(took)
@@ -346,7 +346,7 @@ def test_a_sealed_part_before_is_no_end_of_the_next(make_plane: Any) -> None:
     cam.data(CAMERA, [10])
     plane.run(lambda: plane.service._sessions.previous is None, 5.0, "sealed")  # type: ignore[union-attr]
     key = opened(plane).writer.key
-    there = lambda: all(d.link._session.key == key for d in (cam, imu))  # type: ignore[union-attr]  # noqa: E731
+    there = lambda: all(d.link.seam.present.session.key == key for d in (cam, imu))  # type: ignore[union-attr]  # noqa: E731
     plane.run(there, 5.0, "the next part")
     for _ in range(3):
         cam.data(CAMERA, [10])
@@ -447,8 +447,8 @@ def test_the_end_of_the_writer_or_of_all_at_the_seam(make_plane: Any, steps: int
     announced(plane)
     parts = (leaving(plane).writer.path, opened(plane).writer.path)
     for driver in plane.drivers.values():
-        plane.run(lambda d=driver: d.link.seam_ns() is not None, 5.0, "told")  # type: ignore[misc]
-        driver.link.cross()
+        plane.run(lambda d=driver: d.link.seam.next is not None, 5.0, "told")  # type: ignore[misc]
+        driver.link.enter(driver.link.seam.next)
         for _ in range(3):
             driver.data(driver.specs[0], [10])
     for _ in range(steps):
@@ -463,8 +463,8 @@ def test_the_end_of_the_writer_or_of_all_at_the_seam(make_plane: Any, steps: int
         return
     acknowledged: dict[str, int] = {}
     for name, driver in plane.drivers.items():
-        boxes = [driver.link._outbox, *(driver.link._leaving or ())[1:]]
-        held = [m for box in boxes if box for m in box._streams[name].ring if m.kind is Kind.DATA]
+        boxes = [part.outbox for part in driver.link.seam.parts]
+        held = [m for box in boxes for m in box._streams[name].ring if m.kind is Kind.DATA]
         acknowledged[name] = 7 - sum(m.count or 0 for m in held)
     plane.kill_writer()
     for stream in ("cam", "imu"):

@@ -19,8 +19,9 @@ import pytest
 from drivers._kit import link as link_module
 from drivers._kit.link import Link
 from drivers._kit.outbox import Outbox
-from drivers._kit.session_announcement import Session, interval_of_loss
+from drivers._kit.session_seam import interval_of_loss
 from recorder.contract import bus as bus_module
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.daemon.processes.supervisor import Supervisor

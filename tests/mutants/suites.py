@@ -54,6 +54,8 @@ BESIDE = {
     "drivers/_kit/": ("tests/accounting",),
     "drivers/_devices/": ("tests/drivers", "tests/kit"),
     "drivers/_protocols/": ("tests/drivers",),
+    "drivers/_camera/": ("tests/drivers",),
+    "drivers/_mmwave/": ("tests/drivers",),
     "drivers/_ouster/": ("tests/drivers",),
     "drivers/_xsens/": ("tests/drivers",),
     "drivers/sim/": ("tests/drivers",),
@@ -64,7 +66,7 @@ BESIDE = {
 }
 # What has options, which tests/interface lists.
 OPTIONS = (
-    "drivers/_devices/raw_settings",
+    "drivers/_camera/",
     "drivers/_kit/driver",
     "drivers/camera",
     "drivers/mmwave",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.sim.raw_camera import raw_values
+from drivers.sim.camera_output import raw_values
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import PATTERNS, Levels, RawPixels

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from drivers.sim.raw_camera import raw_values
+from drivers.sim.camera_output import raw_values
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import Levels, RawPixels

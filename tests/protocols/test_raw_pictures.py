@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.raw_pictures import RAW_FORMATS, unpacked
-from drivers.sim.raw_camera import packed
+from drivers.sim.camera_output import packed
 
 # Two rows of four values each, and their bytes in the order of the kernel's tables: pixfmt-srggb10p
 # (fifth byte: bits 7-6 are the fourth value's, 1-0 the first's), -12p (third byte: bits 7-4 the

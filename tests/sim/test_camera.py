@@ -268,7 +268,7 @@ def test_the_own_vehicle_is_where_its_mask_says() -> None:
         assert not (picture[mask == 0] == BONNET_COLOUR).all(axis=1).any()
 
 
-# --- the same everywhere ----------------------------------------------------------------------
+# --- the same in every run --------------------------------------------------------------------
 
 GOLDEN = {
     "plain": "11e88974df26531c9faed3349b9a30cee033fbbb242e0f376ef61bd9c6483e99",

@@ -19,7 +19,6 @@ from drivers.sim.world.mounts import LIDAR, Mount
 from tests.drivers.ouster_rig import make_info
 from tests.sim.caster import Rays, cast, rays_of
 from tests.sim.lone import target, world_of
-from tests.sim.older import X86_64, digest_on_an_older_processor
 
 OS0 = "OS-0-32-U1_v2.2.0_1024x10.json"
 OS1 = "OS-1-128_v2.3.0_1024x10.json"
@@ -299,11 +298,6 @@ GOLDEN = "d41efa496dd9f54eb5a0def350c621f92cb1d984b0e5f958c8085f062052434c"
 
 def test_the_same_bytes_as_ever() -> None:
     assert digest() == GOLDEN
-
-
-@X86_64
-def test_the_same_bytes_on_an_older_processor() -> None:
-    assert digest_on_an_older_processor("tests.sim.test_lidar") == GOLDEN
 
 
 def test_any_sweep_at_any_time() -> None:

@@ -15,7 +15,6 @@ from drivers.sim.radar import SimulatedRadar
 from drivers.sim.world import World
 from drivers.sim.world.mounts import RADAR, Mount
 from tests.sim.lone import target, world_of
-from tests.sim.older import X86_64, digest_on_an_older_processor
 from tests.sim.spectra import Spectrum, samples_of
 
 SMALL = replace(SIM_CHIRP, adc_samples=128, frame_length=32, freq_slope=60.0)
@@ -201,11 +200,6 @@ GOLDEN = "50b7b1d6f6f8193047531320d75ce959577ceb4fd52021946a2977f8f8eabf7e"
 
 def test_the_same_bytes_as_ever() -> None:
     assert digest() == GOLDEN
-
-
-@X86_64
-def test_the_same_bytes_on_an_older_processor() -> None:
-    assert digest_on_an_older_processor("tests.sim.test_radar") == GOLDEN
 
 
 def test_any_frame_at_any_time() -> None:

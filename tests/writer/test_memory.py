@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from drivers._kit.link import Link
-from drivers._kit.session_announcement import Session
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.daemon.processes.children import Child, Event, writer_command

@@ -141,7 +141,9 @@ def test_a_failing_disk_seals_and_a_new_session_follows(
         assert end["sealed"].startswith(f"{path}: sealed at its last commit: ")
         assert "Traceback" not in end["sealed"]
         assert r.stop()["sealed"] == end["sealed"]
-        wait_until("drivers know", lambda: a.link._session is None and b.link._session is None)
+        wait_until(
+            "drivers know", lambda: a.link.seam.present is None and b.link.seam.present is None
+        )
         assert syscalls.retried == []
 
         if FAULTS[fault][1] != "once":

@@ -30,10 +30,10 @@ from typing import Protocol
 
 from drivers._devices.numbered_pictures import open_video
 from drivers._devices.pictures import Missing, Note, resized, wanted_size
-from drivers.sim.camera_parts import BOUNDARY, encoded, part, simulated_jpeg
+from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
+from drivers.sim.camera_output import BOUNDARY, encoded, part, simulated_jpeg
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
-from drivers.sim.rig import SIM_FPS, SIM_SIZE, simulated_camera
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault
@@ -21,12 +21,23 @@ from recorder.contract.closing import Closing
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
 
+EMULATORS: Final[Mapping[str, str]] = {
+    "camera": "drivers.sim.emulators.camera:CameraEmulator",
+    "camera copy": "drivers.sim.emulators.rtsp_camera:RtspCameraEmulator",
+    "can": "drivers.sim.emulators.can:CanEmulator",
+    "gnss": "drivers.sim.emulators.gnss:GnssEmulator",
+    "mmwave": "drivers.sim.emulators.mmwave:MmwaveEmulator",
+    "ouster": "drivers.sim.emulators.ouster:OusterEmulator",
+    "udp": "drivers.sim.emulators.udp:UdpEmulator",
+    "xsens": "drivers.sim.emulators.xsens:XsensEmulator",
+}
+"""Module and class of each driver's emulated device; they are imported on use."""
 _LONGEST_WAIT_S = 0.02  # limit of the delay of answers to requests
 _LATE_NS = 1_000_000_000
 
 
 def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Emulator:
-    """Make the emulator of a sensor's device: the class in ``drivers.sim.emulators.DRIVER``.
+    """Make the emulator of a sensor's device.
 
     A camera whose H.264 is recorded as it is, is an RTSP camera.
 
@@ -34,12 +45,11 @@ def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Em
         ConfigError: the driver has no emulator.
     """
     copied = sensor.driver == "camera" and sensor.options["codec"] == "copy"
-    name = f"{__package__}.{'rtsp_camera' if copied else sensor.driver}"
-    if "." in sensor.driver or importlib.util.find_spec(name) is None:
+    place = EMULATORS.get("camera copy" if copied else sensor.driver)
+    if place is None:
         raise ConfigError(f"no emulator for the driver {sensor.driver!r}", key=sensor.name)
-    module = importlib.import_module(name)
-    (kind,) = (k for k in Emulator.__subclasses__() if k.__module__ == module.__name__)
-    emulator: Emulator = kind(sensor, faults, seed)
+    module, name = place.split(":")
+    emulator: Emulator = getattr(importlib.import_module(module), name)(sensor, faults, seed)
     return emulator
 
 

@@ -23,11 +23,11 @@ from typing import Final
 
 from drivers._devices.h264_file import H264File
 from drivers._devices.pictures import CodedPicture, wanted_size
+from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
+from drivers.sim.camera_output import SimulatedVideo
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
-from drivers.sim.rig import SIM_FPS, SIM_SIZE, simulated_camera
 from drivers.sim.rtp_packets import CLOCK_HZ, RtpSender, session_description
-from drivers.sim.video import SimulatedVideo
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 

@@ -41,11 +41,10 @@ from drivers._protocols.xbus_commands import (
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.serial_port import SerialPort
+from drivers.sim.imu import simulated_imu
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import ImuPackets, encode, taken_outputs
-from drivers.sim.mti_receiver import LATENCY_NS
-from drivers.sim.rig import simulated_imu
+from drivers.sim.mti_packets import LATENCY_NS, ImuPackets, encode, taken_outputs
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
 

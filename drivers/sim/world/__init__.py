@@ -29,9 +29,12 @@ GRAVITY_M_S2 = 9.80665
 SCENE_OPTION = Option("str", "drive", "sim: scene of the simulated world", choices=tuple(SCENES))
 """The option ``scene`` of every simulated sensor."""
 
+SEED_OPTION = Option("int", 0, "sim: same seed, same data", minimum=0, maximum=2**63 - 1)
+"""The option ``seed`` of simulated cameras and IMUs."""
+
 
 class World:
-    """A scene, identical for the same seed on every machine, with exact states at any time.
+    """A scene, identical for the same seed, with exact states at any time.
 
     >>> world = World("drive", seed=0)
     >>> position_m, rotation = world.trajectory.pose(np.array([1.5]))     # rig to world

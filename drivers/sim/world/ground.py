@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.world import portable
+from drivers.sim.world.noise import bits, uniform
 from drivers.sim.world.path import Path
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ class Ground:
 
     def __init__(self, path: Path, origin_m: tuple[float, float], seed: int) -> None:
         self.origin_m = origin_m
-        noise = portable.bits(seed, "ground", 0, SIDE * SIDE // 8).view(np.uint8)
+        noise = bits(seed, "ground", 0, SIDE * SIDE // 8).view(np.uint8)
         # Shades of groups of four cells and of single cells: texture at both distances.
         fine = noise.reshape(SIDE, SIDE) & 3
         coarse = (noise[: SIDE * SIDE // 64].reshape(SIDE // 8, SIDE // 8) >> 5) & 7
@@ -120,7 +120,7 @@ class Ground:
     def _draw_landmarks(self, path: Path, seed: int) -> None:
         """Draw manhole covers and patches on the road, coloured plates beside it."""
         count = int(path.length / _LANDMARK_M)
-        random = portable.uniform(seed, "landmark", 0, 6 * count).reshape(count, 6)
+        random = uniform(seed, "landmark", 0, 6 * count).reshape(count, 6)
         grid = np.arange(-1.2, 1.2, CELL_M * 0.6)
         for k, (along, across, beside, kind, size, side) in enumerate(random.tolist()):
             u = (k + along) * _LANDMARK_M

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from drivers.sim.world import portable
 from drivers.sim.world.ground import PERIOD_M
+from drivers.sim.world.noise import uniform
 from drivers.sim.world.path import Corner, Path, Straight
 from drivers.sim.world.targets import Course, Shape
 from drivers.sim.world.trajectory import Phase, Trajectory
@@ -149,7 +149,7 @@ def _person(k: int) -> Shape:
 
 def _walking(path: Path, seed: int) -> Placed:
     count = round(path.length / 40)
-    random = portable.uniform(seed, "walking", 0, 2 * count).reshape(count, 2).tolist()
+    random = uniform(seed, "walking", 0, 2 * count).reshape(count, 2).tolist()
     placed: Placed = []
     for k, (along, pace) in enumerate(random):
         back = k % 2 == 1
@@ -162,7 +162,7 @@ def _walking(path: Path, seed: int) -> Placed:
 def _parked_cars(path: Path, seed: int) -> Placed:
     """Cars in some of the bays beside straights, in groups of three bays of 6 m."""
     count = int(path.length / 18)
-    random = portable.uniform(seed, "parked", 0, 2 * count).reshape(count, 2).tolist()
+    random = uniform(seed, "parked", 0, 2 * count).reshape(count, 2).tolist()
     placed: Placed = []
     for k, (paint, place) in enumerate(random):
         u = 18.0 * k + 9.0 + 6.0 * int(2 * place)
@@ -194,7 +194,7 @@ _WALLS = ((120, 150, 175), (150, 165, 180), (95, 110, 150), (165, 170, 165), (11
 def _buildings(path: Path, seed: int) -> Placed:
     placed: Placed = []
     count = int(path.length / 20) * 2
-    random = portable.uniform(seed, "building", 0, 2 * count).reshape(count, 2).tolist()
+    random = uniform(seed, "building", 0, 2 * count).reshape(count, 2).tolist()
     for k, (height, depth) in enumerate(random):
         u, left = 20.0 * (k // 2) + 10.0, k % 2 == 1
         if not _on_straight(path, u, 7.0):

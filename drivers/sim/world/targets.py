@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.world import portable
+from drivers.sim.world.mounts import about_z
 from drivers.sim.world.trajectory import Trajectory
 
 Floats = npt.NDArray[np.float64]
@@ -121,8 +122,8 @@ class Fleet:
         cosine, sine = way * tx, way * ty
         radius = self._circle[k][:, None]
         if np.any(radius > 0):
-            turn = portable.TURN / self._circle_s[k][:, None]
-            s, c = portable.sin_cos(turn * t)
+            turn = math.tau / self._circle_s[k][:, None]
+            s, c = np.sin(turn * t), np.cos(turn * t)
             # Around the place, in the road's axes: radius * (cos, sin), heading (-sin, cos).
             ahead, aside = radius * c, radius * s
             x, y = x + ahead * tx - aside * ty, y + ahead * ty + aside * tx
@@ -146,8 +147,8 @@ class Fleet:
         own = own - period * np.rint((own - ego) / period)
         if not np.any(follows):
             return own, np.broadcast_to(self._speed[k][:, None], own.shape)
-        per_u = portable.TURN / period * self._sways[k][:, None]
-        sine, cosine = portable.sin_cos(per_u * ego)
+        per_u = math.tau / period * self._sways[k][:, None]
+        sine, cosine = np.sin(per_u * ego), np.cos(per_u * ego)
         sway = self._sway[k][:, None]
         led = ego + start + sway * sine
         led_rate = ego_rate * (1.0 + sway * per_u * cosine)
@@ -177,9 +178,10 @@ class Target(Shape):
     def pose(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Return centre f8 [n, 3] in m and yaw f8 [n] in rad (about z, 0 is east) at times [n]."""
         state = self.fleet.states(t_s, [self.number])
-        return state.centre_m[0], portable.atan2(state.sin_yaw[0], state.cos_yaw[0])
+        sine = state.sin_yaw[0] + 0.0  # no negative zero: a half turn is pi, not -pi
+        return state.centre_m[0], np.arctan2(sine, state.cos_yaw[0])
 
     def frame(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Return centre f8 [n, 3] in m and rotation f8 [n, 3, 3], target to world."""
         state = self.fleet.states(t_s, [self.number])
-        return state.centre_m[0], portable.about_z(state.cos_yaw[0], state.sin_yaw[0])
+        return state.centre_m[0], about_z(state.cos_yaw[0], state.sin_yaw[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.world import portable
+from drivers.sim.world.mounts import about_z
 from drivers.sim.world.path import Path
 
 Floats = npt.NDArray[np.float64]
@@ -109,7 +109,7 @@ class Trajectory:
         turn_change = place.turn_change * (rate * rate) + place.turn * rate_change
         return Motion(
             _flat(place.position_m),
-            portable.about_z(place.tangent[:, 0], place.tangent[:, 1]),
+            about_z(place.tangent[:, 0], place.tangent[:, 1]),
             _flat(place.first * speed),
             _flat(curve),
             _vertical(turn),

@@ -1,0 +1,58 @@
+"""Video files and numbered pictures."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from drivers._camera.stream import CameraSource
+from drivers._devices.h264_file import H264File
+from drivers._devices.numbered_pictures import NumberedPictures, open_video
+from drivers._devices.pictures import Note, wanted_size
+from drivers._devices.video_file import VideoFile
+from drivers._kit.driver import EndOfSource, Item, State
+from recorder.contract.streams import StreamSpec
+
+
+class FileSource(CameraSource):
+    """Plays a video file, or a pattern of numbered pictures.
+
+    Stamps are the container's presentation times of the frames' starts, in ns from the first frame.
+    Where a container has no stamp, or a stamp that does not increase, the next stamp is 1/fps
+    later.  A file that ends before its declared number of frames raises `SourceError` after its
+    last complete frame.
+    """
+
+    refused: ClassVar = {
+        "controls": "only a v4l2: camera has controls",
+        "latency_ms": "only a live camera has latency",
+        "pixel_format": "only a v4l2: or sim: camera has this option",
+    }
+    copies = True
+    _video: VideoFile | NumberedPictures | H264File | None = None
+
+    def open(self) -> StreamSpec:
+        where = f"{self.name}: file:{self.address}"
+        if self.copying:
+            copied = H264File(where, self.address, self.set["fps"])
+            copied.open()
+            self._video = copied
+            return self.spec(copied.size, copied.fps, {"codec": "h264"}, finite=True)
+        video = open_video(where, self.address, self.set["fps"])
+        self._video, self._size = video, wanted_size(self.set, video.size)
+        passed_through = video.jpegs and self._size is None
+        settings = {"codec": video.codec, "passed_through": passed_through}
+        return self.spec(self._size or video.size, video.fps, settings, finite=True)
+
+    def read(self) -> Item:
+        assert self._video is not None
+        shot = self._video.read()
+        if shot is None:
+            raise EndOfSource
+        if isinstance(shot, Note):
+            return State(self.name, shot.t_ns, shot.values)
+        return self.item(*shot)
+
+    def close(self) -> None:
+        if self._video is not None:
+            self._video.close()
+        self._video = None

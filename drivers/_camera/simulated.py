@@ -1,0 +1,58 @@
+"""The simulated camera as a source: its bytes pass the parser of a real camera's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from drivers._camera.stream import CHANNEL, RAW_OPTIONS, VIDEO, CameraSource
+from drivers._devices.pictures import wanted_size
+from drivers._kit.driver import Sample
+from drivers._kit.sample_batches import DeferredData
+from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
+from drivers.sim.camera_output import SimulatedVideo, raw_format, raw_pictures, simulated_pictures
+from recorder.contract.raw_pixels import Levels
+from recorder.contract.streams import StreamSpec
+
+
+class SimulatedSource(CameraSource):
+    """Draws the simulated world, without an end."""
+
+    options: ClassVar = {**RAW_OPTIONS, **SIM_CAMERA_OPTIONS}
+    refused: ClassVar = {
+        "controls": "only a v4l2: camera has controls",
+        "latency_ms": "only a live camera has latency",
+    }
+    copies = copies_sizes = True
+
+    def open(self) -> StreamSpec:
+        size = wanted_size(self.set, SIM_SIZE) or SIM_SIZE
+        self._fps = self.set["fps"] or SIM_FPS
+        self._camera = simulated_camera(self.name, self.set, size, self._fps)
+        self._index = 0
+        self._coded = SimulatedVideo(self.name, self._camera, 0) if self.copying else None
+        settings: dict[str, Any] = {"scene": self.set["scene"], "seed": self.set["seed"]}
+        settings |= self.known_times()
+        self._raw = raw_format(self.name, self.set["pixel_format"], size[0])
+        if self._raw is not None:
+            settings["pixel_format"] = self._raw.name
+        pixels = None if self._raw is None else self._raw.pixels
+        return self.spec(size, self._fps, settings, pixels=pixels)
+
+    def read(self) -> Sample:
+        index = self._index
+        self._index += 1
+        t_ns = np.array([round(index * 1e9 / self._fps)], np.int64)
+        if self._coded is not None:
+            return Sample(self.name, t_ns, {VIDEO: [self._coded.unit()]})
+        if self._raw is not None:
+            levels = Levels.of_settings(self._raw.pixels, self.set)
+            raw = partial(raw_pictures, self._camera, index, self._raw, levels)
+            return Sample(self.name, t_ns, DeferredData(raw))
+        make = partial(simulated_pictures, self._camera, index, self.set["quality"], CHANNEL)
+        return Sample(self.name, t_ns, DeferredData(make))
+
+    def close(self) -> None:
+        self._coded = None
