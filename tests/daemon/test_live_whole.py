@@ -18,7 +18,8 @@ import pytest
 from recorder.contract.control.client import Client
 from recorder.session.incidents import incidents
 from recorder.session.reader import Session
-from tests.daemon.served import PATIENCE_S, Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import PATIENCE_S, wait_until
 
 CONFIG = """
 version: 1

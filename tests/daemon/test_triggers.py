@@ -10,7 +10,8 @@ import pytest
 from recorder.contract.config.settings import TriggerSettings
 from recorder.session.reader import Session
 from recorder.triggers.evaluation import Evaluation, Fired
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import wait_until
 
 WHEN = "imu.avel[0] > 0"
 CONFIG = f"""

@@ -21,7 +21,7 @@ from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError
 from recorder.contract.streams import StreamSpec
-from tests.faults.rig import wait_until
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 60.0  # after which a test has failed
 

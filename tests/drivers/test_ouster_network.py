@@ -35,7 +35,7 @@ from tests.drivers.ouster_device import (
     write_metadata,
 )
 from tests.drivers.ouster_rig import make_info
-from tests.faults.rig import wait_until
+from tests.support.waiting import wait_until
 
 WANTED = {"phase_lock_enable": True, "phase_lock_offset": 90_000}
 

@@ -23,8 +23,8 @@ from recorder.live.hub import Hub
 from recorder.live.packing import unpack
 from recorder.live.server import listen, make_server
 from recorder.live.views import Drawing, View, make_view
+from tests.support.waiting import PATIENCE_S, turn_until
 
-PATIENCE_S = 60.0
 BROWSER: Final[Mapping[str, Any]] = {
     "compression": None,
     "max_size": None,
@@ -204,20 +204,13 @@ async def _play(scene: Scene, bind: str, clients: int, access: Mapping[str, Any]
         server = make_server(make_app(hub, backend, audience, rules, executor), None, None)
         task = asyncio.create_task(server.serve(sockets=[socket]))
         try:
-            await until(lambda: server.started)
+            await turn_until(lambda: server.started)
             stage = Stage(hub, audience, backend, port)
             await asyncio.wait_for(scene(stage), PATIENCE_S)
         finally:
             server.should_exit = True
             await task
             socket.close()
-
-
-async def until(ready: Callable[[], Any]) -> None:
-    """Turn with the other tasks until something is so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not ready():
-            await asyncio.sleep(0.005)
 
 
 class Every:

@@ -28,8 +28,8 @@ from tests.live.staging import (
     message_of,
     picture,
     play,
-    until,
 )
+from tests.support.waiting import turn_until
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_a_browser_is_greeted_and_told_of_streams() -> None:
                 "streams"
             ]
             assert streams["numbers"]["sensor"] == "box"
-        await until(lambda: stage.backend.viewers == [1, 0])
+        await turn_until(lambda: stage.backend.viewers == [1, 0])
 
     play(scene)
 
@@ -62,7 +62,7 @@ def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(3, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(0))
             header, arrays = await viewer.sample()
             assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
@@ -91,7 +91,7 @@ def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(3, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(0))
             header, _ = await viewer.sample()
             await viewer.drawn(header)
@@ -114,12 +114,12 @@ def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> Non
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(0))
             before, _ = await viewer.sample()
             await viewer.watch(1, "camera", "picture", options={"width": 0})
             await viewer.settled()
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(1))
             header, _ = await viewer.sample()
             await viewer.drawn(before)
@@ -138,7 +138,7 @@ def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
             await viewer.watch(0, "numbers", "every")
             static, _ = await viewer.sample()
             assert static["static"] and static["number"] == 0
-            await until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.watched("numbers"))
             stage.hub.put(message_of("numbers", 0, bytes(12)))
             header, arrays = await viewer.sample()
             assert arrays["numbers"].tolist() == [0]
@@ -157,12 +157,12 @@ def test_unwatch_and_disconnect_end_the_subscription() -> None:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             await viewer.say(op="unwatch", id=1)
-            await until(lambda: not stage.hub.watched("camera"))
+            await turn_until(lambda: not stage.hub.watched("camera"))
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
-        await until(lambda: not stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
+        await turn_until(lambda: not stage.hub.watched("camera"))
 
     play(scene)
 
@@ -179,7 +179,7 @@ def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_declaration
             stage.hub.declare(wider)
             static, _ = await viewer.sample()
             assert static["header"]["channels"] == ["y"]
-            await until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.watched("numbers"))
             stage.hub.put(message_of("numbers", 0, bytes(8)))
             header, _ = await viewer.sample()
             assert header["seq"] == 0
@@ -193,7 +193,7 @@ def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown(
         async with stage.viewer() as viewer:
             await viewer.watch(1, "numbers", "every")
             await viewer.sample()
-            await until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.watched("numbers"))
             stage.hub.put(message_of("numbers", 0, b"odd"))
             error = await viewer.note("error")
             assert error["id"] == 1 and error["text"].startswith("numbers: ")
@@ -312,7 +312,7 @@ def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
                     async with stage.viewer():
                         pass
                 assert refused.value.response.status_code == 503
-            await until(lambda: stage.audience.clients == 1)
+            await turn_until(lambda: stage.audience.clients == 1)
             async with stage.viewer() as third:
                 await third.note("hello")
 
@@ -328,7 +328,7 @@ def test_a_stalled_browser_is_disconnected_and_others_see_on(
         stage.hub.declare(CAMERA)
         async with stage.connect(max_queue=1, close_timeout=0.1), stage.viewer() as viewer:
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             number = 0
             while stage.audience.clients == 2:
                 stage.hub.put(picture(number))
@@ -373,7 +373,7 @@ def test_a_stalled_browser_holds_a_bounded_number_of_bytes() -> None:
                     "view": view,
                 }
                 browser.handle(json.dumps(watch))
-            await until(lambda: socket.sent)
+            await turn_until(lambda: socket.sent)
             tracemalloc.start()
             for number in range(200):
                 hub.put(message_of("numbers", number, bytes(size), count=size // 12))
@@ -442,7 +442,7 @@ def test_no_message_of_any_shape_ends_a_browser_or_the_server(messages: list[str
                 browser.handle(message if isinstance(message, str) else None)
                 await asyncio.sleep(0)
             browser.handle('{"op": "greet", "name": "done", "request": "end"}')
-            await until(lambda: any('"end"' in text for text in sent))
+            await turn_until(lambda: any('"end"' in text for text in sent))
             assert not running.done()
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

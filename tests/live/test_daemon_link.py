@@ -18,8 +18,8 @@ from recorder.live.hub import Hub
 from recorder.live.shown import Shown
 from recorder.live.tap_source import TapSource
 from recorder.session.events import make_event
-from tests.live.staging import until
 from tests.live.test_summary import status, stream
+from tests.support.waiting import turn_until
 
 OFFSET_NS = 1_700_000_000_000_000_000
 
@@ -58,7 +58,9 @@ def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
         with ThreadPoolExecutor(1) as executor:
             backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell, executor)
             try:
-                await until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
+                await turn_until(
+                    lambda: len(seen) == 3 or any(task.done() for task in backend.tasks)
+                )
                 assert not any(task.done() for task in backend.tasks)
             finally:
                 await backend.close()
@@ -97,7 +99,7 @@ def test_an_event_is_sent_once_with_the_sentence_of_the_log(
         with ThreadPoolExecutor(1) as executor:
             backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append, executor)
             try:
-                await until(lambda: len(states(told)) == len(polled))
+                await turn_until(lambda: len(states(told)) == len(polled))
             finally:
                 await backend.close()
                 source.close()
@@ -125,12 +127,12 @@ def test_a_page_that_is_opened_is_told_the_state_of_now(
         with ThreadPoolExecutor(1) as executor:
             backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append, executor)
             try:
-                await until(lambda: states(told))
+                await turn_until(lambda: states(told))
                 now = of_daemon(False)
                 told.clear()
                 backend.attend(1)
                 told += backend.greeting()
-                await until(lambda: states(told))
+                await turn_until(lambda: states(told))
             finally:
                 await backend.close()
                 source.close()

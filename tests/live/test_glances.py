@@ -12,7 +12,8 @@ import pytest
 from recorder.live import glances as glances_module
 from recorder.live.glances import FROZEN, Glances
 from recorder.live.hub import Hub
-from tests.live.staging import CAMERA, NUMBERS, PATIENCE_S, message_of, picture, until
+from tests.live.staging import CAMERA, NUMBERS, message_of, picture
+from tests.support.waiting import PATIENCE_S, turn_until
 
 
 class Rig:
@@ -82,14 +83,14 @@ def play(
 
 def test_nothing_is_looked_at_without_a_viewer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(rig: Rig, glances: Glances) -> None:
-        await until(lambda: rig.number > 20)
+        await turn_until(lambda: rig.number > 20)
         assert rig.given == []
         glances.attend(1)
-        await until(lambda: rig.given)
+        await turn_until(lambda: rig.given)
         glances.attend(0)
-        await until(lambda: not rig.wanted)
+        await turn_until(lambda: not rig.wanted)
         given, number = len(rig.given), rig.number
-        await until(lambda: rig.number > number + 20)
+        await turn_until(lambda: rig.number > number + 20)
         assert len(rig.given) <= given + 3  # a glance that had begun
 
     play(monkeypatch, scene)
@@ -100,13 +101,13 @@ def test_the_same_picture_under_fresh_stamps_is_frozen_until_it_moves(
 ) -> None:
     async def scene(rig: Rig, glances: Glances) -> None:
         glances.attend(1)
-        await until(lambda: len(rig.given) > 3 * FROZEN)
+        await turn_until(lambda: len(rig.given) > 3 * FROZEN)
         assert not glances.frozen("camera")
         rig.moves = False
-        await until(lambda: glances.frozen("camera"))
+        await turn_until(lambda: glances.frozen("camera"))
         assert not glances.frozen("numbers")  # numbers may well repeat
         rig.moves = True
-        await until(lambda: not glances.frozen("camera"))
+        await turn_until(lambda: not glances.frozen("camera"))
 
     play(monkeypatch, scene)
 

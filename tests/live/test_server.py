@@ -14,7 +14,8 @@ from recorder.contract.errors import UsageError
 from recorder.live import server as server_module
 from recorder.live.server import listen, make_server, url_of
 from tests.examples import examples
-from tests.live.staging import Stage, play, until
+from tests.live.staging import Stage, play
+from tests.support.waiting import turn_until
 
 
 def test_a_taken_port_is_one_error_that_names_it() -> None:
@@ -156,7 +157,7 @@ def test_connections_are_limited_and_free_again(monkeypatch: pytest.MonkeyPatch)
             raise AssertionError
         for _, writer in open_ones:
             writer.close()
-        await until(lambda: True)
+        await turn_until(lambda: True)
         while (await stage.request("GET /nothing HTTP/1.1")).status != 404:
             await asyncio.sleep(0.01)
 

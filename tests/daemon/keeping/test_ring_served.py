@@ -12,7 +12,8 @@ import pytest
 from recorder.session.kept_events import KeptEvent, read_index
 from recorder.session.reader import Session, find_sessions
 from recorder.session.validation import validate
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import wait_until
 
 CONFIG = """
 version: 1
