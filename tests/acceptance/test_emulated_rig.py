@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +32,7 @@ from recorder.session.accounts import accounts_of, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
+from tests.support.devices import stepped
 from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.campaign(weight=20)
@@ -372,25 +372,6 @@ def test_a_capture_gives_the_same_through_the_device(shared_data: Path, tmp_path
     as_recorded = Recorded(folder / "device", done, {}), Recorded(folder / "played", done, {})
     losses = [{s: sum(c.values()) for s, c in r.lost().items()} for r in as_recorded]
     assert losses[0] == losses[1]
-
-
-@contextmanager
-def stepped(emulator: OusterEmulator) -> Iterator[None]:
-    """Let a device that has started live in a thread."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.is_set():
-            due_ns = emulator.step(time.monotonic_ns())
-            stop.wait(max(0.0, min(0.02, (due_ns - time.monotonic_ns()) / 1e9)))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def last(session: Path, stream: str) -> int:

@@ -135,8 +135,7 @@ def test_lines_at_the_emulated_radars_port() -> None:
     """Whatever it is told, it goes on; chirps that cannot be are refused and never begun."""
     rng = random.Random(2)
     with Rig("sim", options={"radar": QUICK | {"device": "AWR1843"}}) as rig:
-        rig._stop.set()
-        rig._thread.join()
+        rig.hold()
         emulator = rig.emulator
         emulator._frame = emulator._silence
         emulator._source = lambda *_: emulator._silence  # type: ignore[method-assign]

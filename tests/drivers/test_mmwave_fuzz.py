@@ -28,7 +28,8 @@ from drivers._protocols.dca1000 import (
 from drivers._protocols.dca1000_frames import AssembledFrame, FrameAssembler, MissedFrames
 from drivers.sim.emulators.radar_firmware import BOOT_NS, DemoFirmware
 from recorder.contract.errors import DeviceError, ProtocolError
-from tests.drivers.mmwave_rig import Rig, recording, samples, valid
+from tests.drivers.mmwave_rig import Rig, recording, valid
+from tests.support.devices import samples
 
 pytestmark = pytest.mark.campaign(weight=6)
 

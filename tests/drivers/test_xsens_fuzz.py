@@ -26,7 +26,9 @@ from drivers.sim.imu import SimulatedImu
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_packets import ImuPackets, taken_outputs
 from recorder.contract.errors import DeviceError
-from tests.drivers.xsens_rig import PATIENCE_S, MtiRig, losses, samples
+from tests.drivers.xsens_rig import MtiRig
+from tests.support.devices import losses, samples
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.campaign(weight=10)
 
@@ -100,8 +102,7 @@ def test_the_drivers_port() -> None:
     with MtiRig(rate=1000.0, driver={"timeout_s": 60}, outputs=["euler_angles"]) as rig:
         rig.driver.open()
         rig.read(10)
-        rig._stop.set()
-        rig._thread.join()
+        rig.hold()
         assert rig.emulator._port.ends is not None
         master = rig.emulator._port.ends[0]
         os.set_blocking(master, True)

@@ -13,8 +13,8 @@ from drivers._kit.session_announcement import Session
 from recorder.contract.bus import TapSubscriber, tap_address
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from tests.kit.test_link import PATIENCE_S, Stage
-from tests.support.waiting import wait_until
+from tests.kit.test_link import Stage
+from tests.support.waiting import PATIENCE_S, wait_until
 
 S = 1_000_000_000
 T0 = 1000 * S  # the stage's clock at first

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import Driver, Item, Lost, Sample
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.xsens import XsensDriver
 from tests.campaigns import Campaign
 from tests.kit.recorded_drives import CAMERA, IMU, LAYOUTS, MS, Drive, Written, write_drive
+from tests.support.devices import play as play_one
 
 DRIVERS: dict[str, type[Driver]] = {IMU: XsensDriver, CAMERA: CameraDriver}
 
@@ -27,14 +28,8 @@ def play(path: Path, topic: str) -> tuple[Driver, list[Item]]:
     entry = {
         "name": "s", "scheme": "mcap", "address": f"{path}#{topic}", "options": {}, "pace": "max",
     }  # fmt: skip
-    driver, items = make_driver(DRIVERS[topic], entry), list[Item]()
-    driver.open()
-    try:
-        while (item := driver.read()) is not None:
-            items.append(item)
-    except EndOfSource:
-        driver.close()
-    return driver, items
+    driver = make_driver(DRIVERS[topic], entry)
+    return driver, play_one(driver)[1]
 
 
 def check(written: Written, drive: Drive) -> None:

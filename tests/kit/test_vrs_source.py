@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import Driver, Lost, Sample
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
@@ -31,6 +31,7 @@ from recorder.formats.vrs import (
     VrsWriter,
 )
 from recorder.formats.vrs.elements import Bool, Point3Df, float32, float64, int64
+from tests.support.devices import play
 
 HEIGHT, WIDTH = 24, 32
 DATA, CONFIGURATION = (RecordType.DATA, 1), (RecordType.CONFIGURATION, 1)
@@ -115,18 +116,6 @@ def open_(kind: type[Driver], path: Path, stream: str = "", **options: Any) -> D
     address = f"{path}#{stream}" if stream else str(path)
     entry = {"name": "s", "scheme": "vrs", "address": address, "options": options}
     return make_driver(kind, entry)
-
-
-def play(driver: Driver) -> tuple[Any, list[Item]]:
-    (spec,) = driver.open()
-    items: list[Item] = []
-    try:
-        while (item := driver.read()) is not None:
-            items.append(item)
-    except EndOfSource:
-        pass
-    driver.close()
-    return spec, items
 
 
 @pytest.mark.parametrize("stream", ["214-1", "test/jpeg", "TEST/JPEG"])

@@ -12,7 +12,7 @@ import numpy as np
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
-from tests.live.staging import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 SPEC = StreamSpec("camera", (ChannelSpec("x", "raw", "u1", (4,)),), rate_hz=30.0)
 

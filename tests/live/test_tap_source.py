@@ -17,8 +17,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 from recorder.live.tap_source import TapSource
-from tests.live.staging import PATIENCE_S
-from tests.support.waiting import turn_until
+from tests.support.waiting import PATIENCE_S, turn_until
 
 CHANNELS = (ChannelSpec("x", "raw", "u1", (4,)),)
 

@@ -14,7 +14,7 @@ PATIENCE_S = 180.0
 
 
 def wait_until(
-    what: object, ready: Callable[[], T], pause: Callable[[float], object] = time.sleep
+    what: object, ready: Callable[[], T | None], pause: Callable[[float], object] = time.sleep
 ) -> T:
     """Return the first true value of `ready`.
 
@@ -35,7 +35,7 @@ def wait_until(
     return value
 
 
-async def turn_until(ready: Callable[[], T]) -> T:
+async def turn_until(ready: Callable[[], T | None]) -> T:
     """Return the first true value of `ready`; the other tasks of the loop run meanwhile.
 
     Raises:
