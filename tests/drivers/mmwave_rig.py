@@ -19,7 +19,6 @@ from drivers.sim.emulators.mmwave import MmwaveEmulator
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from tests.support.devices import read_until, samples, stepped
-from tests.support.waiting import PATIENCE_S
 
 Frames = npt.NDArray[np.int16]
 
@@ -71,7 +70,7 @@ class Rig:
         faults: tuple[str, ...] = (),
         options: Mapping[str, Any] | None = None,
         changes: Mapping[tuple[str, str], Any] | None = None,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = 30.0,
     ) -> None:
         self._patience_s = patience_s
         checked = check_options(MmwaveDriver.options, {"radar": QUICK, **(options or {})})

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from drivers._devices.udp import Batch
-from drivers._kit.driver import Item, Lost, Sample, State
+from drivers._kit.driver import Driver, Item, Lost, Sample, State
 from drivers._protocols.can_frames import ERROR, EXTENDED, FD, REMOTE, SENT, SWITCHED, Frame
 from drivers.sim.can import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
 from drivers.sim.world import World
@@ -28,7 +28,7 @@ from tests.drivers.can_rig import (
     read_frames,
     times,
 )
-from tests.support.devices import opened
+from tests.support.devices import opened, samples
 
 MS = 1_000_000
 
@@ -311,16 +311,21 @@ def test_an_address_of_another_form_is_named(address: str) -> None:
 # The simulated bus
 
 
+def read_to(driver: Driver, items: list[Item], t_ns: int) -> None:
+    """Take the items of a simulated bus up to and with the batch that reaches that time."""
+    while not any(i.t_ns[-1] >= t_ns for i in samples(items[-1:], "bus")):
+        item = driver.read()
+        assert item is not None
+        items.append(item)
+
+
 def test_the_simulated_bus_tells_the_worlds_truth() -> None:
     """Decoded by cantools, from the shipped database, of the raw frames."""
     database = cantools.database.load_file(DATABASE)
     driver = driver_for("sim", "", fd=True, signals=["*"])
     specs = {spec.name for spec in driver.open()}
     items: list[Item] = []
-    while not times(items) or times(items)[-1] < 12_000 * MS:
-        item = driver.read()
-        assert item is not None
-        items.append(item)
+    read_to(driver, items, 12_000 * MS)
     driver.close()
     assert len(specs) == 7
     rows = zip(times(items), frames(items), strict=True)
@@ -402,10 +407,7 @@ def test_filler_raises_the_rate() -> None:
     driver = driver_for("sim", "", rate=8000)
     (spec,) = driver.open()
     items: list[Item] = []
-    while not times(items) or times(items)[-1] < 1000 * MS - 1:
-        item = driver.read()
-        assert item is not None
-        items.append(item)
+    read_to(driver, items, 1000 * MS - 1)
     driver.close()
     inside = [t for t in times(items) if t < 1000 * MS]
     assert spec.rate_hz == 8000.0 and abs(len(inside) - 8000) <= 5

@@ -17,7 +17,6 @@ from recorder.contract.closing import Closing
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from tests.support.devices import read_until, samples, stepped
-from tests.support.waiting import PATIENCE_S
 
 
 def entry(log: Path | None = None, **options: Any) -> SensorEntry:
@@ -42,13 +41,13 @@ class MtiRig(Closing):
         seed: int = 1,
         driver: dict[str, Any] | None = None,
         *,
-        answer_s: float = PATIENCE_S,
+        answer_s: float = 60.0,
         **options: Any,
     ) -> None:
         self.emulator = XsensEmulator(entry(log, **options), faults, seed)
         self.source = self.emulator.start()
         scheme, _, self.address = self.source.source.partition(":")
-        table = {"timeout_s": PATIENCE_S, **options, **self.source.options, **(driver or {})}
+        table = {"timeout_s": 60.0, **options, **self.source.options, **(driver or {})}
         checked = check_options(XsensDriver.options, table)
         self.driver = XsensDriver(SensorConfig("imu", scheme, self.address, checked))
         self._running = contextlib.ExitStack()

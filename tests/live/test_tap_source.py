@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 from recorder.live.tap_source import TapSource
-from tests.support.waiting import PATIENCE_S, turn_until
+from tests.support.waiting import turn_until
 
 CHANNELS = (ChannelSpec("x", "raw", "u1", (4,)),)
 
@@ -52,28 +51,26 @@ class Rig:
         return self.number
 
 
-def play(scene: Callable[[Rig, Hub, TapSource], Coroutine[Any, Any, None]], folder: Path) -> None:
-    async def run() -> None:
-        hub = Hub()
-        source = TapSource(hub)
-        hub.attach(source)
-        rig = Rig(folder)
-        try:
-            await asyncio.wait_for(scene(rig, hub, source), PATIENCE_S)
-        finally:
-            source.close()
-            rig.tap.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def tapping(folder: Path) -> AsyncIterator[tuple[Rig, Hub, TapSource]]:
+    hub = Hub()
+    source = TapSource(hub)
+    hub.attach(source)
+    rig = Rig(folder)
+    try:
+        yield rig, hub, source
+    finally:
+        source.close()
+        rig.tap.close()
 
 
 NAMES = {"lidar": ["lidar", "lidar_imu"]}
 
 
-def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
+async def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
     folder: Path,
 ) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
 
         def both() -> bool:
@@ -85,11 +82,9 @@ def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
         await turn_until(lambda: not any(map(rig.tap.wanted, names)))
         assert hub.sensors == dict.fromkeys(names, "lidar")
 
-    play(scene, folder)
 
-
-def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         watch = hub.watch("lidar", lambda: None, every=True)
         taken: list[Message] = []
@@ -108,11 +103,9 @@ def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
         watch.close()
         await turn_until(lambda: not rig.tap.wanted("lidar"))
 
-    play(scene, folder)
 
-
-def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         watch = hub.watch("lidar", lambda: None)
         await turn_until(lambda: rig.publish("lidar") and watch.take())
@@ -130,11 +123,9 @@ def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
         await turn_until(later)
         assert hub.specs["lidar"].rate_hz == 20.0  # the new declaration came before its data
 
-    play(scene, folder)
 
-
-def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         await turn_until(lambda: rig.publish("lidar") and len(hub.specs) == 2)
         source.update({"lidar": rig.address}, {"lidar": ["lidar"]})
@@ -142,11 +133,9 @@ def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
         source.update({}, {})
         await turn_until(lambda: not hub.specs)
 
-    play(scene, folder)
 
-
-def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         watch = hub.watch("lidar", lambda: None)
 
@@ -157,5 +146,3 @@ def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
             return watch.take()
 
         await turn_until(turn)
-
-    play(scene, folder)
