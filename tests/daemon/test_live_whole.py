@@ -75,6 +75,7 @@ def test_a_port_that_is_taken_is_no_fault_of_the_recording(tmp_path: Path) -> No
             served.close()
 
 
+@pytest.mark.campaign(weight=5)
 def test_a_run_is_marked_and_stopped_by_its_viewers(tmp_path: Path) -> None:
     config = tmp_path / "rig.yaml"
     config.write_text(CONFIG)

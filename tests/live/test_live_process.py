@@ -185,6 +185,7 @@ async def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Liv
         assert {reason["where"] for reason in judged["reasons"]} == {"imu"}
 
 
+@pytest.mark.campaign(weight=6)
 async def test_a_daemon_that_is_not_there_is_told_and_found_when_it_comes(
     served: Served, live: Live
 ) -> None:
@@ -206,6 +207,7 @@ async def test_a_daemon_that_is_not_there_is_told_and_found_when_it_comes(
             header, _ = await viewer.sample()
 
 
+@pytest.mark.campaign(weight=5)
 async def test_a_live_process_that_is_killed_leaves_the_recording_and_can_be_started_again(
     served: Served, live: Live
 ) -> None:

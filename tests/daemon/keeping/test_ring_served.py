@@ -52,6 +52,7 @@ def stored_ns(served: Served, event: KeptEvent) -> list[int]:
     return [t_ns for t_ns in times if event.from_ns <= t_ns <= event.until_ns]
 
 
+@pytest.mark.campaign(weight=15)
 def test_events_are_kept_and_the_rest_goes(served: Served) -> None:
     served.start()  # nobody asks for a recording: a ring records all the time
     wait_until("the second part", lambda: (served.root / "drive_p002").exists())

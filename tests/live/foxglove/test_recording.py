@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from recorder.session.playback import Chunk
 from recorder.session.playback import play as stored
@@ -16,6 +17,7 @@ from tests.live.test_live_process import live as live
 from tests.live.test_live_process import served as served
 
 
+@pytest.mark.campaign(weight=4)
 async def test_shown_samples_and_stamps_are_those_of_the_session(
     served: Served, live: Live
 ) -> None:
