@@ -203,6 +203,8 @@ def taken_outputs(wanted: Sequence[Output], model: Model = MODELS["MTi-300"]) ->
     known = {*most_hz, *model.stamps, *([_PVT] if model.pvt_hz else [])}
     if not known.issuperset(o.data_type for o in wanted):
         return None
+    if any(o.comes_always and o.data_id != o.data_type for o in wanted):
+        return None  # what comes with every message has neither encoding nor coordinates
     rate_hz = max((r for r in range(1, max(rates, default=1) + 1) if 2000 % r == 0), default=1)
     taken = []
     for o in wanted:

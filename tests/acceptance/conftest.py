@@ -54,11 +54,11 @@ def replayed(recordings: Recorded, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Two seconds of configs/demo.yaml, the simulated sensors in real time."""
+    """A second of configs/demo.yaml, the simulated sensors in real time."""
     root = tmp_path_factory.mktemp("demo")
     config = PROJECT / "configs/demo.yaml"
     ran = recorder(
-        "run", config, "--duration", 2, "--root", root, "--name", "demo", "--format", "json"
+        "run", config, "--duration", 1, "--root", root, "--name", "demo", "--format", "json"
     )
     return root / "demo", ran
 

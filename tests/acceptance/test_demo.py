@@ -24,25 +24,25 @@ from tests.acceptance.command import (
 )
 from tests.acceptance.conftest import Recorded
 
-COUNTS = {"camera": 60, "imu": 200, "lidar": 20, "lidar_imu": 200, "radar": 40}
+COUNTS = {"camera": 30, "imu": 100, "lidar": 10, "lidar_imu": 100, "radar": 20}
 PERIODS_NS = {"camera": 1e9 / 30, "imu": 1e7, "lidar": 1e8, "lidar_imu": 1e7, "radar": 5e7}
 
 NOTES = [
-    "edgefirst: lidar: 2 of 60 samples of camera have none within 50 ms",
+    "edgefirst: lidar: 2 of 30 samples of camera have none within 50 ms",
     "l5kit: _cuboids/truth.jsonl: classes without a label of L5Kit's, UNKNOWN there: "
     "building, pole",
     "mcap: lidar: no message has the channels nir",
 ]
 
 
-def test_two_seconds_have_exactly_their_samples(demo: Recorded) -> None:
+def test_a_second_has_exactly_their_samples(demo: Recorded) -> None:
     session, ran = demo
     assert (ran.code, ran.complaints) == (0, NOTES)
     assert {name: s["samples"] for name, s in ran.result["streams"].items()} == COUNTS
     assert {s["ended"] for s in ran.result["streams"].values()} == {"duration"}
     for stream, period_ns in PERIODS_NS.items():
         mono = relative_ns(session, stream)
-        assert mono.min() >= 0 and mono.max() < 2_000_000_000
+        assert mono.min() >= 0 and mono.max() < 1_000_000_000
         assert np.abs(np.diff(mono) - period_ns).max() < 2, stream
     assert_nothing_lost(session)
     assert_sound(session)
@@ -148,4 +148,4 @@ def test_a_replay_reaches_subscribers(demo: Recorded, tmp_path: Path) -> None:
 def test_a_replay_ends_with_the_session(demo: Recorded) -> None:
     ran = recorder("replay", demo[0], "--speed", 50, "--streams", "imu,lidar")
     assert ran.code == 0
-    assert ran.err == ["recorder replay: imu 200, lidar 20"]
+    assert ran.err == ["recorder replay: imu 100, lidar 10"]

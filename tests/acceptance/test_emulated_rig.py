@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +32,8 @@ from recorder.session.accounts import accounts_of, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
+from tests.support.devices import stepped
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.campaign(weight=20)
 
@@ -54,7 +55,6 @@ PAYLOAD = {
     "imu": ["acc", "avel", "rot"],
 }
 RATES_HZ = {"camera": 10, "lidar": 10, "lidar_imu": 100, "radar": 20, "imu": 100}
-PATIENCE_S = 180.0  # for what must come; never waited for where all is well
 
 
 @dataclass
@@ -345,10 +345,13 @@ def test_a_capture_gives_the_same_through_the_device(shared_data: Path, tmp_path
         stderr=subprocess.PIPE,
     )
     try:
-        wait_for(lambda: (folder / "device" / "imu" / "ts").exists())
+        wait_until("the recording", lambda: (folder / "device" / "imu" / "ts").exists())
         with stepped(emulator):
-            wait_for(lambda: emulator.finished)
-            wait_for(lambda: all(last(folder / "device", s) == t for s, t in ends.items()))
+            wait_until("the recording", lambda: emulator.finished)
+            wait_until(
+                "the recording",
+                lambda: all(last(folder / "device", s) == t for s, t in ends.items()),
+            )
     finally:
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=PATIENCE_S)[1]
@@ -371,35 +374,9 @@ def test_a_capture_gives_the_same_through_the_device(shared_data: Path, tmp_path
     assert losses[0] == losses[1]
 
 
-@contextmanager
-def stepped(emulator: OusterEmulator) -> Iterator[None]:
-    """Let a device that has started live in a thread."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.is_set():
-            due_ns = emulator.step(time.monotonic_ns())
-            stop.wait(max(0.0, min(0.02, (due_ns - time.monotonic_ns()) / 1e9)))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
 def last(session: Path, stream: str) -> int:
     """Device time of the last sample of a stream that is being recorded."""
     path = session / stream / "t_dev"
     if not path.exists() or path.stat().st_size < 8:
         return 0
     return int(np.fromfile(path, "<u8", path.stat().st_size // 8)[-1])
-
-
-def wait_for(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

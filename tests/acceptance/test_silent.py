@@ -184,6 +184,7 @@ def test_what_the_config_has_wrong_for_several_drivers_is_one_refusal(bench: Ben
     assert not (bench.folder / "root").exists() or not list((bench.folder / "root").iterdir())
 
 
+@pytest.mark.campaign(weight=5)
 def test_reads_that_hang_are_intervals_and_the_duration_is_kept(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_devices_are_closed_where_another_sensor_is_refused(bench: Bench) -> Non
     assert any("slow" in line and "is closed" in line for line in ran.err), ran.err
 
 
+@pytest.mark.campaign(weight=5)
 def test_a_device_that_hangs_before_the_session_is_lost_from_its_start(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +253,7 @@ def test_stamps_that_step_back_or_lie_far_ahead_are_placed_or_counted(
     assert fault == "back: its stamps step by -3600.000 s; stored without the step"
 
 
+@pytest.mark.campaign(weight=4)
 def test_devices_whose_stamps_step_or_jump_lose_one_sample(bench: Bench) -> None:
     moods = {"back": "steps back", "ahead": "jumps ahead", "zero": "counts from zero"}
     ran = bench.run(*(moody(n, mood, "live:") for n, mood in moods.items()), duration_s=2)
@@ -264,6 +267,7 @@ def test_devices_whose_stamps_step_or_jump_lose_one_sample(bench: Bench) -> None
     assert_sound(bench.session)
 
 
+@pytest.mark.campaign(weight=3)
 def test_nothing_else_is_wrong_with_a_good_mood(bench: Bench) -> None:
     ran = bench.run(moody("good", "good"), moody("live", "good", "live:"), IMU, duration_s=2)
     assert (ran.code, ran.result["faults"]) == (0, []), ran.err
@@ -271,6 +275,7 @@ def test_nothing_else_is_wrong_with_a_good_mood(bench: Bench) -> None:
     np.testing.assert_array_equal(column(bench.session, "good", "value")[:, 0], np.arange(200))
 
 
+@pytest.mark.campaign(weight=8)
 def test_streams_that_fall_silent_or_below_their_floor_are_intervals(bench: Bench) -> None:
     moods = {"silent": "falls silent", "never": "never starts", "slow": "is slow"}
     sources = {"played": "sim:", "live": "live:"}
@@ -291,6 +296,7 @@ def test_streams_that_fall_silent_or_below_their_floor_are_intervals(bench: Benc
     assert_sound(bench.session)
 
 
+@pytest.mark.campaign(weight=3)
 def test_the_result_for_people_says_what_is_missing_and_why_it_ended(bench: Bench) -> None:
     ran = bench.run(moody("bad", "exits"), IMU, duration_s=1, format="text")
     lines = ran.out.splitlines()

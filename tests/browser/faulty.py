@@ -18,9 +18,10 @@ from typing import Any
 
 import psutil
 
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
 from tests.protocols.xsens_logs import log
 from tests.report.fleet_rig import HOSTILE
+from tests.support.waiting import wait_until
 
 WIDE_HZ, WIDE_BYTES = 20, 200_000
 NOW = "fail-now"

@@ -22,7 +22,7 @@ from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.acceptance.command import PROJECT, namespace
-from tests.faults.hour import COMMITS, SAMPLES, TAIL, hour_long
+from tests.faults.long_session import COMMITS, SAMPLES, TAIL, long_session
 from tests.faults.numbers import message, stored, stream
 from tests.manual_clock import ManualClock
 
@@ -226,8 +226,8 @@ def test_killed_before_any_of_its_calls_and_run_again(tmp_path: Path, step: int)
 
 
 def test_the_work_goes_by_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour: 3,600 commits, 36,000 lidar and 108,000 camera frames, 360,000 IMU samples."""
-    path = hour_long(tmp_path)
+    """360 commits, 3,600 lidar and 10,800 camera frames, 36,000 IMU samples."""
+    path = long_session(tmp_path)
     assert read_journal(path / "_recorder/commits").commits == COMMITS + 1
     decoded = []
     real = lzma.decompress

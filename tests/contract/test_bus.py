@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,9 +27,9 @@ from recorder.contract.bus import (
 from recorder.contract.errors import ProtocolError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
+from tests.support.waiting import PATIENCE_S, wait_until
 
 T = TypeVar("T")
-PATIENCE_S = 60.0  # an upper bound; nothing here waits for it
 SPEC = StreamSpec("camera", (ChannelSpec("x", "raw", "u1", (4,)),), rate_hz=30.0)
 
 
@@ -52,22 +52,14 @@ def driver(folder: Path, writer: WriterSocket) -> Iterator[DriverSocket]:
         yield socket
 
 
-def eventually(get: Callable[[], T | None], wait: Callable[[float], None]) -> T:
-    deadline = time.monotonic() + PATIENCE_S
-    while (value := get()) is None:
-        assert time.monotonic() < deadline, "nothing came"
-        wait(0.05)
-    return value
-
-
 def next_at(writer: WriterSocket) -> tuple[bytes, Message]:
-    peer, message = eventually(writer.receive, writer.wait)
+    peer, message = wait_until("a message", writer.receive, writer.wait)
     assert isinstance(message, Message), message
     return peer, message
 
 
 def next_from(driver: DriverSocket) -> Message:
-    return eventually(driver.receive, driver.wait)
+    return wait_until("a message", driver.receive, driver.wait)
 
 
 def test_large_frames_arrive_equal_and_answers_come_back(
@@ -131,7 +123,7 @@ def test_bytes_that_are_no_message_come_as_an_error_with_their_sender(
     try:
         for frames in ([b"hello"], [b""], [b"\xc1", b"payload"]):
             foreign.send_multipart(frames)
-            peer, error = eventually(writer.receive, writer.wait)
+            peer, error = wait_until("a message", writer.receive, writer.wait)
             assert peer and isinstance(error, ProtocolError)
         assert writer.send(peer, Message(Kind.FAULT, values={"message": str(error)}))
         assert foreign.poll(round(PATIENCE_S * 1000))
@@ -151,7 +143,7 @@ def test_a_driver_finds_the_next_writer_by_itself(folder: Path) -> None:
                 driver.send(Message(Kind.PING, number=2))
                 return writer.receive()
 
-            second, got = eventually(again, writer.wait)
+            second, got = wait_until("a message", again, writer.wait)
             assert isinstance(got, Message) and got.number == 2
             assert writer.send(second, Message(Kind.WHO))
             assert next_from(driver).kind is Kind.WHO
@@ -273,12 +265,6 @@ def test_a_subscriber_that_comes_between_two_messages_gets_no_sample_before_the_
 def test_a_topic_is_wanted_until_its_last_subscriber_has_gone(folder: Path) -> None:
     publisher = TapPublisher(tap_address(folder, "camera"))
 
-    def until(wanted: bool) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while publisher.wanted("camera") is not wanted:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-
     try:
         with TapSubscriber([tap_address(folder, "camera")]) as second:
             with TapSubscriber([tap_address(folder, "camera")]) as first:
@@ -286,9 +272,9 @@ def test_a_topic_is_wanted_until_its_last_subscriber_has_gone(folder: Path) -> N
                 next(published_to(publisher, second))
             assert next(published_to(publisher, second)).stream == "camera"
             assert publisher.wanted("camera")
-        until(False)
+        wait_until("unsubscribed", lambda: not publisher.wanted("camera"))
         with TapSubscriber([tap_address(folder, "camera")], ["camera"]) as again:
-            until(True)
+            wait_until("subscribed", lambda: publisher.wanted("camera"))
             assert next(published_to(publisher, again)).stream == "camera"
     finally:
         publisher.close()
@@ -298,15 +284,10 @@ def test_only_streams_that_are_subscribed_to_are_wanted(folder: Path) -> None:
     publisher = TapPublisher(tap_address(folder, "lidar"))
     try:
         with TapSubscriber([tap_address(folder, "lidar")], ["lidar_imu"]) as tap:
-            deadline = time.monotonic() + PATIENCE_S
-            while not publisher.wanted("lidar_imu"):
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
+            wait_until("subscribed", lambda: publisher.wanted("lidar_imu"))
             assert not publisher.wanted("lidar")
             assert tap.receive(0.0) is None
-        while publisher.wanted("lidar_imu"):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until("unsubscribed", lambda: not publisher.wanted("lidar_imu"))
     finally:
         publisher.close()
 
@@ -315,12 +296,11 @@ def test_the_name_of_a_stream_is_a_topic_for_that_stream_alone(folder: Path) -> 
     """ZeroMQ takes a topic for a prefix: `lidar` is one of `lidar_imu`."""
     address, names = tap_address(folder, "lidar"), ("lidar", "lidar_imu")
     publisher = TapPublisher(address)
-    deadline = time.monotonic() + PATIENCE_S
 
     def until_wanted(*expected: str) -> None:
-        while {name for name in names if publisher.wanted(name)} != set(expected):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(
+            expected, lambda: {name for name in names if publisher.wanted(name)} == set(expected)
+        )
 
     def publish() -> None:
         for name in names:

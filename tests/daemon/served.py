@@ -6,25 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from recorder.contract.control.client import Client, DaemonError
-
-PATIENCE_S = 180.0  # what runs idly beside a daemon hardly runs on a busy machine
-
-
-def wait_until(what: str, ready: Callable[[], Any]) -> Any:
-    """Wait for other processes; never for a time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := ready()):
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
-    return value
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Served:

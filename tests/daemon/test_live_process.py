@@ -18,8 +18,8 @@ from recorder.daemon.processes.live_process import LiveProcess, live_request
 from recorder.daemon.processes.process_table import LIVE, VIEW_RESTART, ProcessSpec
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG, FakeChild, Said, vehicle
-from tests.daemon.served import PATIENCE_S, wait_until
 from tests.manual_clock import ManualClock
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 URL = "http://127.0.0.1:1/"

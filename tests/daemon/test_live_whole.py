@@ -18,7 +18,8 @@ import pytest
 from recorder.contract.control.client import Client
 from recorder.session.incidents import incidents
 from recorder.session.reader import Session
-from tests.daemon.served import PATIENCE_S, Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import PATIENCE_S, wait_until
 
 CONFIG = """
 version: 1
@@ -74,6 +75,7 @@ def test_a_port_that_is_taken_is_no_fault_of_the_recording(tmp_path: Path) -> No
             served.close()
 
 
+@pytest.mark.campaign(weight=5)
 def test_a_run_is_marked_and_stopped_by_its_viewers(tmp_path: Path) -> None:
     config = tmp_path / "rig.yaml"
     config.write_text(CONFIG)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from recorder.session.reader import Session
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
 from tests.drivers.test_lying_devices import MULTIPART, OK, Talk, device, endless, said
+from tests.support.waiting import wait_until
 
 REDIRECT = said("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n")
 LIES: dict[str, dict[str, Talk]] = {  # by the sensor that tells them

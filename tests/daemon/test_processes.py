@@ -19,7 +19,8 @@ from recorder.session.layout import read_session_json
 from recorder.session.part import WHOLE
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import wait_until
 
 CONFIG = """
 version: 1

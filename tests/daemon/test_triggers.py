@@ -10,7 +10,8 @@ import pytest
 from recorder.contract.config.settings import TriggerSettings
 from recorder.session.reader import Session
 from recorder.triggers.evaluation import Evaluation, Fired
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import wait_until
 
 WHEN = "imu.avel[0] > 0"
 CONFIG = f"""
@@ -51,6 +52,7 @@ def expected(served: Served) -> list[str]:
     return [f"trigger up: imu.avel[0] {one.values['imu.avel[0]']:.6g}" for one in fired]
 
 
+@pytest.mark.campaign(weight=12)
 def test_marks_of_a_live_recording_are_those_of_the_recorded_parts(served: Served) -> None:
     served.start()
     served.request("start")

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers._protocols.can_frames import Frame, pack_frame
 from drivers.can import CanDriver
 from recorder.contract.config.options import check_options
+from tests.support.devices import read_until
 
 WRITERS = {
     ".asc": python_can.ASCWriter,
@@ -34,15 +34,9 @@ def driver_for(scheme: str, address: str, pace: str = "realtime", **options: Any
     return CanDriver(SensorConfig("bus", scheme, address, checked, pace=pace))
 
 
-def read_until(driver: CanDriver, count: int, seconds: float = 60.0) -> list[Item]:
+def read_frames(driver: CanDriver, count: int) -> list[Item]:
     """Items up to and with the sample that has frame number `count`."""
-    items: list[Item] = []
-    until = time.monotonic() + seconds
-    while len(frames(items)) < count:
-        assert time.monotonic() < until, f"{len(frames(items))} of {count} frames"
-        if (item := driver.read()) is not None:
-            items.append(item)
-    return items
+    return read_until(driver, lambda items: len(frames(items)) >= count)
 
 
 def column(items: Sequence[Item], name: str, stream: str = "bus") -> list[Any]:

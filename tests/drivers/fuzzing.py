@@ -31,5 +31,12 @@ def mutated(rng: random.Random, data: bytes, parts: tuple[bytes, ...] = ()) -> b
     return bytes(changed)
 
 
+def refitted(rng: random.Random, message: bytes) -> bytes:
+    """Every third message of an MTi with a checksum that is right: what decodes it gets it."""
+    if len(message) < 6 or rng.random() > 0.3:
+        return message
+    return message[:-1] + bytes([-sum(message[1:-1]) & 0xFF])
+
+
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from unittest import mock
 
@@ -21,6 +19,7 @@ from drivers.sim.emulators.faults import parse_fault
 from drivers.sim.emulators.mmwave import MmwaveEmulator
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
+from tests.support.devices import read_until, samples, stepped
 
 Frames = npt.NDArray[np.int16]
 
@@ -38,8 +37,6 @@ QUICK: dict[str, Any] = {
 }
 """22.5 packets a frame, 2250 a second."""
 QUICK_SHAPE = (16, 2, 4, 128)
-
-_PATIENCE_S = 30.0  # for what must come; never waited for where all is well
 
 
 def recording(folder: Path, count: int, seed: int = 0) -> tuple[Path, Frames]:
@@ -74,9 +71,9 @@ class Rig:
         faults: tuple[str, ...] = (),
         options: Mapping[str, Any] | None = None,
         changes: Mapping[tuple[str, str], Any] | None = None,
-        patience_s: float = _PATIENCE_S,
+        patience_s: float = 30.0,
     ) -> None:
-        self._patience = mock.patch.object(dca1000, "SETUP_S", patience_s)
+        self._patience_s = patience_s
         checked = check_options(MmwaveDriver.options, {"radar": QUICK, **(options or {})})
         entry = SensorEntry("radar", "mmwave", scheme, str(address), checked)
         chosen = [parse_fault(f"radar.{fault}")[1] for fault in faults]
@@ -90,47 +87,26 @@ class Rig:
         self.options = check_options(MmwaveDriver.options, wanted)
         self.driver = MmwaveDriver(SensorConfig("radar", scheme, address, self.options))
         self.ports: dict[str, Any] = self.options["capture"]
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.failures: list[BaseException] = []
+        self._running = contextlib.ExitStack()
 
     def __enter__(self) -> Rig:
-        self._patience.start()
-        self._thread.start()
+        self._running.enter_context(mock.patch.object(dca1000, "SETUP_S", self._patience_s))
+        self._running.callback(self.emulator.stop)
+        self._stepping = self._running.enter_context(contextlib.ExitStack())
+        self._stepping.enter_context(stepped(self.emulator))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.driver.close()
-        self._stop.set()
-        self._thread.join()
-        self.emulator.stop()
-        self._patience.stop()
-        if error is None:
-            assert not self.failures
+        self._running.close()
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                due_ns = self.emulator.step(time.monotonic_ns())
-                self._stop.wait(max(0.0, min(0.02, (due_ns - time.monotonic_ns()) / 1e9)))
-        except BaseException as error:  # noqa: BLE001  the test fails with it
-            self.failures.append(error)
+    def hold(self) -> None:
+        """Step the device no more; the test does what it would do."""
+        self._stepping.close()
 
     def read(self, enough: Callable[[list[Item]], object]) -> list[Item]:
         """What the driver gives until it is enough."""
-        items: list[Item] = []
-        deadline = time.monotonic() + _PATIENCE_S
-        while not enough(items):
-            assert time.monotonic() < deadline, f"only {len(items)} items"
-            item = self.driver.read()
-            if item is not None:
-                items.append(item)
-        return items
+        return read_until(self.driver, enough)
 
     def wait_for_data(self, seconds: float) -> None:
         """Have the opened driver give up after so long without data."""
@@ -140,10 +116,6 @@ class Rig:
     def frames(self, count: int) -> list[Item]:
         """What the driver gives until there are so many frames among it."""
         return self.read(lambda items: len(samples(items)) >= count)
-
-
-def samples(items: Sequence[Item | None]) -> list[Sample]:
-    return [item for item in items if isinstance(item, Sample)]
 
 
 def lost(items: Sequence[Item | None], cause: str) -> list[Lost]:

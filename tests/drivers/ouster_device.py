@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,8 @@ from drivers.sim.emulators.ouster import OusterEmulator
 from drivers.sim.lidar import START_NS
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
-from recorder.contract.errors import DeviceError
-from recorder.contract.streams import StreamSpec
-from tests.faults.rig import wait_until
-
-PATIENCE_S = 60.0  # after which a test has failed
+from tests.support.devices import stepped
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def emulator_for(
@@ -41,59 +37,20 @@ def running(emulator: OusterEmulator, speed: int = 1) -> Iterator[str]:
     A busy machine may pause for half a second, which does not end a sweep meanwhile.
     """
     source = emulator.start().source
-    failures: list[BaseException] = []
-    stop, begin_ns = threading.Event(), time.monotonic_ns()
-
-    def run() -> None:
-        try:
-            while not stop.is_set():
-                now_ns = begin_ns + (time.monotonic_ns() - begin_ns) * speed
-                due_ns = emulator.step(now_ns)
-                stop.wait(min(max((due_ns - now_ns) / 1e9 / speed, 0.0005), 0.02))
-        except BaseException as error:  # noqa: BLE001  raised in the test
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
     try:
         with (
+            stepped(emulator, speed),
             mock.patch.object(live, "SILENCE_NS", PATIENCE_S * 1e9),
             mock.patch.object(ouster_frames, "SILENCE_NS", PATIENCE_S * 1e9),
         ):
             yield source.partition(":")[2]
     finally:
-        stop.set()
-        thread.join()
         emulator.stop()
-    if failures:
-        raise failures[0]
 
 
 def live_driver(address: str, scheme: str = "ouster", **options: Any) -> OusterDriver:
     checked = check_options(OusterDriver.options, options)
     return OusterDriver(SensorConfig("lidar", scheme, address, checked))
-
-
-def open_device(driver: OusterDriver) -> Sequence[StreamSpec]:
-    """Open the driver as its process does: again and again until the sensor is there."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return driver.open()
-        except DeviceError as error:
-            assert time.monotonic() < deadline, f"never open: {error}"
-            time.sleep(0.05)
-
-
-def read_until(driver: OusterDriver, enough: Callable[[list[Item]], bool]) -> list[Item]:
-    """What an open driver gives, until it is enough."""
-    items: list[Item] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while not enough(items):
-        assert time.monotonic() < deadline, f"never enough: {summary(items)}"
-        if (item := driver.read()) is not None:
-            items.append(item)
-    return items
 
 
 def inject(emulator: OusterEmulator, kind: str, **values: Any) -> None:
@@ -139,10 +96,6 @@ def packets_missing(items: list[Item]) -> int:
 
 def imu_missing(items: list[Item]) -> int:
     return sum(i.count or 0 for i in items if isinstance(i, Lost) and i.stream == "lidar_imu")
-
-
-def summary(items: list[Item]) -> list[Any]:
-    return [i.stream if isinstance(i, Sample) else i for i in items][-60:]
 
 
 def write_metadata(folder: Path, info: Any) -> str:

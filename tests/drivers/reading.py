@@ -5,31 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
-
-from drivers._kit.driver import Driver, EndOfSource, Item
-
-D = TypeVar("D", bound=Driver)
-
-
-@contextlib.contextmanager
-def opened(driver: D) -> Iterator[D]:
-    driver.open()
-    try:
-        yield driver
-    finally:
-        driver.close()
-
-
-def read_all(driver: Driver) -> list[Item]:
-    """All items of a played source."""
-    items: list[Item] = []
-    with contextlib.suppress(EndOfSource):
-        while True:
-            item = driver.read()
-            if item is not None:
-                items.append(item)
-    return items
+from typing import Any, Protocol
 
 
 class Sender(Protocol):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +27,7 @@ from recorder.contract.errors import DeviceError, SourceError
 from tests.drivers.camera_rig import driver, jpeg, write_avi, write_video
 from tests.drivers.http_rig import SMALL, Bench, entry, jpegs, lost, notes, small_jpeg
 from tests.sim.numbers import read_frame_number
+from tests.support.devices import stepped
 
 Benches = Callable[..., Bench]
 
@@ -397,20 +396,10 @@ def test_the_driver_on_a_running_emulator() -> None:
     """In real time, as in a vehicle: a thread for the device, the driver's own socket."""
     emulator = CameraEmulator(entry(**SMALL), [Fault("loss", at_s=0.2, count=2)])
     source = emulator.start()
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.is_set():
-            due_ns = emulator.step(time.monotonic_ns())
-            stop.wait(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
-
-    thread = threading.Thread(target=run)
-    thread.start()
     try:
-        items = _record(source, 12)
+        with stepped(emulator):
+            items = _record(source, 12)
     finally:
-        stop.set()
-        thread.join()
         emulator.stop()
     losses = [item for item in items if isinstance(item, Lost)]
     assert [(item.cause, item.count) for item in losses] == [("device", 2)]

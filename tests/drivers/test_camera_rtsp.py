@@ -35,16 +35,9 @@ from tests.drivers.rtsp_script import (
     watch,
 )
 from tests.sim.numbers import read_frame_number
+from tests.support.waiting import wait_until
 
 FIRST_NS = 5_000_000_000
-
-
-def wait_for(condition: Any) -> None:
-    for _ in range(20_000):
-        if condition():
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("it never came")
 
 
 @pytest.mark.parametrize("codec", ["h264", "h265"])
@@ -91,9 +84,11 @@ def test_a_slow_decoder_drops_counts_and_resumes_at_a_key() -> None:
     camera.open()
     player = camera._player
     assert player is not None
-    wait_for(lambda: player._backlog._units == 0)  # the first picture is decoded
+    wait_until("the player", lambda: player._backlog._units == 0)  # the first picture is decoded
     script.gate.release()
-    wait_for(lambda: script.at_gate == 1)  # 99 pictures arrived, none of them is decoded
+    wait_until(
+        "the player", lambda: script.at_gate == 1
+    )  # 99 pictures arrived, none of them is decoded
     assert player._backlog._units == rtsp_camera._UNITS == 32
     assert len(player._backlog._items) == 33
     decoder.permits.release(1000)
@@ -101,7 +96,7 @@ def test_a_slow_decoder_drops_counts_and_resumes_at_a_key() -> None:
     while len(shots) < 34:
         shots += [event for event in camera.read(0.2) if isinstance(event, Shot)]
     assert values(shots) == [*range(33), -67]
-    wait_for(lambda: player._backlog._units == 0)
+    wait_until("the player", lambda: player._backlog._units == 0)
     script.gate.release()
     more, end = watch(camera)
     camera.close()
@@ -128,9 +123,9 @@ def test_the_backlog_is_bounded_in_bytes() -> None:
     camera.open()
     player = camera._player
     assert player is not None
-    wait_for(lambda: player._backlog._units == 0)
+    wait_until("the player", lambda: player._backlog._units == 0)
     script.gate.release()
-    wait_for(lambda: script.at_gate == 1)
+    wait_until("the player", lambda: script.at_gate == 1)
     assert player._backlog._units == 3
     assert 30_000_000 < player._backlog._bytes <= rtsp_camera._BYTES
     decoder.permits.release(10)
@@ -145,10 +140,10 @@ def test_a_reader_that_does_not_read_stops_the_decoder() -> None:
     script = Script(*stream("k" * 60), GATE)
     camera = script.camera(decoding=decoder)
     camera.open()
-    wait_for(lambda: script.at_gate == 0)
+    wait_until("the player", lambda: script.at_gate == 0)
     player = camera._player
     assert player is not None
-    wait_for(lambda: player.shots.qsize() == 4)
+    wait_until("the player", lambda: player.shots.qsize() == 4)
     assert player._backlog._units <= 32
     script.gate.release()
     shots, _ = watch(camera)
@@ -207,7 +202,7 @@ def test_a_stream_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(*stream("ppp"), GATE)
     with pytest.raises(DeviceError, match=r"decodable without earlier ones within 0\.05 s"):
         script.camera(decoding=Decoder()).open()
-    wait_for(lambda: script.open == 0)
+    wait_until("the player", lambda: script.open == 0)
 
 
 def test_a_size_that_changes_ends_the_stream() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from drivers._devices.udp import Batch
-from drivers._kit.driver import Item, Lost, Sample, State
+from drivers._kit.driver import Driver, Item, Lost, Sample, State
 from drivers._protocols.can_frames import ERROR, EXTENDED, FD, REMOTE, SENT, SWITCHED, Frame
 from drivers.sim.can import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
 from drivers.sim.world import World
@@ -25,10 +25,10 @@ from tests.drivers.can_rig import (
     driver_for,
     frames,
     kernel_with_can,
-    read_until,
+    read_frames,
     times,
 )
-from tests.drivers.reading import opened
+from tests.support.devices import opened, samples
 
 MS = 1_000_000
 
@@ -58,7 +58,7 @@ def test_frames_of_an_interface_come_as_they_were(kernel: FakeCan) -> None:
         Frame(0, 0x7FF | REMOTE, b"", length=5),
         Frame(0, 0),
     )
-    items = read_until(driver, 4)
+    items = read_frames(driver, 4)
     driver.close()
     assert frames(items) == [
         (0x123, 3, 0, b"\1\2\3\0\0\0\0\0"),
@@ -83,7 +83,7 @@ def test_an_interface_of_can_fd_gives_64_bytes(kernel: FakeCan) -> None:
     assert spec.channel("data").shape == (64,)
     assert kernel.options[1:] == [(101, 5, 1)]
     kernel.send(Frame(0, 5, bytes(range(48)), FD | SWITCHED), Frame(0, 6, b"\xff"))
-    got = frames(read_until(driver, 2))
+    got = frames(read_frames(driver, 2))
     driver.close()
     assert got == [
         (5, 48, 5, bytes(range(48)) + bytes(16)),
@@ -135,7 +135,7 @@ def test_an_interface_that_goes_down_is_lost(
     """The kernel tells every socket of it by ENETDOWN."""
     with opened(driver_for("can", "can0", timeout_s=0)) as driver:
         kernel.send(Frame(0, 1))
-        read_until(driver, 1)
+        read_frames(driver, 1)
         kernel.interface("can0", flags=0x40)
 
         def down(*_: object) -> Any:
@@ -150,7 +150,7 @@ def test_an_interface_that_goes_down_is_lost(
 def test_a_bus_that_is_off_is_named(kernel: FakeCan) -> None:
     with opened(driver_for("can", "can0", timeout_s=0)) as driver:
         kernel.send(Frame(0, ERROR | 0x40, bytes(8)))
-        read_until(driver, 1)
+        read_frames(driver, 1)
         source: Any = driver._source
         source._timeout_ns = 1
         with pytest.raises(DeviceError, match="can0 type can restart, or restart-ms 100"):
@@ -266,7 +266,7 @@ def test_error_messages_are_recorded_counted_and_followed(
     ]
     with opened(driver_for("can", "can0", timeout_s=0)) as driver:
         kernel.send(*sent)
-        items = read_until(driver, len(sent))
+        items = read_frames(driver, len(sent))
         while not any(isinstance(i, State) and "error_frames" in i.values for i in items):
             if (item := driver.read()) is not None:
                 items.append(item)
@@ -311,16 +311,21 @@ def test_an_address_of_another_form_is_named(address: str) -> None:
 # The simulated bus
 
 
+def read_to(driver: Driver, items: list[Item], t_ns: int) -> None:
+    """Take the items of a simulated bus up to and with the batch that reaches that time."""
+    while not any(i.t_ns[-1] >= t_ns for i in samples(items[-1:], "bus")):
+        item = driver.read()
+        assert item is not None
+        items.append(item)
+
+
 def test_the_simulated_bus_tells_the_worlds_truth() -> None:
     """Decoded by cantools, from the shipped database, of the raw frames."""
     database = cantools.database.load_file(DATABASE)
     driver = driver_for("sim", "", fd=True, signals=["*"])
     specs = {spec.name for spec in driver.open()}
     items: list[Item] = []
-    while not times(items) or times(items)[-1] < 12_000 * MS:
-        item = driver.read()
-        assert item is not None
-        items.append(item)
+    read_to(driver, items, 12_000 * MS)
     driver.close()
     assert len(specs) == 7
     rows = zip(times(items), frames(items), strict=True)
@@ -402,10 +407,7 @@ def test_filler_raises_the_rate() -> None:
     driver = driver_for("sim", "", rate=8000)
     (spec,) = driver.open()
     items: list[Item] = []
-    while not times(items) or times(items)[-1] < 1000 * MS - 1:
-        item = driver.read()
-        assert item is not None
-        items.append(item)
+    read_to(driver, items, 1000 * MS - 1)
     driver.close()
     inside = [t for t in times(items) if t < 1000 * MS]
     assert spec.rate_hz == 8000.0 and abs(len(inside) - 8000) <= 5

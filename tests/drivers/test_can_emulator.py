@@ -26,11 +26,12 @@ from tests.drivers.can_rig import (
     frames,
     kernel_with_can,
     message,
-    read_until,
+    read_frames,
     times,
     write_log,
 )
-from tests.drivers.reading import opened, receiving, steps_of
+from tests.drivers.reading import receiving, steps_of
+from tests.support.devices import opened
 
 S = 1_000_000_000
 
@@ -152,7 +153,7 @@ def test_the_driver_records_what_is_sent() -> None:
         with opened(driver):
             emulator.step(0)
             emulator.step(S)
-            items = read_until(driver, 170)
+            items = read_frames(driver, 170)
             while (item := driver.read()) is not None:
                 items.append(item)
     finally:

@@ -16,7 +16,7 @@ from drivers._kit.driver import Item, Lost, Sample, State
 from drivers.sim.can import DATABASE
 from recorder.contract.errors import ConfigError, SourceError
 from tests.drivers.can_rig import WRITERS, column, driver_for, frames, message, times, write_log
-from tests.drivers.reading import opened, read_all
+from tests.support.devices import opened, read_all
 
 MS = 1_000_000
 

@@ -16,7 +16,6 @@ from drivers._kit.driver import Item, Lost, Sample, State
 from drivers.sim.datagrams import HEAD
 from drivers.udp import UdpDriver
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
-from tests.drivers.reading import opened, read_all
 from tests.drivers.udp_rig import (
     HERE,
     driver_for,
@@ -38,6 +37,7 @@ from tests.protocols.test_capture import (
 )
 from tests.protocols.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
 from tests.protocols.test_capture_losses import pcap as cut_pcap
+from tests.support.devices import opened, read_all
 
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
 

@@ -29,7 +29,7 @@ from drivers.sim.emulators.xsens import _SPEEDS, XsensEmulator
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_packets import taken_outputs
 from recorder.contract.errors import DeviceError
-from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
+from tests.drivers.fuzzing import COUNT, GROWTH, mutated, refitted, resident
 from tests.drivers.mmwave_rig import QUICK, Rig
 from tests.drivers.xsens_rig import entry as imu_entry
 
@@ -135,8 +135,7 @@ def test_lines_at_the_emulated_radars_port() -> None:
     """Whatever it is told, it goes on; chirps that cannot be are refused and never begun."""
     rng = random.Random(2)
     with Rig("sim", options={"radar": QUICK | {"device": "AWR1843"}}) as rig:
-        rig._stop.set()
-        rig._thread.join()
+        rig.hold()
         emulator = rig.emulator
         emulator._frame = emulator._silence
         emulator._source = lambda *_: emulator._silence  # type: ignore[method-assign]
@@ -215,9 +214,9 @@ class MtiLine:
             self.device = self._new()
         answer = self.device.receive(data, self.now) or b"\xfa\xff\x42\x01\x04\xba"
         self.answers += 1
-        damaged = mutated(self.rng, answer, (b"\xfa\xff", b"\xfa\xff\x42\x01\x04\xba"))
-        if self.rng.random() < 0.3 and len(damaged) > 5:  # wrong in itself, the checksum is right
-            damaged = damaged[:-1] + bytes([-sum(damaged[1:-1]) & 0xFF])
+        damaged = refitted(
+            self.rng, mutated(self.rng, answer, (b"\xfa\xff", b"\xfa\xff\x42\x01\x04\xba"))
+        )
         if damaged:
             self._waiting.append(damaged)
 
@@ -277,9 +276,9 @@ def test_commands_at_the_emulated_imus_port() -> None:
     try:
         listen_at(port, emulator._device.baudrate)
         for k in range(COUNT):
-            raw = mutated(rng, reported[k % len(reported)], (b"\xfa\xff", reported[-2]))
-            if rng.random() < 0.3 and len(raw) > 5:
-                raw = raw[:-1] + bytes([-sum(raw[1:-1]) & 0xFF])
+            raw = refitted(
+                rng, mutated(rng, reported[k % len(reported)], (b"\xfa\xff", reported[-2]))
+            )
             with contextlib.suppress(BlockingIOError):
                 os.write(port, raw)
             now_ns += rng.choice((1_000, 1_000_000, 20_000_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import threading
@@ -29,6 +30,8 @@ from recorder.contract.errors import DeviceError, SourceError
 from recorder.processing.earth import earth_points, local_to_earth
 from tests.drivers.gnss_messages import cov, eoe, gga, pvt, rmc
 from tests.protocols.test_gnss import UTC_NS
+from tests.support.devices import open_again, read_until, samples, stepped
+from tests.support.devices import play as play_one
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -41,17 +44,7 @@ def driver(scheme: str, address: str = "", **given: Any) -> GnssDriver:
 
 def read(found: GnssDriver, count: int) -> list[Item]:
     """Items until there are so many samples."""
-    items: list[Item] = []
-    deadline = time.monotonic() + 60
-    while sum(isinstance(item, Sample) for item in items) < count:
-        assert time.monotonic() < deadline, items
-        if (item := found.read()) is not None:
-            items.append(item)
-    return items
-
-
-def samples(items: list[Item]) -> list[Sample]:
-    return [item for item in items if isinstance(item, Sample)]
+    return read_until(found, lambda items: len(samples(items)) >= count)
 
 
 def test_a_log_is_played(tmp_path: Path) -> None:
@@ -122,19 +115,10 @@ class Emulated:
         entry = SensorEntry("gnss", "gnss", scheme, address, options(**given))
         self.emulator = GnssEmulator(entry, faults)
         self.source = self.emulator.start().source
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            due_ns = self.emulator.step(time.monotonic_ns())
-            self._over.wait(max(0.001, min(0.02, (due_ns - time.monotonic_ns()) / 1e9)))
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-        self.emulator.stop()
+        self._running = contextlib.ExitStack()
+        self._running.callback(self.emulator.stop)
+        self._running.enter_context(stepped(self.emulator))
+        self.close = self._running.close
 
 
 @pytest.fixture
@@ -208,14 +192,7 @@ def test_a_receiver_that_is_unplugged_is_lost_and_found_again(
     with pytest.raises(DeviceError, match=r"closed the connection|reset"):
         read(recorded, 1000)
     recorded.close()
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            recorded.open()
-            break
-        except DeviceError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    open_again(recorded)
     read(recorded, 3)
     recorded.close()
 
@@ -403,13 +380,7 @@ def test_what_is_out_of_order_in_a_log_is_counted(tmp_path: Path) -> None:
 def play(path: Path, log: bytes, **given: Any) -> list[Item]:
     path.write_bytes(log)
     played = driver("file", str(path), **given)
-    played.open()
-    items: list[Item] = []
-    with pytest.raises(EndOfSource):
-        while True:
-            items.append(played.read())  # type: ignore[arg-type]
-    played.close()
-    return items
+    return play_one(played)[1]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from drivers._kit.driver import Item, Lost, Sample, State
 from drivers.gnss import GnssDriver
 from recorder.contract.errors import DeviceError
 from tests.drivers.gnss_messages import pvt
-from tests.drivers.test_gnss import START_NS, Scripted, driver, play, samples, states
+from tests.drivers.test_gnss import START_NS, Scripted, driver, play, states
 from tests.protocols.test_gnss import UTC_NS
+from tests.support.devices import samples
 
 NORTH, SOUTH = 49 + 7 / 60, 48 + 7 / 60
 

@@ -10,20 +10,16 @@ import json
 import random
 import socket
 import struct
-import threading
 from typing import Any
 
 import pytest
 
-from drivers._devices.http_camera import HttpCamera, Url
 from drivers._devices.ouster import OusterHttp, clock_offset, clock_state
 from drivers._devices.ouster_setup import Wanted, bring_up
-from drivers._devices.pictures import Shot
 from drivers._ouster.live import ports_of
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.ouster_http import OusterApi, _Handler
-from recorder.contract.errors import DeviceError, RecorderError, SourceError
-from tests.drivers import test_camera_fuzz as camera
+from recorder.contract.errors import DeviceError, SourceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.http_rig import SMALL, Drawn, entry
 
@@ -189,49 +185,3 @@ def test_what_a_lidar_says_is_what_it_is_not() -> None:
             json.dumps(clock_state(answer) | clock_offset(answer))
             sensor.alerts()
     assert brought > 1000
-
-
-def test_a_cameras_stream_at_its_socket() -> None:
-    """As in `test_camera_fuzz`, through a socket of the kernel."""
-    source = random.Random(8)
-    packet = camera.packets(source)
-    sent = 0
-    gone = threading.Event()
-
-    def serve(its: socket.socket) -> None:
-        nonlocal sent
-        with its, contextlib.suppress(OSError):
-            its.sendall(camera.HEADS[0])
-            while not gone.is_set():
-                its.sendall(b"".join(packet(sent + k) for k in range(20)))
-                sent += 20
-
-    threads: list[threading.Thread] = []
-
-    def connect(_: Url) -> socket.socket:
-        for thread in threads:
-            thread.join()
-        ours, its = socket.socketpair()
-        threads[:] = [threading.Thread(target=serve, args=(its,))]
-        threads[0].start()
-        return ours
-
-    tested = HttpCamera("c", "http", "//c/", connecting=connect)
-    shots = 0
-    before = 0
-    while sent < COUNT:
-        try:
-            tested.open()
-            while sent < COUNT:
-                shots += sum(
-                    isinstance(e, Shot) and isinstance(e.picture, bytes) for e in tested.read(0.2)
-                )
-                if sent < COUNT // 4:
-                    before = resident()
-        except RecorderError:
-            pass
-        tested.close()
-    gone.set()
-    threads[0].join()
-    assert shots > COUNT / 4
-    assert resident() - before < 40 << 20

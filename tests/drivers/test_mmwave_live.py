@@ -30,9 +30,9 @@ from tests.drivers.mmwave_rig import (
     iq,
     lost,
     recording,
-    samples,
     valid,
 )
+from tests.support.devices import samples
 
 pytest.importorskip("xwr", reason="needs xwr, which is not installed")
 

@@ -24,9 +24,7 @@ from tests.drivers.ouster_device import (
     imu_missing,
     inject,
     live_driver,
-    open_device,
     packets_missing,
-    read_until,
     reported,
     running,
     sweeps,
@@ -48,6 +46,8 @@ from tests.drivers.ouster_rig import (
     samples,
     write,
 )
+from tests.support.devices import open_again, read_until
+from tests.support.waiting import wait_until
 
 FAST = 5  # times as fast as time goes
 OS0 = ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json")
@@ -56,7 +56,7 @@ OS0 = ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json")
 def record(emulator: OusterEmulator, enough: Any, speed: int = FAST, **options: Any) -> list[Item]:
     with running(emulator, speed) as address:
         driver = live_driver(address, **options)
-        specs = open_device(driver)
+        specs = open_again(driver)
         try:
             items = read_until(driver, enough)
         finally:
@@ -228,7 +228,7 @@ def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) 
     emulator = emulator_for("sim", "", metadata=metadata)
     with running(emulator) as address:
         driver = live_driver(address, persist=True, timeout_s=30.0)
-        specs = open_device(driver)
+        specs = open_again(driver)
         items = read_until(driver, sweeps(1))
         inject(emulator, "reboot", duration_s=0.2)
         items += read_until(driver, reported("metadata"))
@@ -250,20 +250,17 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
     emulator = emulator_for("sim", "", [Fault("unplug", 0.2, 1e6)], metadata=metadata)
     with running(emulator) as address:
         driver = live_driver(address, timeout_s=0.5)
-        open_device(driver)
+        open_again(driver)
         with pytest.raises(DeviceError, match=r"lidar: ouster:.*no packets of the sensor"):
             read_until(driver, lambda _: False)
         driver.close()
-        deadline = time.monotonic() + 60
-        while not emulator.injected["unplug"]:  # this machine may be slower than half a second
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until("pulled off", lambda: emulator.injected["unplug"])
         with pytest.raises(DeviceError, match=r"HTTP API, sensor/metadata/sensor_info: \w+"):
             driver.open()
         assert isinstance(driver.sensor.options, dict)
         driver.sensor.options["timeout_s"] = 30.0
         emulator._back_ns = 0  # it is plugged in again
-        open_device(driver)
+        open_again(driver)
         items = read_until(driver, sweeps(2))
         driver.close()
     assert not [i for i in items if isinstance(i, Lost)]
@@ -276,7 +273,7 @@ def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:
     emulator = emulator_for("sim", "", metadata=metadata)
     with running(emulator) as address:
         driver = live_driver(address)
-        open_device(driver)
+        open_again(driver)
         items = read_until(driver, sweeps(1))
         inject(emulator, "clock_jump", value=60.0)
         items += read_until(driver, lambda items: any(steps(items)))
@@ -303,12 +300,12 @@ def test_settings_are_set_and_recorded() -> None:
     }
     with running(emulator) as address:
         driver = live_driver(address, **options)
-        specs = open_device(driver)
+        specs = open_again(driver)
         items = read_until(driver, reported("ptp_offset_from_master_ns"))
         items += read_until(driver, sweeps(1))
         driver.close()
         again = live_driver(address, **options)
-        open_device(again)  # nothing differs: it is not reinitialized once more
+        open_again(again)  # nothing differs: it is not reinitialized once more
         other = read_until(again, reported("settings"))
         again.close()
         with pytest.raises(DeviceError, match=r"400 .*unknown setting colour"):
@@ -329,7 +326,7 @@ def test_alerts_are_told_and_named(tmp_path: Path) -> None:
     emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, info))
     with running(emulator) as address:
         driver = live_driver(address)
-        open_device(driver)
+        open_again(driver)
         assert emulator._api is not None
         emulator._api.alerts.append({"id": "0x01000015", "msg": "too warm"})
         items = read_until(driver, reported("alerts"))

@@ -27,15 +27,14 @@ from tests.drivers.ouster_device import (
     emulator_for,
     inject,
     live_driver,
-    open_device,
-    read_until,
     reported,
     running,
     sweeps,
     write_metadata,
 )
 from tests.drivers.ouster_rig import make_info
-from tests.faults.rig import wait_until
+from tests.support.devices import open_again, read_until
+from tests.support.waiting import wait_until
 
 WANTED = {"phase_lock_enable": True, "phase_lock_offset": 90_000}
 
@@ -65,7 +64,7 @@ def test_open_does_not_wait_for_a_late_answer_and_gets_it(
         driver = live_driver(address, settings=WANTED)
         with pytest.raises(DeviceError, match=r"has not answered yet \(settings\)"):
             driver.open()
-        open_device(driver)
+        open_again(driver)
         read_until(driver, sweeps(1))
         driver.close()
     assert has(emulator) == WANTED and emulator._init_id == 1000 + 5 + 2
@@ -94,7 +93,7 @@ def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
     with running(emulator) as address:
         options: dict[str, Any] = {"settings": WANTED, "persist": persist}
         driver = live_driver(address, **options, timeout_s=30.0 if persist else 1.0)
-        open_device(driver)
+        open_again(driver)
         inject(emulator, "reboot", duration_s=0.2)
         if persist:
             states = read_until(driver, reported("sensor_restarted"))
@@ -106,7 +105,7 @@ def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
             # On a busy machine it is silent before, too.
             wait_until("the power cycle", lambda: has(emulator) != WANTED)
             driver = live_driver(address, **options, timeout_s=30.0)
-            open_device(driver)
+            open_again(driver)
         read_until(driver, sweeps(2))
         driver.close()
     assert has(emulator) == WANTED
@@ -121,7 +120,7 @@ def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
     monkeypatch.setattr("drivers._devices.ouster._POLL_S", 0.05)
     with running(emulator) as address:
         driver = live_driver(address, settings=WANTED)
-        open_device(driver)
+        open_again(driver)
         read_until(driver, sweeps(1))
         api = api_of(emulator)
         with api.lock:
@@ -135,7 +134,7 @@ def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
         with pytest.raises(DeviceError, match="has lost its settings phase_lock_enable"):
             read_until(driver, lambda _: False)
         driver.close()
-        open_device(driver)
+        open_again(driver)
         driver.close()
     assert has(emulator) == WANTED
 
@@ -145,7 +144,7 @@ def test_two_sensors_on_the_same_ports(emulator: OusterEmulator, tmp_path: Path)
     other = emulator_for("sim", "", metadata=metadata, seed=1)
     with running(emulator) as address, running(other) as second:
         driver = live_driver(address)
-        open_device(driver)
+        open_again(driver)
         settings = api_of(emulator).settings
         ports = settings["udp_port_lidar"], settings["udp_port_imu"]
         assert driver.receives == [("127.0.0.1", port) for port in sorted(ports)]

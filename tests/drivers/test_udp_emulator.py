@@ -20,9 +20,10 @@ from drivers.udp import UdpDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
-from tests.drivers.reading import opened, receiving, steps_of
+from tests.drivers.reading import receiving, steps_of
 from tests.drivers.udp_rig import driver_for, payloads, read_payloads, write_capture
 from tests.protocols.test_capture import ethernet, ipv4, udp
+from tests.support.devices import opened
 
 S = 1_000_000_000
 

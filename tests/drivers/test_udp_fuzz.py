@@ -12,9 +12,9 @@ from drivers._kit.driver import Item, Lost, State
 from drivers._protocols.capture import Datagram, read_datagrams
 from recorder.contract.errors import FormatError, SourceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
-from tests.drivers.reading import read_all
 from tests.drivers.udp_rig import driver_for, payloads
 from tests.protocols.test_capture import ethernet, ipv4, ipv6, pcap, pcapng, udp
+from tests.support.devices import read_all
 
 
 def captures() -> list[bytes]:

@@ -16,16 +16,7 @@ from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
 from recorder.contract.errors import SourceError
-from tests.drivers.xsens_played import (
-    device_times,
-    driver_of,
-    joined,
-    losses,
-    play,
-    play_all,
-    samples,
-    times,
-)
+from tests.drivers.xsens_played import device_times, driver_of, joined, play, play_all, times
 from tests.protocols.xsens_logs import (
     acceleration_of,
     angles_of,
@@ -36,6 +27,7 @@ from tests.protocols.xsens_logs import (
     read_golden,
     sample,
 )
+from tests.support.devices import losses, samples
 
 KINDS = ("quaternion", "euler_angles", "rotation_matrix")
 PERIOD_NS = 10_000_000

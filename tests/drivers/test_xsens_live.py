@@ -7,7 +7,6 @@ import fcntl
 import os
 import pty
 import termios
-import time
 import tty
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,10 @@ from drivers.sim.imu import BOOT_NS
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
-from tests.drivers.xsens_rig import PATIENCE_S, MtiRig, losses, samples, states
+from tests.drivers.xsens_rig import MtiRig, states
 from tests.protocols.xsens_logs import log, sample
+from tests.support.devices import losses, open_again, samples
+from tests.support.waiting import PATIENCE_S
 
 ERROR = encode_message(Mid.ERROR, b"\x28\x00")
 
@@ -277,14 +278,8 @@ def reopened(rig: MtiRig) -> list[str]:
     """As the kit does, without its back-off; what was said until it was back."""
     rig.driver.close()
     reported: list[str] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        try:
-            rig.driver.open()
-            return reported
-        except DeviceError as error:
-            reported.append(str(error))
-    pytest.fail(f"it does not come back: {reported[-1]}")
+    open_again(rig.driver, reported)
+    return reported
 
 
 def test_unplugged_and_plugged_in_again() -> None:

@@ -17,7 +17,8 @@ from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import ORIGIN, taken_outputs
 from drivers.sim.world import World, mounts
 from recorder.processing.earth import earth_points, local_to_earth
-from tests.drivers.xsens_rig import MtiRig, losses, samples, states
+from tests.drivers.xsens_rig import MtiRig, states
+from tests.support.devices import losses, samples
 
 ALL = {0x1010, 0x1020, 0x1060, 0x2030, 0x4020, 0x5022, 0x5042, 0x7010, 0x8020, 0xD012, 0xE020}
 

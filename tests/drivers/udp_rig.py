@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers.udp import UdpDriver
 from recorder.contract.config.options import check_options
 from tests.protocols.test_capture import ethernet, ipv4, pcap, udp
+from tests.support.devices import read_until
 
 HERE = bytes(10) + b"\xff\xff\x7f\0\0\1"
 """127.0.0.1 as it is recorded."""
@@ -25,16 +25,9 @@ def payloads(items: list[Item]) -> list[bytes]:
     return [bytes(p) for i in items if isinstance(i, Sample) for p in i.data["payload"]]
 
 
-def read_payloads(driver: UdpDriver, count: int, seconds: float = 60.0) -> list[Item]:
+def read_payloads(driver: UdpDriver, count: int) -> list[Item]:
     """Items up to and with the sample that has datagram number `count`."""
-    items: list[Item] = []
-    until = time.monotonic() + seconds
-    while len(payloads(items)) < count:
-        assert time.monotonic() < until, f"{len(payloads(items))} of {count} datagrams"
-        item = driver.read()
-        if item is not None:
-            items.append(item)
-    return items
+    return read_until(driver, lambda items: len(payloads(items)) >= count)
 
 
 def free_port() -> int:

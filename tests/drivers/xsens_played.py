@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.streams import StreamSpec
+from tests.support.devices import samples
 
 
 def driver_of(source: Path | None, **options: Any) -> XsensDriver:
@@ -69,10 +70,6 @@ def check_sample(spec: StreamSpec, item: Sample) -> None:
     assert (np.diff(item.t_ns) > 0).all() and (item.t_dev_ns >= 0).all()
 
 
-def samples(items: list[Item]) -> list[Sample]:
-    return [item for item in items if isinstance(item, Sample)]
-
-
 def joined(items: list[Item], name: str) -> npt.NDArray[Any]:
     return np.concatenate([np.asarray(item.data[name]) for item in samples(items)])
 
@@ -84,7 +81,3 @@ def times(items: list[Item]) -> npt.NDArray[np.int64]:
 def device_times(items: list[Item]) -> npt.NDArray[np.int64]:
     parts = [item.t_dev_ns for item in samples(items)]
     return np.concatenate([part for part in parts if part is not None])
-
-
-def losses(items: list[Item]) -> list[Lost]:
-    return [item for item in items if isinstance(item, Lost)]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from drivers._devices import xsens
-from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import Item, SensorConfig, State
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.xsens import XsensEmulator
 from drivers.xsens import XsensDriver
 from recorder.contract.closing import Closing
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
-
-PATIENCE_S = 60.0  # an upper bound; nothing waits for it
+from tests.support.devices import read_until, samples, stepped
 
 
 def entry(log: Path | None = None, **options: Any) -> SensorEntry:
@@ -43,62 +41,38 @@ class MtiRig(Closing):
         seed: int = 1,
         driver: dict[str, Any] | None = None,
         *,
-        answer_s: float = PATIENCE_S,
+        answer_s: float = 60.0,
         **options: Any,
     ) -> None:
-        self._patience = mock.patch.multiple(xsens, _ANSWER_S=answer_s, OPEN_S=14 * answer_s)
         self.emulator = XsensEmulator(entry(log, **options), faults, seed)
         self.source = self.emulator.start()
         scheme, _, self.address = self.source.source.partition(":")
-        table = {"timeout_s": PATIENCE_S, **options, **self.source.options, **(driver or {})}
+        table = {"timeout_s": 60.0, **options, **self.source.options, **(driver or {})}
         checked = check_options(XsensDriver.options, table)
         self.driver = XsensDriver(SensorConfig("imu", scheme, self.address, checked))
-        self._stop = threading.Event()
-        self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._patience.start()
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                due_ns = self.emulator.step(time.monotonic_ns())
-                if (wait_s := (due_ns - time.monotonic_ns()) / 1e9) > 0:
-                    self._stop.wait(wait_s)
-        except BaseException as error:  # noqa: BLE001  looked at in close()
-            self.failure = error
+        self._running = contextlib.ExitStack()
+        self._running.enter_context(
+            mock.patch.multiple(xsens, _ANSWER_S=answer_s, OPEN_S=14 * answer_s)
+        )
+        self._running.callback(self.emulator.stop)
+        self._stepping = self._running.enter_context(contextlib.ExitStack())
+        self._stepping.enter_context(stepped(self.emulator))
 
     def close(self) -> None:
         self.driver.close()
-        self._stop.set()
-        self._thread.join()
-        self.emulator.stop()
-        self._patience.stop()
-        if self.failure is not None:
-            raise self.failure
+        self._running.close()
+
+    def hold(self) -> None:
+        """Step the device no more; the test does what it would do."""
+        self._stepping.close()
 
     def read_until(self, done: Callable[[list[Item]], bool]) -> list[Item]:
         """Items of the opened driver until they are enough."""
-        items: list[Item] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while not done(items):
-            assert time.monotonic() < deadline, items[-5:]
-            item = self.driver.read()
-            if item is not None:
-                items.append(item)
-        return items
+        return read_until(self.driver, done)
 
     def read(self, count: int) -> list[Item]:
         """Items up to `count` samples or more."""
         return self.read_until(lambda items: sum(s.count for s in samples(items)) >= count)
-
-
-def samples(items: Sequence[Item]) -> list[Sample]:
-    return [item for item in items if isinstance(item, Sample)]
-
-
-def losses(items: Sequence[Item]) -> list[Lost]:
-    return [item for item in items if isinstance(item, Lost)]
 
 
 def states(items: Sequence[Item]) -> list[dict[str, Any]]:

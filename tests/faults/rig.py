@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,7 @@ from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
 from recorder.writer.service import WriterService
 from tests.faults.numbers import message
-
-PATIENCE_S = 60.0
-
-
-def wait_until(what: str, ready: Callable[[], bool]) -> None:
-    """Wait for other threads; never for a time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.002)
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Sensor:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.loop_device import LoopDevice
-from tests.faults.rig import wait_until
 from tests.faults.test_campaign import CONFIG, STREAMS, hold_against, promises
 from tests.faults.test_device_errors import BLOCK, Disk
 from tests.kills import Recording
+from tests.support.waiting import wait_until
 
 SECONDS = 60.0  # unless it ends before
 COMMITS = 20  # by then most files have the block that lists their extents

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.loop_device import LoopDevice, LoopDeviceError, refusal
-from tests.faults.rig import wait_until
+from tests.support.waiting import wait_until
 
 BLOCK = 4096
 OLD, NEW, LOST = b"A" * 16 * BLOCK, b"B" * 16 * BLOCK, bytes(16 * BLOCK)

@@ -135,7 +135,10 @@ def test_a_recording_that_the_writer_could_not_begin_ends(
     assert "recorder run: the writer ended before it answered (start)" in done.stderr
 
 
-@pytest.mark.parametrize(("thread", "how"), [("read-camera", ERROR), ("read-imu", MUTE)])
+@pytest.mark.parametrize(
+    ("thread", "how"),
+    [("read-camera", ERROR), pytest.param("read-imu", MUTE, marks=pytest.mark.campaign)],
+)
 def test_the_command_ends_with_a_message(thread: str, how: str, tmp_path: Path) -> None:
     done = run(tmp_path, thread, how)
     assert "can't start new thread" in done.stderr and "Traceback" not in done.stderr

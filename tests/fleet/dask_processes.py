@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.daemon.served import wait_until
 from tests.fleet.servers import free_ports
+from tests.support.waiting import wait_until
 
 _SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10",

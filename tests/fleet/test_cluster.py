@@ -22,11 +22,11 @@ from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import open_store
 from recorder.fleet.uploading import upload_session
 from tests.campaigns import seeded
-from tests.daemon.served import wait_until
 from tests.fleet.dask_processes import DaskProcesses
 from tests.fleet.servers import S3Server
 from tests.fleet.sessions import make_session
 from tests.fleet.test_uploading import stored
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("server", ["moto"], indirect=True)
 SESSIONS = 6

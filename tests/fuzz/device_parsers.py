@@ -73,7 +73,8 @@ def http(_: Path) -> Iterator[Prepared]:
 def jpeg(_: Path) -> Iterator[Prepared]:
     def feed(data: bytes) -> None:
         jpeg_size(data)
-        parse_jpeg(data)
+        header = parse_jpeg(data)
+        assert data[header.length - 2 : header.length] == b"\xff\xd9"
 
     yield list(camera.JPEGS), feed
 

@@ -18,6 +18,7 @@ from recorder.contract.errors import DeviceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.session.layout import SessionPlan
 from tests.kit.test_runner import FakeDriver, Rig, batch, make_rig
+from tests.support.waiting import wait_until
 
 __all__ = ["make_rig"]
 
@@ -64,17 +65,18 @@ def lines(session: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+def until_committed(rig: Rig, count: int) -> None:
+    def committed() -> bool:
+        streams = rig.ask(op="status")["streams"]
+        return bool(streams.get("fake", {}).get("samples", 0) > count)
+
+    wait_until("samples are committed", committed)
 
 
 def later(driver: Device, count: int = 20) -> None:
     """Return when the device has given so many samples more."""
     until = driver.given + count
-    wait(lambda: driver.given >= until)
+    wait_until("the driver", lambda: driver.given >= until)
 
 
 def test_an_absent_device_is_told_and_tried_again(make_rig: Callable[..., Rig]) -> None:
@@ -100,7 +102,7 @@ def test_a_devices_samples_are_counted_without_a_session(
             before[:] = [counts for counts in given if counts[0] > 20]
             return bool(before)
 
-        wait(counted)
+        wait_until("samples", counted)
         return start(duration_s)
 
     monkeypatch.setattr(rig, "start", start_later)
@@ -139,7 +141,7 @@ def test_a_device_that_goes_and_comes_back(make_rig: Callable[..., Rig]) -> None
     def unplug() -> None:
         later(driver)
         driver.gone = True
-        wait(lambda: device_reports(rig) == ["lost", "present"])
+        wait_until("the driver", lambda: device_reports(rig) == ["lost", "present"])
         later(driver)
 
     account = rig.record(driver, during=unplug)
@@ -174,7 +176,7 @@ def test_what_lasts_is_told_as_it_is_when_a_session_begins(
     start = rig.start
 
     def late(duration_s: float | None = None) -> Path:
-        wait(lambda: driver.given > 4)
+        wait_until("the driver", lambda: driver.given > 4)
         sessions.append(start())
         return sessions[0]
 
@@ -199,9 +201,9 @@ def test_a_session_that_ends_while_its_device_is_away(make_rig: Callable[..., Ri
     def unplug() -> None:
         later(driver)
         driver.gone = True
-        wait(lambda: device_reports(rig) == ["lost"])
+        wait_until("the driver", lambda: device_reports(rig) == ["lost"])
         now_ns = rig.clock.monotonic_ns()
-        wait(lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+        wait_until("the driver", lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
 
     account = rig.record(driver, during=unplug)
     assert account["unknown_losses"] == 1
@@ -217,11 +219,11 @@ def test_a_device_that_is_away_for_a_whole_session_is_absent_in_it(
     def unplug() -> None:
         later(driver)
         driver.gone = True
-        wait(lambda: device_reports(rig) == ["lost"])
+        wait_until("the driver", lambda: device_reports(rig) == ["lost"])
         rig.stop()
         sessions.append(rig.start())
         now_ns = rig.clock.monotonic_ns()
-        wait(lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+        wait_until("the driver", lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
 
     account = rig.record(driver, during=unplug)
     assert (account["samples"], account["unknown_losses"]) == (0, 1)
@@ -271,7 +273,7 @@ def test_what_was_measured_before_a_session_is_not_in_it(make_rig: Callable[...,
     driver = Late([], rig.clock)
 
     def during() -> None:
-        wait(lambda: rig.ask(op="status")["streams"].get("fake", {}).get("samples", 0) > 40)
+        until_committed(rig, 40)
 
     account = rig.record(driver, during=during)
     assert min(account["t"]) >= 0 and account["lost"] == {}
@@ -322,9 +324,9 @@ def test_a_played_source_goes_on_in_the_next_part(
     replies = []
 
     def parts() -> None:
-        wait(lambda: rig.ask(op="status")["streams"].get("fake", {}).get("samples", 0) > 60)
+        until_committed(rig, 60)
         replies.append(split(rig))
-        wait(lambda: rig.ask(op="status")["streams"].get("fake", {}).get("samples", 0) > 60)
+        until_committed(rig, 60)
 
     rig.record(driver, during=parts)
     (reply,) = replies

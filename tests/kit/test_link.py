@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from tests.manual_clock import ManualClock
+from tests.support.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 60.0
 SPEC = StreamSpec("imu", (ChannelSpec("x", "raw", "u1", (10_000,)),))
 
 
@@ -86,12 +86,6 @@ class Stage:
         assert session is not None
         return session
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
@@ -109,7 +103,7 @@ def test_a_link_introduces_itself_and_is_armed_by_the_answer(stage: Stage) -> No
     assert [StreamSpec.from_wire(s) for s in join.values["streams"]] == [SPEC]
     assert stage.reports == []
     stage.hello(key=None)
-    stage.until(lambda: stage.reports == ["armed"])
+    wait_until("the link", lambda: stage.reports == ["armed"])
     assert stage.link.wait_for_session(0.0) is None
     stage.say(Kind.WHO)  # another writer, perhaps
     assert stage.hear(Kind.JOIN).values == join.values
@@ -134,7 +128,7 @@ def test_what_is_published_arrives_and_is_released_when_it_is_durable(stage: Sta
     assert "ended" not in stage.reports
     stage.say(Kind.ACK, positions={"imu": [first.epoch, 3, 3]})
     assert stage.link.drain(PATIENCE_S)
-    stage.until(lambda: "ended" in stage.reports)
+    wait_until("the link", lambda: "ended" in stage.reports)
 
 
 def test_a_hello_sends_it_back_to_the_message_that_is_expected(stage: Stage) -> None:
@@ -182,7 +176,7 @@ def test_each_session_is_a_new_epoch_from_message_zero(stage: Stage) -> None:
     before = stage.hear(Kind.DATA)
     stage.clock.advance(0.001)
     stage.hello(key=None)
-    stage.until(lambda: not stage.link.is_open(first))
+    wait_until("the link", lambda: not stage.link.is_open(first))
     stage.hello(key="s2")
     second = stage.link.wait_for_session(PATIENCE_S)
     assert second is not None and second.key == "s2"
@@ -205,7 +199,7 @@ def test_what_the_writer_refuses_is_raised_in_the_main_thread(
 ) -> None:
     session = stage.joined()
     stage.say(kind, **values)
-    stage.until(lambda: stage.link._failure is not None)
+    wait_until("the link", lambda: stage.link._failure is not None)
     for call in (
         lambda: stage.link.publish(data(), session),
         lambda: stage.link.publish(data(), None),
@@ -270,7 +264,7 @@ def test_a_signal_wakes_whoever_waits(stage: Stage) -> None:
 def test_the_tap_has_samples_without_any_session(stage: Stage) -> None:
     stage.link.start()
     with TapSubscriber([tap_address(stage.folder, "imu")]) as tap:
-        stage.until(lambda: stage.link.wanted("imu"))
+        wait_until("the link", lambda: stage.link.wanted("imu"))
         got: list[Message] = []
         for number in itertools.count():
             stage.link.publish(data(number), None)
@@ -281,4 +275,4 @@ def test_the_tap_has_samples_without_any_session(stage: Stage) -> None:
             assert number < 1000
     assert got[0].kind is Kind.JOIN
     assert all(m.kind is Kind.DATA and len(m.frames[0]) == 10_000 for m in got[1:])
-    stage.until(lambda: not stage.link.wanted("imu"))
+    wait_until("the link", lambda: not stage.link.wanted("imu"))

@@ -13,7 +13,8 @@ from recorder.contract.bus import TapSubscriber, tap_address
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from tests.kit.test_link import PATIENCE_S, Stage
+from tests.kit.test_link import Stage
+from tests.support.waiting import PATIENCE_S, wait_until
 
 S = 1_000_000_000
 T0 = 1000 * S  # the stage's clock at first
@@ -119,7 +120,7 @@ def test_an_absence_is_of_a_session_as_far_as_it_lies_in_it(stage: TwoStreams) -
     stage.link.end(first, "stopped", "")
     assert stage.losses() == {"imu": (2, 2, 400), "gnss": (2, 2, None)}
     stage.announce({"key": "s2", "start_ns": T0 + 5 * S})
-    stage.until(lambda: [p.session.key for p in stage.link.seam.parts][-1:] == ["s2"])
+    wait_until("the link", lambda: [p.session.key for p in stage.link.seam.parts][-1:] == ["s2"])
     stage.clock.advance(2.0)
     stage.link.device_back()  # before it begins: none of its own
     stage.link.device_lost()
@@ -147,7 +148,7 @@ def test_a_driver_that_publishes_nothing_crosses_the_seam_when_it_is_over(
     epoch = stage.give("imu", T0, session).epoch
     following = {"key": "s2", "start_ns": T0, "until_ns": None, "last_ns": T0, "seam_ns": T0 + S}
     stage.announce({}, next=following, positions={"imu": [epoch, 1, 1]})
-    stage.until(lambda: stage.link.seam.next is not None)
+    wait_until("the link", lambda: stage.link.seam.next is not None)
     stage.clock.advance(2.0)  # up to a second late a sample may still come for the first part
     stage.silent()
     assert stage.link.is_open(session) and stage.link.seam.next is not None
@@ -156,7 +157,7 @@ def test_a_driver_that_publishes_nothing_crosses_the_seam_when_it_is_over(
     assert [(end.stream, end.values) for end in ends] == [
         (spec.name, {"reason": "split"}) for spec in SPECS
     ]
-    stage.until(lambda: stage.link.seam.next is None)
+    wait_until("the link", lambda: stage.link.seam.next is None)
     entered = stage.link.wait_for_session(PATIENCE_S)
     assert entered is not None and (entered.key, entered.begin_ns) == ("s2", T0 + S)
     assert stage.link.is_open(session), "which goes on"
@@ -169,7 +170,7 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     following = {"key": "s2", "start_ns": T0, "until_ns": None, "last_ns": T0, "seam_ns": T0 + S}
     before_seam = {"imu": [stage.link.seam.outbox.epoch, 3, 3]} if stage.link.seam.outbox else {}
     stage.announce({}, next=following, positions=before_seam)
-    stage.until(lambda: stage.link.seam.next is not None)
+    wait_until("the link", lambda: stage.link.seam.next is not None)
     outbox = stage.link.seam.outbox
     assert outbox is not None
     before = outbox.bytes_held
@@ -182,7 +183,7 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     epoch = stage.give("imu", T0 + 2 * S, session).epoch
     reported = len(stage.stats)
     stage.clock.advance(1.0)
-    stage.until(lambda: len(stage.stats) > reported)
+    wait_until("the link", lambda: len(stage.stats) > reported)
     figures = stage.stats[-1]
     own = figures["held"] - held
     assert 10_000 < own < 10_200
@@ -190,7 +191,7 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     stage.say(Kind.ACK, positions={s.name: [outbox.epoch, 99, 99] for s in SPECS})
     reported = len(stage.stats)
     stage.clock.advance(1.0)
-    stage.until(lambda: len(stage.stats) > reported)
+    wait_until("the link", lambda: len(stage.stats) > reported)
     figures = stage.stats[-1]
     del figures["given"]
     assert figures == {"held": own, "buffer": 100_000, "refused": {}}
@@ -205,19 +206,19 @@ def test_figures_come_four_times_a_second(stage: TwoStreams) -> None:
         stage.silent()  # a turn of the link's thread lies between the two answers
         assert len(stage.stats) == turn - 1
         stage.clock.advance(0.001)
-        stage.until(lambda turn=turn: len(stage.stats) == turn)  # type: ignore[misc]
+        wait_until("the link", lambda turn=turn: len(stage.stats) == turn)  # type: ignore[misc]
 
 
 def test_what_a_driver_gave_is_reported_with_and_without_a_session(stage: TwoStreams) -> None:
     stage.link.start()
     stage.hear(Kind.JOIN)
     stage.say(Kind.HELLO, session=None, next=None, crossing=None, positions={}, **RING)
-    stage.until(lambda: "armed" in stage.reports)
+    wait_until("the link", lambda: "armed" in stage.reports)
 
     def reported() -> dict[str, Any]:
         before = len(stage.stats)
         stage.clock.advance(1.0)
-        stage.until(lambda: len(stage.stats) > before)
+        wait_until("the link", lambda: len(stage.stats) > before)
         return stage.stats[-1]
 
     stats = reported()
@@ -267,7 +268,7 @@ def test_small_messages_wait_for_others_also_where_somebody_watches(stage: TwoSt
     stage.link._waker.wake = count  # type: ignore[method-assign]
     in_turn()
     with TapSubscriber([tap_address(stage.folder, "rig")]) as tap:
-        stage.until(lambda: stage.link.wanted("imu"))
+        wait_until("the link", lambda: stage.link.wanted("imu"))
         in_turn()
         got = 0
         while got < 8:  # the last one, too, without another sample, for which it would wait
@@ -289,5 +290,5 @@ def test_the_link_looks_more_often_while_somebody_watches(stage: TwoStreams) -> 
     stage.enter()
     assert set(waits) == {0.25}
     with TapSubscriber([tap_address(stage.folder, "rig")]):
-        stage.until(lambda: 0.05 in waits)
-    stage.until(lambda: waits[-1] == 0.25)
+        wait_until("the link", lambda: 0.05 in waits)
+    wait_until("the link", lambda: waits[-1] == 0.25)

@@ -20,8 +20,8 @@ from recorder.formats.ros2.codec import decode_message, encode_message
 from recorder.formats.ros2.messages import CanFrame, FdFrame, Header
 from recorder.processing.recordings import sensors_of
 from tests.drivers.can_rig import frames
-from tests.drivers.reading import read_all
 from tests.formats.bags.kit import SECOND, START_NS, STORE, Sent, cdr, header, write_mcap
+from tests.support.devices import read_all
 
 FRAME, FD_FRAME = "can_msgs/msg/Frame", "ros2_socketcan_msgs/msg/FdFrame"
 # The definitions of the packages; rosbags does not have them.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from foxglove import messages as foxglove
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import Driver, Item, Lost, Sample
 from drivers._kit.runner import make_driver
 from drivers.gnss import GnssDriver
 from recorder.contract.errors import FormatError, SourceError
@@ -36,6 +36,7 @@ from tests.formats.bags.kit import (
     proto,
     write_mcap,
 )
+from tests.support.devices import play
 
 STEP_NS = 100_000_000
 PLACE = (48.123456789012, -11.76543210987, 512.375)
@@ -80,16 +81,7 @@ def json_fix(topic: str, log_ns: int, values: Mapping[str, Any] = VALUES) -> Sen
 
 
 def played(path: Path, topic: str = "") -> tuple[Any, list[Item]]:
-    driver = opened(path, topic)
-    (spec,) = driver.open()
-    items: list[Item] = []
-    try:
-        while (item := driver.read()) is not None:
-            items.append(item)
-    except EndOfSource:
-        pass
-    driver.close()
-    return spec, items
+    return play(opened(path, topic))
 
 
 def opened(path: Path, topic: str = "") -> Driver:

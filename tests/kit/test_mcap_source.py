@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcap.writer import CompressionType
 from scipy.spatial.transform import Rotation
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import Driver, Item, Lost, Sample
 from drivers._kit.mcap_inertial import inertial_values
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
@@ -44,6 +44,7 @@ from tests.formats.bags.kit import (
     write_bag,
     write_mcap,
 )
+from tests.support.devices import play
 
 FRAME_NS, STEP_NS = 50_000_000, 10_000_000
 
@@ -74,18 +75,6 @@ def open_(kind: type[Driver], path: Path, topic: str = "", name: str = "s", **mo
     pace = more.pop("pace", "max")
     entry = {"name": name, "scheme": "mcap", "address": address, "options": more, "pace": pace}
     return make_driver(kind, entry)
-
-
-def play(driver: Driver) -> tuple[Any, list[Item]]:
-    (spec,) = driver.open()
-    items: list[Item] = []
-    try:
-        while (item := driver.read()) is not None:
-            items.append(item)
-    except EndOfSource:
-        pass
-    driver.close()
-    return spec, items
 
 
 def samples(items: list[Item]) -> list[Sample]:

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import Driver, Item, Lost, Sample
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.xsens import XsensDriver
 from tests.campaigns import Campaign
 from tests.kit.recorded_drives import CAMERA, IMU, LAYOUTS, MS, Drive, Written, write_drive
+from tests.support.devices import play as play_one
 
 DRIVERS: dict[str, type[Driver]] = {IMU: XsensDriver, CAMERA: CameraDriver}
 
@@ -27,14 +28,8 @@ def play(path: Path, topic: str) -> tuple[Driver, list[Item]]:
     entry = {
         "name": "s", "scheme": "mcap", "address": f"{path}#{topic}", "options": {}, "pace": "max",
     }  # fmt: skip
-    driver, items = make_driver(DRIVERS[topic], entry), list[Item]()
-    driver.open()
-    try:
-        while (item := driver.read()) is not None:
-            items.append(item)
-    except EndOfSource:
-        driver.close()
-    return driver, items
+    driver = make_driver(DRIVERS[topic], entry)
+    return driver, play_one(driver)[1]
 
 
 def check(written: Written, drive: Drive) -> None:
@@ -100,7 +95,7 @@ def tried(folder: Path, drive: Drive) -> None:
     check(write_drive(folder / "bag", drive), drive)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(drive=drives(steps=False))
 def test_messages_in_any_order_keep_their_stamps(
     tmp_path_factory: pytest.TempPathFactory, drive: Drive
@@ -108,7 +103,7 @@ def test_messages_in_any_order_keep_their_stamps(
     tried(tmp_path_factory.getbasetemp(), drive)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(drive=drives(steps=True))
 def test_steps_of_the_clock_are_the_same_for_all_topics(
     tmp_path_factory: pytest.TempPathFactory, drive: Drive

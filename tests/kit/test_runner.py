@@ -37,8 +37,8 @@ from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.writer.service import WriterService
+from tests.support.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 60.0  # an upper bound; nothing waits for it
 MS = 1_000_000
 SPEC = StreamSpec("fake", (ChannelSpec("x", "raw", "u4", (64,)),), rate_hz=100.0, finite=True)
 
@@ -137,10 +137,10 @@ class Rig:
         raise AssertionError(f"no answer to {command}")
 
     def until(self, event: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(name == event for name, _ in self.reports):
-            assert time.monotonic() < deadline, f"{event} was never reported: {self.reports}"
-            time.sleep(0.002)
+        wait_until(
+            lambda: f"{event} in {self.reports}",
+            lambda: any(name == event for name, _ in self.reports),
+        )
 
     def start(self, duration_s: float | None = None) -> Path:
         plan = SessionPlan(str(self.root), "s", False, "", duration_s=duration_s)
@@ -532,7 +532,7 @@ def test_in_real_time_a_driver_that_comes_back_goes_on_from_now(
     again_ns: list[int] = []
 
     def stop() -> None:
-        wait_for(lambda: rig.ask(op="status")["streams"]["fake"]["samples"] > 10)
+        wait_until("samples", lambda: rig.ask(op="status")["streams"]["fake"]["samples"] > 10)
 
     opened = again.open
 
@@ -549,10 +549,3 @@ def test_in_real_time_a_driver_that_comes_back_goes_on_from_now(
     since_ms = (again_ns[0] - start_ns) / MS
     assert account["t"][3] >= since_ms, "what was to come while it was away is not made up for"
     assert account["x"][3:] == list(range(account["x"][3], account["x"][3] + len(account["x"]) - 3))
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

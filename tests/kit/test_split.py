@@ -59,11 +59,11 @@ def test_every_sample_is_in_one_part(make_plane: Any, seed: int, kill: float) ->
     plane: Plane = make_plane(seed)
     begin(plane, *DRIVERS)
     accounts = []
-    for _ in range(3):
-        play(plane, 250, kill)
+    for _ in range(2):
+        play(plane, 150, kill)
         disturbed(plane, kill)
         accounts.append(plane.split_session())
-    play(plane, 250, kill)
+    play(plane, 150, kill)
     plane.disturb = lambda: None  # type: ignore[method-assign]
     accounts.append(plane.stop_session())
     assert_nothing_lost(plane, together(*accounts))

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.driver import Driver, Lost, Sample
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
@@ -31,6 +31,7 @@ from recorder.formats.vrs import (
     VrsWriter,
 )
 from recorder.formats.vrs.elements import Bool, Point3Df, float32, float64, int64
+from tests.support.devices import play
 
 HEIGHT, WIDTH = 24, 32
 DATA, CONFIGURATION = (RecordType.DATA, 1), (RecordType.CONFIGURATION, 1)
@@ -117,18 +118,6 @@ def open_(kind: type[Driver], path: Path, stream: str = "", **options: Any) -> D
     return make_driver(kind, entry)
 
 
-def play(driver: Driver) -> tuple[Any, list[Item]]:
-    (spec,) = driver.open()
-    items: list[Item] = []
-    try:
-        while (item := driver.read()) is not None:
-            items.append(item)
-    except EndOfSource:
-        pass
-    driver.close()
-    return spec, items
-
-
 @pytest.mark.parametrize("stream", ["214-1", "test/jpeg", "TEST/JPEG"])
 def test_jpegs_go_on_byte_for_byte(path: Path, stream: str) -> None:
     driver = open_(CameraDriver, path, stream)
@@ -144,7 +133,7 @@ def test_jpegs_go_on_byte_for_byte(path: Path, stream: str) -> None:
 
 def test_raw_pictures_are_given_as_pixels(path: Path) -> None:
     spec, items = play(open_(CameraDriver, path, "214-2", quality=70))
-    assert spec.settings["jpeg_quality"] == 70 and round(spec.rate_hz) == 20
+    assert spec.settings["jpeg_quality"] == 70 and spec.rate_hz == pytest.approx(20)
     for at, item in enumerate(items):
         assert isinstance(item, Sample)
         assert np.array_equal(item.data["video.avi"], picture(at)[None])

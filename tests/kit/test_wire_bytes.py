@@ -6,7 +6,6 @@ Real are the senders: supervisor, link and writer's service.  Times, paths and t
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,9 +32,9 @@ from recorder.writer.service import WriterService
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG, FakeChild
 from tests.manual_clock import ManualClock
+from tests.support.waiting import PATIENCE_S, wait_until
 
 GOLDEN = Path(__file__).with_name("wire_bytes.txt")
-PATIENCE_S = 60.0
 S = 1_000_000_000
 SPEC = StreamSpec(
     "imu",
@@ -208,10 +207,7 @@ class Writer:
 
     def hear(self, name: str, peer: bytes, kind: Kind) -> Message:
         """The next message to a peer, which must be of that kind."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.router.sent:
-            assert time.monotonic() < deadline, name
-            time.sleep(0.001)
+        wait_until(name, lambda: self.router.sent)
         to, message, data = self.router.sent.popleft()
         assert (to, message.kind) == (peer, kind), name
         self.sent.append((name, data))
@@ -227,13 +223,16 @@ class Writer:
     def until_status(self, ready: Callable[[dict[str, Any]], bool], name: str) -> None:
         """Only the last status counts: the threads of the session take the time that they take."""
         self._asked += 1
-        number, deadline = self._asked, time.monotonic() + PATIENCE_S
-        while True:
+        number = self._asked
+
+        def is_ready() -> bool:
             self.tell(b"supervisor", Message(Kind.COMMAND, number=number, values={"op": "status"}))
             if ready(self.answer(name)):
-                return
+                return True
             self.sent.pop()
-            assert time.monotonic() < deadline, name
+            return False
+
+        wait_until(name, is_ready)
 
     def close(self) -> None:
         self.service.quit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ from recorder.live.hub import Hub
 from recorder.live.packing import unpack
 from recorder.live.server import listen, make_server
 from recorder.live.views import Drawing, View, make_view
+from tests.support.waiting import turn_until
 
-PATIENCE_S = 60.0
 BROWSER: Final[Mapping[str, Any]] = {
     "compression": None,
     "max_size": None,
@@ -187,15 +187,11 @@ class Viewer:
                 came.append(unpack(message))
 
 
-Scene = Callable[[Stage], Coroutine[Any, Any, None]]
-
-
-def play(scene: Scene, *, bind: str = "127.0.0.1", clients: int = 4, **access: Any) -> None:
-    """Play a scene against a server; the scene is bounded by `PATIENCE_S`."""
-    asyncio.run(_play(scene, bind, clients, access))
-
-
-async def _play(scene: Scene, bind: str, clients: int, access: Mapping[str, Any]) -> None:
+@contextlib.asynccontextmanager
+async def staged(
+    *, bind: str = "127.0.0.1", clients: int = 4, **access: Any
+) -> AsyncIterator[Stage]:
+    """Serve until the block ends."""
     hub, audience, backend = Hub(), Audience(clients), FakeBackend()
     socket = listen("127.0.0.1", 0)
     port = socket.getsockname()[1]
@@ -204,20 +200,12 @@ async def _play(scene: Scene, bind: str, clients: int, access: Mapping[str, Any]
         server = make_server(make_app(hub, backend, audience, rules, executor), None, None)
         task = asyncio.create_task(server.serve(sockets=[socket]))
         try:
-            await until(lambda: server.started)
-            stage = Stage(hub, audience, backend, port)
-            await asyncio.wait_for(scene(stage), PATIENCE_S)
+            await turn_until(lambda: server.started)
+            yield Stage(hub, audience, backend, port)
         finally:
             server.should_exit = True
             await task
             socket.close()
-
-
-async def until(ready: Callable[[], Any]) -> None:
-    """Turn with the other tasks until something is so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not ready():
-            await asyncio.sleep(0.005)
 
 
 class Every:

@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from recorder.contract.errors import UsageError
 from recorder.live.access import HEADERS, Access, is_loopback, without_paths
 from tests.examples import examples
-from tests.live.staging import Stage, play
+from tests.live.staging import staged
 
 TOKEN = "correct-horse-battery"
 
@@ -184,8 +184,8 @@ def test_loopback_is_told_from_other_addresses() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.com", "")))
 
 
-def test_every_answer_has_the_headers_of_security() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_every_answer_has_the_headers_of_security() -> None:
+    async with staged() as stage:
         for request in ("GET / HTTP/1.1", "GET /nothing HTTP/1.1", "POST / HTTP/1.1"):
             answer = await stage.request(request)
             assert HEADERS.items() <= answer.headers.items(), request
@@ -194,11 +194,9 @@ def test_every_answer_has_the_headers_of_security() -> None:
         assert HEADERS.items() <= refused.headers.items()
         assert "server" not in refused.headers
 
-    play(scene)
 
-
-def test_a_browser_enters_with_the_token_once_and_then_by_its_cookie() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_browser_enters_with_the_token_once_and_then_by_its_cookie() -> None:
+    async with staged(bind="0.0.0.0", token=TOKEN) as stage:
         refused = await stage.request("GET / HTTP/1.1")
         assert refused.status == 401 and b'name="token"' in refused.body
         assert (await stage.request("GET / HTTP/1.1\nAccept: */*")).status == 401
@@ -218,11 +216,9 @@ def test_a_browser_enters_with_the_token_once_and_then_by_its_cookie() -> None:
                 pass
         assert closed.value.response.status_code == 401
 
-    play(scene, bind="0.0.0.0", token=TOKEN)
 
-
-def test_a_websocket_of_another_origin_is_refused() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_websocket_of_another_origin_is_refused() -> None:
+    async with staged() as stage:
         here = f"http://127.0.0.1:{stage.port}"
         async with stage.viewer(origin=here) as viewer:
             await viewer.note("hello")
@@ -235,5 +231,3 @@ def test_a_websocket_of_another_origin_is_refused() -> None:
                     pass
             assert refused.value.response.status_code == 403
         assert stage.backend.viewers == [1, 0]  # the refused ones were never counted
-
-    play(scene)

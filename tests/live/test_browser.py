@@ -23,13 +23,12 @@ from tests.live.staging import (
     CAMERA,
     NUMBERS,
     FakeBackend,
-    Stage,
     make_view_or_every,
     message_of,
     picture,
-    play,
-    until,
+    staged,
 )
+from tests.support.waiting import turn_until
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +36,8 @@ def every(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser_module, "make_view", make_view_or_every)
 
 
-def test_a_browser_is_greeted_and_told_of_streams() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_browser_is_greeted_and_told_of_streams() -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             hello = await viewer.note("hello")
@@ -52,17 +51,15 @@ def test_a_browser_is_greeted_and_told_of_streams() -> None:
                 "streams"
             ]
             assert streams["numbers"]["sensor"] == "box"
-        await until(lambda: stage.backend.viewers == [1, 0])
-
-    play(scene)
+        await turn_until(lambda: stage.backend.viewers == [1, 0])
 
 
-def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(3, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(0))
             header, arrays = await viewer.sample()
             assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
@@ -78,20 +75,17 @@ def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -
             header, _ = await viewer.sample()
             assert (header["number"], header["seq"]) == (2, 49)
 
-    play(scene)
 
-
-def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
+async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = iter([(0.0, 0.0), (0.0, 3600.0), (0.0, 0.01)])
     monkeypatch.setattr(Pace, "turn", lambda self, now_s: next(turns))
-
-    async def scene(stage: Stage) -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(3, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(0))
             header, _ = await viewer.sample()
             await viewer.drawn(header)
@@ -106,20 +100,18 @@ def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
             stage.hub.put(picture(3))  # no further one comes
             assert (await viewer.sample())[0]["seq"] == 3
 
-    play(scene)
 
-
-def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(0))
             before, _ = await viewer.sample()
             await viewer.watch(1, "camera", "picture", options={"width": 0})
             await viewer.settled()
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             stage.hub.put(picture(1))
             header, _ = await viewer.sample()
             await viewer.drawn(before)
@@ -128,17 +120,15 @@ def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> Non
             await viewer.drawn(header)
             assert (await viewer.sample())[0]["seq"] == 2
 
-    play(scene)
 
-
-def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
+    async with staged() as stage:
         stage.hub.declare(NUMBERS)
         async with stage.viewer() as viewer:
             await viewer.watch(0, "numbers", "every")
             static, _ = await viewer.sample()
             assert static["static"] and static["number"] == 0
-            await until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.watched("numbers"))
             stage.hub.put(message_of("numbers", 0, bytes(12)))
             header, arrays = await viewer.sample()
             assert arrays["numbers"].tolist() == [0]
@@ -149,51 +139,44 @@ def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
             assert arrays["numbers"].tolist() == [1, 2, 3, 4, 5]
             assert header["seq"] == 5
 
-    play(scene)
 
-
-def test_unwatch_and_disconnect_end_the_subscription() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_unwatch_and_disconnect_end_the_subscription() -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             await viewer.say(op="unwatch", id=1)
-            await until(lambda: not stage.hub.watched("camera"))
+            await turn_until(lambda: not stage.hub.watched("camera"))
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
-        await until(lambda: not stage.hub.watched("camera"))
-
-    play(scene)
+            await turn_until(lambda: stage.hub.watched("camera"))
+        await turn_until(lambda: not stage.hub.watched("camera"))
 
 
-def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_declaration() -> None:
-    async def scene(stage: Stage) -> None:
-        async with stage.viewer() as viewer:
-            await viewer.watch(1, "numbers", "every")
-            await viewer.settled()
-            stage.hub.declare(NUMBERS)
-            static, _ = await viewer.sample()
-            assert static["header"]["channels"] == ["x"]
-            wider = StreamSpec("numbers", (ChannelSpec("y", "raw", "f4", (2,)),), rate_hz=1.0)
-            stage.hub.declare(wider)
-            static, _ = await viewer.sample()
-            assert static["header"]["channels"] == ["y"]
-            await until(lambda: stage.hub.watched("numbers"))
-            stage.hub.put(message_of("numbers", 0, bytes(8)))
-            header, _ = await viewer.sample()
-            assert header["seq"] == 0
-
-    play(scene)
+async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_declaration() -> None:
+    async with staged() as stage, stage.viewer() as viewer:
+        await viewer.watch(1, "numbers", "every")
+        await viewer.settled()
+        stage.hub.declare(NUMBERS)
+        static, _ = await viewer.sample()
+        assert static["header"]["channels"] == ["x"]
+        wider = StreamSpec("numbers", (ChannelSpec("y", "raw", "f4", (2,)),), rate_hz=1.0)
+        stage.hub.declare(wider)
+        static, _ = await viewer.sample()
+        assert static["header"]["channels"] == ["y"]
+        await turn_until(lambda: stage.hub.watched("numbers"))
+        stage.hub.put(message_of("numbers", 0, bytes(8)))
+        header, _ = await viewer.sample()
+        assert header["seq"] == 0
 
 
-def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown() -> None:
+    async with staged() as stage:
         stage.hub.declare(NUMBERS)
         async with stage.viewer() as viewer:
             await viewer.watch(1, "numbers", "every")
             await viewer.sample()
-            await until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.watched("numbers"))
             stage.hub.put(message_of("numbers", 0, b"odd"))
             error = await viewer.note("error")
             assert error["id"] == 1 and error["text"].startswith("numbers: ")
@@ -201,29 +184,24 @@ def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown(
             header, _ = await viewer.sample()
             assert header["seq"] == 1
 
-    play(scene)
 
-
-def test_requests_are_answered_under_their_number() -> None:
-    async def scene(stage: Stage) -> None:
-        async with stage.viewer() as viewer:
-            await viewer.say(op="greet", request=5, name="ada")
-            reply = await viewer.note("reply")
-            assert reply == {
-                "type": "reply",
-                "request": 5,
-                "op": "greet",
-                "ok": True,
-                "error": None,
-                "session": "ada",
-            }
-            await viewer.say(op="fail", request=6)
-            reply = await viewer.note("reply")
-            assert (reply["request"], reply["ok"], reply["error"]) == (6, False, "refused")
-            await viewer.say(op="greet")
-            assert (await viewer.note("error"))["text"] == "greet: whom?"
-
-    play(scene)
+async def test_requests_are_answered_under_their_number() -> None:
+    async with staged() as stage, stage.viewer() as viewer:
+        await viewer.say(op="greet", request=5, name="ada")
+        reply = await viewer.note("reply")
+        assert reply == {
+            "type": "reply",
+            "request": 5,
+            "op": "greet",
+            "ok": True,
+            "error": None,
+            "session": "ada",
+        }
+        await viewer.say(op="fail", request=6)
+        reply = await viewer.note("reply")
+        assert (reply["request"], reply["ok"], reply["error"]) == (6, False, "refused")
+        await viewer.say(op="greet")
+        assert (await viewer.note("error"))["text"] == "greet: whom?"
 
 
 @pytest.mark.parametrize(
@@ -243,18 +221,17 @@ def test_requests_are_answered_under_their_number() -> None:
         (b"\x00\x01", "a message is a text"),
     ],
 )
-def test_malformed_messages_are_answered_with_the_reason(message: str | bytes, text: str) -> None:
-    async def scene(stage: Stage) -> None:
-        async with stage.viewer() as viewer:
-            await viewer.socket.send(message)
-            assert text in (await viewer.note("error"))["text"]
-            assert await viewer.settled() is not None
+async def test_malformed_messages_are_answered_with_the_reason(
+    message: str | bytes, text: str
+) -> None:
+    async with staged() as stage, stage.viewer() as viewer:
+        await viewer.socket.send(message)
+        assert text in (await viewer.note("error"))["text"]
+        assert await viewer.settled() is not None
 
-    play(scene)
 
-
-def test_an_unknown_view_and_a_wrong_option_are_answered() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_an_unknown_view_and_a_wrong_option_are_answered() -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
             await viewer.watch(1, "camera", "sweep")
@@ -263,45 +240,34 @@ def test_an_unknown_view_and_a_wrong_option_are_answered() -> None:
             await viewer.watch(2, "camera", "picture", options={"width": "wide"})
             assert (await viewer.note("error"))["id"] == 2
 
-    play(scene)
+
+async def test_a_browser_that_sends_only_garbage_is_disconnected() -> None:
+    async with staged() as stage, stage.viewer() as viewer, stage.viewer() as other:
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                await viewer.socket.send("?")
+                await viewer.note("error")
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+        assert await other.settled() is not None
 
 
-def test_a_browser_that_sends_only_garbage_is_disconnected() -> None:
-    async def scene(stage: Stage) -> None:
-        async with stage.viewer() as viewer, stage.viewer() as other:
-            with pytest.raises(ConnectionClosed) as closed:
-                while True:
-                    await viewer.socket.send("?")
-                    await viewer.note("error")
-            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
-            assert await other.settled() is not None
-
-    play(scene)
+async def test_watches_are_limited() -> None:
+    async with staged() as stage, stage.viewer() as viewer:
+        for number in range(MOST_WATCHES + 1):
+            await viewer.watch(number, "camera", "picture")
+        assert "the most" in (await viewer.note("error"))["text"]
 
 
-def test_watches_are_limited() -> None:
-    async def scene(stage: Stage) -> None:
-        async with stage.viewer() as viewer:
-            for number in range(MOST_WATCHES + 1):
-                await viewer.watch(number, "camera", "picture")
-            assert "the most" in (await viewer.note("error"))["text"]
-
-    play(scene)
+async def test_a_message_beyond_the_limit_closes_the_connection() -> None:
+    async with staged() as stage, stage.viewer() as viewer:
+        await viewer.socket.send("x" * 100_000)
+        with pytest.raises(ConnectionClosed) as closed:
+            await viewer.note("never")
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
 
 
-def test_a_message_beyond_the_limit_closes_the_connection() -> None:
-    async def scene(stage: Stage) -> None:
-        async with stage.viewer() as viewer:
-            await viewer.socket.send("x" * 100_000)
-            with pytest.raises(ConnectionClosed) as closed:
-                await viewer.note("never")
-            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
-
-    play(scene)
-
-
-def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
+    async with staged(clients=2) as stage:
         from websockets.exceptions import InvalidStatus
 
         async with stage.viewer() as first:
@@ -312,23 +278,20 @@ def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
                     async with stage.viewer():
                         pass
                 assert refused.value.response.status_code == 503
-            await until(lambda: stage.audience.clients == 1)
+            await turn_until(lambda: stage.audience.clients == 1)
             async with stage.viewer() as third:
                 await third.note("hello")
 
-    play(scene, clients=2)
 
-
-def test_a_stalled_browser_is_disconnected_and_others_see_on(
+async def test_a_stalled_browser_is_disconnected_and_others_see_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(browser_module, "STALL_S", 1.0)
-
-    async def scene(stage: Stage) -> None:
+    async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.connect(max_queue=1, close_timeout=0.1), stage.viewer() as viewer:
             await viewer.watch(1, "camera", "picture")
-            await until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.watched("camera"))
             number = 0
             while stage.audience.clients == 2:
                 stage.hub.put(picture(number))
@@ -337,8 +300,6 @@ def test_a_stalled_browser_is_disconnected_and_others_see_on(
                 header, _ = await viewer.sample()
                 await viewer.drawn(header)
             assert number > 0
-
-    play(scene)
 
 
 class Stuck:
@@ -356,54 +317,49 @@ class Stuck:
         await asyncio.Event().wait()
 
 
-def test_a_stalled_browser_holds_a_bounded_number_of_bytes() -> None:
+async def test_a_stalled_browser_holds_a_bounded_number_of_bytes() -> None:
     size = 1 << 20
-
-    async def scene() -> None:
-        hub, socket = Hub(), Stuck()
-        hub.declare(NUMBERS)
-        with ThreadPoolExecutor(2) as executor:
-            browser = Browser(socket, hub, FakeBackend(), executor)
-            running = asyncio.create_task(browser.run())
-            for number, view in enumerate(("every", "every")):
-                watch: Mapping[str, Any] = {
-                    "op": "watch",
-                    "id": number,
-                    "stream": "numbers",
-                    "view": view,
-                }
-                browser.handle(json.dumps(watch))
-            await until(lambda: socket.sent)
-            tracemalloc.start()
-            for number in range(200):
-                hub.put(message_of("numbers", number, bytes(size), count=size // 12))
-                browser.tell({"type": "status", "number": number, "more": "x" * size})
-                await asyncio.sleep(0)
-            held = tracemalloc.get_traced_memory()[0]
-            tracemalloc.stop()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-        assert held < 20 * size, held
-
-    asyncio.run(scene())
-
-
-def test_notes_that_replace_each_other_wait_once_and_too_many_others_end_the_browser() -> None:
-    async def scene() -> None:
-        hub, socket = Hub(), Stuck()
-        with ThreadPoolExecutor(1) as executor:
-            browser = Browser(socket, hub, FakeBackend(), executor)
-            running = asyncio.create_task(browser.run())
-            for number in range(10 * MOST_WAITING):
-                browser.tell({"type": "status", "number": number})
+    hub, socket = Hub(), Stuck()
+    hub.declare(NUMBERS)
+    with ThreadPoolExecutor(2) as executor:
+        browser = Browser(socket, hub, FakeBackend(), executor)
+        running = asyncio.create_task(browser.run())
+        for number, view in enumerate(("every", "every")):
+            watch: Mapping[str, Any] = {
+                "op": "watch",
+                "id": number,
+                "stream": "numbers",
+                "view": view,
+            }
+            browser.handle(json.dumps(watch))
+        await turn_until(lambda: socket.sent)
+        tracemalloc.start()
+        for number in range(200):
+            hub.put(message_of("numbers", number, bytes(size), count=size // 12))
+            browser.tell({"type": "status", "number": number, "more": "x" * size})
             await asyncio.sleep(0)
-            assert not running.done()
-            for number in range(MOST_WAITING + 2):
-                browser.tell({"type": "event", "number": number})
-            with pytest.raises(StalledError):
-                await running
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert held < 20 * size, held
 
-    asyncio.run(scene())
+
+async def test_notes_that_replace_each_other_wait_once_and_too_many_others_end_the_browser() -> (
+    None
+):
+    hub, socket = Hub(), Stuck()
+    with ThreadPoolExecutor(1) as executor:
+        browser = Browser(socket, hub, FakeBackend(), executor)
+        running = asyncio.create_task(browser.run())
+        for number in range(10 * MOST_WAITING):
+            browser.tell({"type": "status", "number": number})
+        await asyncio.sleep(0)
+        assert not running.done()
+        for number in range(MOST_WAITING + 2):
+            browser.tell({"type": "event", "number": number})
+        with pytest.raises(StalledError):
+            await running
 
 
 JSON = st.recursive(
@@ -422,29 +378,28 @@ MESSAGES = (
 
 
 @given(st.lists(MESSAGES, max_size=MOST_ERRORS))
-def test_no_message_of_any_shape_ends_a_browser_or_the_server(messages: list[str | bytes]) -> None:
-    async def scene() -> None:
-        hub, sent = Hub(), list[str]()
+async def test_no_message_of_any_shape_ends_a_browser_or_the_server(
+    messages: list[str | bytes],
+) -> None:
+    hub, sent = Hub(), list[str]()
 
-        class Kept:
-            async def send_text(self, data: str) -> None:
-                json.loads(data)
-                sent.append(data)
+    class Kept:
+        async def send_text(self, data: str) -> None:
+            json.loads(data)
+            sent.append(data)
 
-            async def send_bytes(self, data: bytes) -> None:
-                raise AssertionError("nothing was put")
+        async def send_bytes(self, data: bytes) -> None:
+            raise AssertionError("nothing was put")
 
-        hub.declare(NUMBERS)
-        with ThreadPoolExecutor(1) as executor:
-            browser = Browser(Kept(), hub, FakeBackend(), executor)
-            running = asyncio.create_task(browser.run())
-            for message in messages:
-                browser.handle(message if isinstance(message, str) else None)
-                await asyncio.sleep(0)
-            browser.handle('{"op": "greet", "name": "done", "request": "end"}')
-            await until(lambda: any('"end"' in text for text in sent))
-            assert not running.done()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(scene())
+    hub.declare(NUMBERS)
+    with ThreadPoolExecutor(1) as executor:
+        browser = Browser(Kept(), hub, FakeBackend(), executor)
+        running = asyncio.create_task(browser.run())
+        for message in messages:
+            browser.handle(message if isinstance(message, str) else None)
+            await asyncio.sleep(0)
+        browser.handle('{"op": "greet", "name": "done", "request": "end"}')
+        await turn_until(lambda: any('"end"' in text for text in sent))
+        assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

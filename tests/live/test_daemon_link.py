@@ -17,8 +17,8 @@ from recorder.live.hub import Hub
 from recorder.live.shown import Shown
 from recorder.live.tap_source import TapSource
 from recorder.session.events import make_event
-from tests.live.staging import until
 from tests.live.test_summary import status, stream
+from tests.support.waiting import turn_until
 
 OFFSET_NS = 1_700_000_000_000_000_000
 
@@ -35,7 +35,7 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, answers: Iterator[dict[str, Any
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: daemon_link._Polled(next(answers)))
 
 
-def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
+async def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answers = [
@@ -45,29 +45,25 @@ def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
     ]
     answer_with(monkeypatch, iter(answers))
     seen: list[tuple[str, int]] = []
+    hub = Hub()
+    source = TapSource(hub)
 
-    async def scene() -> None:
-        hub = Hub()
-        source = TapSource(hub)
+    def tell(note: dict[str, Any]) -> None:
+        if note["type"] == "status":
+            seen.append((note["status"]["state"], hub.offset_ns))
 
-        def tell(note: dict[str, Any]) -> None:
-            if note["type"] == "status":
-                seen.append((note["status"]["state"], hub.offset_ns))
-
-        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell)
-        try:
-            await until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
-            assert not any(task.done() for task in backend.tasks)
-        finally:
-            await backend.close()
-            source.close()
-
-    asyncio.run(scene())
+    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell)
+    try:
+        await turn_until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
+        assert not any(task.done() for task in backend.tasks)
+    finally:
+        await backend.close()
+        source.close()
     assert seen[:2] == [("recording", OFFSET_NS)] * 2
     assert seen[2][0] == "idle" and seen[2][1] != OFFSET_NS
 
 
-def test_an_event_is_sent_once_with_the_sentence_of_the_log(
+async def test_an_event_is_sent_once_with_the_sentence_of_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A loss is in the daemon's events and in the session's; the timeline has the latter."""
@@ -88,51 +84,42 @@ def test_an_event_is_sent_once_with_the_sentence_of_the_log(
     monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: next(answers))
     told: list[dict[str, Any]] = []
-
-    async def scene() -> None:
-        hub = Hub()
-        source = TapSource(hub)
-        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
-        try:
-            await until(lambda: len(states(told)) == len(polled))
-        finally:
-            await backend.close()
-            source.close()
-
-    asyncio.run(scene())
+    hub = Hub()
+    source = TapSource(hub)
+    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
+    try:
+        await turn_until(lambda: len(states(told)) == len(polled))
+    finally:
+        await backend.close()
+        source.close()
     events = [(note["kind"], note["text"]) for note in told if note["type"] == "event"]
     assert events == [("lost", sentence), ("end", "the session ended")]
     timeline = next(note for note in told if note["type"] == "timeline")
     assert timeline["streams"] == {"camera": [["3", "5", "lost"]]}
 
 
-def test_a_page_that_is_opened_is_told_the_state_of_now(
+async def test_a_page_that_is_opened_is_told_the_state_of_now(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """While nobody looked the daemon was asked seldom: pressed at once, S would mean what was."""
     now = of_daemon(True, start_ns=OFFSET_NS + 5, offset_ns=OFFSET_NS)
     monkeypatch.setattr(daemon_link, "IDLE_S", 3600.0)
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: daemon_link._Polled(now))
-
-    async def scene() -> list[str]:
-        nonlocal now
-        told: list[dict[str, Any]] = []
-        hub = Hub()
-        source = TapSource(hub)
-        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
-        try:
-            await until(lambda: states(told))
-            now = of_daemon(False)
-            told.clear()
-            backend.attend(1)
-            told += backend.greeting()
-            await until(lambda: states(told))
-        finally:
-            await backend.close()
-            source.close()
-        return states(told)
-
-    assert asyncio.run(scene()) == ["idle"]
+    told: list[dict[str, Any]] = []
+    hub = Hub()
+    source = TapSource(hub)
+    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
+    try:
+        await turn_until(lambda: states(told))
+        now = of_daemon(False)
+        told.clear()
+        backend.attend(1)
+        told += backend.greeting()
+        await turn_until(lambda: states(told))
+    finally:
+        await backend.close()
+        source.close()
+    assert states(told) == ["idle"]
 
 
 def states(notes: Iterable[dict[str, Any]]) -> list[str]:

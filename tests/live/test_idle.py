@@ -8,7 +8,7 @@ from pathlib import Path
 from drivers.sim.emulators.rig import EmulatedRig
 from tests.daemon.served import Served
 from tests.drivers.http_rig import SMALL, entry
-from tests.live.test_live_process import Live, play
+from tests.live.test_live_process import Live
 
 CONFIG = """
 version: 1
@@ -18,7 +18,7 @@ storage: {{min_free_gb: 0}}
 """
 
 
-def test_an_idle_daemon_shows_pictures_and_rates_of_a_device(tmp_path: Path) -> None:
+async def test_an_idle_daemon_shows_pictures_and_rates_of_a_device(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         rig = stack.enter_context(EmulatedRig([entry(**SMALL)], {}))
         served = Served(tmp_path, CONFIG.format(source=rig.sources["camera"].source))
@@ -27,20 +27,14 @@ def test_an_idle_daemon_shows_pictures_and_rates_of_a_device(tmp_path: Path) -> 
         live = Live(served.socket, served.root)
         live.start()
         stack.callback(live.end)
-
-        async def scene() -> None:
-            async with live.viewer() as viewer:
-                await viewer.watch(1, "camera", "picture")
-                pictures: set[bytes] = set()
-                while len(pictures) < 3:
-                    header, arrays = await viewer.sample()
-                    pictures.add(arrays["jpeg"].tobytes())
-                    await viewer.drawn(header)
-                seen = await viewer.note(
-                    "status", lambda note: note["streams"]["camera"]["rate_hz"]
-                )
-                assert seen["status"]["state"] == "idle" and seen["session"] is None
-                assert seen["streams"]["camera"]["mb_s"] > 0
-
-        play(scene())
+        async with live.viewer() as viewer:
+            await viewer.watch(1, "camera", "picture")
+            pictures: set[bytes] = set()
+            while len(pictures) < 3:
+                header, arrays = await viewer.sample()
+                pictures.add(arrays["jpeg"].tobytes())
+                await viewer.drawn(header)
+            seen = await viewer.note("status", lambda note: note["streams"]["camera"]["rate_hz"])
+            assert seen["status"]["state"] == "idle" and seen["session"] is None
+            assert seen["streams"]["camera"]["mb_s"] > 0
         assert not list(served.root.glob("*/camera"))

@@ -102,66 +102,55 @@ def live(served: Served) -> Iterator[Live]:
             found.end(signal.SIGKILL)
 
 
-def play(scene: Any) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(scene, PATIENCE_S)
-
-    asyncio.run(bounded())
-
-
-def test_a_session_is_started_watched_marked_and_stopped_from_a_browser(
+async def test_a_session_is_started_watched_marked_and_stopped_from_a_browser(
     served: Served, live: Live
 ) -> None:
     shown: dict[str, tuple[int, int]] = {}
+    async with live.viewer() as viewer:
+        assert (await viewer.note("hello"))["mode"] == "live"
+        status = await viewer.note("status", lambda note: note["status"])
+        assert status["status"]["state"] == "idle"
+        assert set(status["streams"]) == {"camera", "imu"}
+        text = json.dumps(status)
+        assert str(served.folder) not in text and "/" + served.folder.name not in text
 
-    async def scene() -> None:
-        async with live.viewer() as viewer:
-            assert (await viewer.note("hello"))["mode"] == "live"
-            status = await viewer.note("status", lambda note: note["status"])
-            assert status["status"]["state"] == "idle"
-            assert set(status["streams"]) == {"camera", "imu"}
-            text = json.dumps(status)
-            assert str(served.folder) not in text and "/" + served.folder.name not in text
+        await viewer.say(op="start", request=1, name="tour")
+        reply = await viewer.note("reply")
+        assert reply["ok"] and reply["session"] == "tour"
+        await viewer.note("streams", lambda note: len(note["streams"]) == 2)
+        await viewer.watch(1, "camera", "picture")
+        await viewer.watch(2, "imu", "series")
+        while len(shown) < 2 or min(count for count, _ in shown.values()) < 5:
+            header, arrays = await viewer.sample()
+            if not header["static"]:
+                count, _ = shown.get(header["stream"], (0, 0))
+                shown[header["stream"]] = count + 1, int(header["t_ns"])
+                assert len(arrays)
+                await viewer.drawn(header)
+        before_ns = time.time_ns()
+        await viewer.say(op="mark", request=2, text="pothole", age_ms=1000)
+        assert (await viewer.note("reply"))["ok"]
+        after_ns = time.time_ns()
+        event = await viewer.note("event", lambda note: note["kind"] == "mark")
+        assert event["text"] == "pothole"
+        at_ns = int(event["t_ns"])  # of the keypress
+        # The session's clock is the monotonic one, which the calendar clock may drift from.
+        assert before_ns - 10**8 <= at_ns + 10**9 <= after_ns + 10**8
+        await viewer.note("timeline", lambda note: note["marks"])
+        recording = await viewer.note(
+            "status", lambda note: note["session"] and note["streams"]["imu"]["rate_hz"]
+        )
+        assert recording["streams"]["imu"]["samples"] > 0
 
-            await viewer.say(op="start", request=1, name="tour")
-            reply = await viewer.note("reply")
-            assert reply["ok"] and reply["session"] == "tour"
-            await viewer.note("streams", lambda note: len(note["streams"]) == 2)
-            await viewer.watch(1, "camera", "picture")
-            await viewer.watch(2, "imu", "series")
-            while len(shown) < 2 or min(count for count, _ in shown.values()) < 5:
-                header, arrays = await viewer.sample()
-                if not header["static"]:
-                    count, _ = shown.get(header["stream"], (0, 0))
-                    shown[header["stream"]] = count + 1, int(header["t_ns"])
-                    assert len(arrays)
-                    await viewer.drawn(header)
-            before_ns = time.time_ns()
-            await viewer.say(op="mark", request=2, text="pothole", age_ms=1000)
-            assert (await viewer.note("reply"))["ok"]
-            after_ns = time.time_ns()
-            event = await viewer.note("event", lambda note: note["kind"] == "mark")
-            assert event["text"] == "pothole"
-            at_ns = int(event["t_ns"])  # of the keypress
-            # The session's clock is the monotonic one, which the calendar clock may drift from.
-            assert before_ns - 10**8 <= at_ns + 10**9 <= after_ns + 10**8
-            await viewer.note("timeline", lambda note: note["marks"])
-            recording = await viewer.note(
-                "status", lambda note: note["session"] and note["streams"]["imu"]["rate_hz"]
-            )
-            assert recording["streams"]["imu"]["samples"] > 0
-
-            await viewer.say(op="start", request=3)
-            reply = await viewer.note("reply")
-            assert not reply["ok"] and str(served.folder) not in reply["error"]
-            await viewer.say(op="stop", request=4)
-            assert (await viewer.note("reply"))["ok"]
-            sessions = await viewer.note(
-                "sessions", lambda note: any(s["state"] == "clean" for s in note["sessions"])
-            )
-            assert [s["name"] for s in sessions["sessions"]] == ["tour"]
-
-    play(scene())
+        await viewer.say(op="start", request=3)
+        reply = await viewer.note("reply")
+        assert not reply["ok"] and str(served.folder) not in reply["error"]
+        await viewer.say(op="stop", request=4)
+        assert (await viewer.note("reply"))["ok"]
+        sessions = await viewer.note(
+            "sessions", lambda note: any(s["state"] == "clean" for s in note["sessions"])
+        )
+        assert [s["name"] for s in sessions["sessions"]] == ["tour"]
     with Session(served.root / "tour") as session:
         for stream, (_, t_ns) in shown.items():
             stamps = session.streams[stream].times().tolist()
@@ -171,59 +160,55 @@ def test_a_session_is_started_watched_marked_and_stopped_from_a_browser(
     assert live.end() == (0, "")
 
 
-def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Live) -> None:
-    async def scene() -> None:
-        async with live.viewer() as viewer:
-            await viewer.say(op="start", request=1)
-            await viewer.note("reply")
-            await viewer.watch(1, "imu", "series")
+async def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Live) -> None:
+    async with live.viewer() as viewer:
+        await viewer.say(op="start", request=1)
+        await viewer.note("reply")
+        await viewer.watch(1, "imu", "series")
+        header, _ = await viewer.sample()
+        while header["static"]:
             header, _ = await viewer.sample()
-            while header["static"]:
-                header, _ = await viewer.sample()
-            status = await viewer.note("status", lambda note: note["streams"]["imu"]["samples"])
-            os.kill(status["status"]["sensors"]["imu"]["pid"], signal.SIGKILL)
-            await viewer.note("status", lambda note: note["streams"]["imu"]["unknown_losses"])
+        status = await viewer.note("status", lambda note: note["streams"]["imu"]["samples"])
+        os.kill(status["status"]["sensors"]["imu"]["pid"], signal.SIGKILL)
+        await viewer.note("status", lambda note: note["streams"]["imu"]["unknown_losses"])
+        await viewer.drawn(header)
+        number = header["number"]
+        while header["number"] < number + 3:  # the driver is back, and is shown again
+            header, _ = await viewer.sample()
             await viewer.drawn(header)
-            number = header["number"]
-            while header["number"] < number + 3:  # the driver is back, and is shown again
-                header, _ = await viewer.sample()
-                await viewer.drawn(header)
-            # The open session is judged as `recorder info` judges it, once the event is written.
-            note = await viewer.note(
-                "status", lambda note: (note["session_verdict"] or {}).get("verdict") == "FAIL"
-            )
-            judged = note["session_verdict"]
-            assert judged["state"] == "recording"
-            assert {reason["where"] for reason in judged["reasons"]} == {"imu"}
-
-    play(scene())
+        # The open session is judged as `recorder info` judges it, once the event is written.
+        note = await viewer.note(
+            "status", lambda note: (note["session_verdict"] or {}).get("verdict") == "FAIL"
+        )
+        judged = note["session_verdict"]
+        assert judged["state"] == "recording"
+        assert {reason["where"] for reason in judged["reasons"]} == {"imu"}
 
 
-def test_a_daemon_that_is_not_there_is_told_and_found_when_it_comes(
+@pytest.mark.campaign(weight=6)
+async def test_a_daemon_that_is_not_there_is_told_and_found_when_it_comes(
     served: Served, live: Live
 ) -> None:
-    async def scene() -> None:
-        async with live.viewer() as viewer:
-            await viewer.note("status", lambda note: note["status"])
-            await asyncio.to_thread(served.kill)
-            offline = await viewer.note("status", lambda note: not note["status"])
-            assert offline["verdict"]["word"] == "OFFLINE"
-            assert str(served.folder) not in json.dumps(offline)
-            await viewer.say(op="start", request=1)
-            assert not (await viewer.note("reply"))["ok"]
-            await asyncio.to_thread(served.start)
-            await viewer.note("status", lambda note: note["status"])
-            await viewer.say(op="start", request=2)
-            assert (await viewer.note("reply"))["ok"]
-            await viewer.watch(1, "imu", "series")
+    async with live.viewer() as viewer:
+        await viewer.note("status", lambda note: note["status"])
+        await asyncio.to_thread(served.kill)
+        offline = await viewer.note("status", lambda note: not note["status"])
+        assert offline["verdict"]["word"] == "OFFLINE"
+        assert str(served.folder) not in json.dumps(offline)
+        await viewer.say(op="start", request=1)
+        assert not (await viewer.note("reply"))["ok"]
+        await asyncio.to_thread(served.start)
+        await viewer.note("status", lambda note: note["status"])
+        await viewer.say(op="start", request=2)
+        assert (await viewer.note("reply"))["ok"]
+        await viewer.watch(1, "imu", "series")
+        header, _ = await viewer.sample()
+        while header["static"]:
             header, _ = await viewer.sample()
-            while header["static"]:
-                header, _ = await viewer.sample()
-
-    play(scene())
 
 
-def test_a_live_process_that_is_killed_leaves_the_recording_and_can_be_started_again(
+@pytest.mark.campaign(weight=5)
+async def test_a_live_process_that_is_killed_leaves_the_recording_and_can_be_started_again(
     served: Served, live: Live
 ) -> None:
     async def look() -> None:
@@ -231,10 +216,10 @@ def test_a_live_process_that_is_killed_leaves_the_recording_and_can_be_started_a
             await viewer.note("status", lambda note: note["session"] == "tour")
 
     served.request("start", name="tour")
-    play(look())
+    await look()
     live.end(signal.SIGKILL)
     live.start()
-    play(look())
+    await look()
     served.request("stop")
     with Session(served.root / "tour") as session:
         assert not [event for event in session.events() if event["type"] == "lost"]
@@ -255,19 +240,15 @@ def test_it_ends_with_one_line_and_2_if_it_cannot_listen(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_in_order_with_a_browser_connected(tmp_path: Path, number: int) -> None:
+async def test_it_ends_in_order_with_a_browser_connected(tmp_path: Path, number: int) -> None:
     live = Live(tmp_path / "none.sock", tmp_path)
     live.start()
-
-    async def scene() -> None:
-        async with live.viewer() as viewer:
-            await viewer.note("status")
-            assert await asyncio.to_thread(live.end, number) == (0, "")
-
-    play(scene())
+    async with live.viewer() as viewer:
+        await viewer.note("status")
+        assert await asyncio.to_thread(live.end, number) == (0, "")
 
 
-def test_with_a_certificate_and_a_token_everything_is_encrypted(tmp_path: Path) -> None:
+async def test_with_a_certificate_and_a_token_everything_is_encrypted(tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl, which makes the certificate, is not installed")
@@ -283,14 +264,10 @@ def test_with_a_certificate_and_a_token_everything_is_encrypted(tmp_path: Path) 
     live.start()
     assert live.url.startswith("https://127.0.0.1:")
     trusted = ssl.create_default_context(cafile=str(certificate))
-
-    async def scene() -> None:
-        allowed = {"Authorization": f"Bearer {token}"}
-        async with live.viewer(ssl=trusted, additional_headers=allowed) as viewer:
-            assert (await viewer.note("status"))["verdict"]["word"] == "OFFLINE"
-        with pytest.raises(InvalidStatus):
-            async with live.viewer(ssl=trusted):
-                pass
-
-    play(scene())
+    allowed = {"Authorization": f"Bearer {token}"}
+    async with live.viewer(ssl=trusted, additional_headers=allowed) as viewer:
+        assert (await viewer.note("status"))["verdict"]["word"] == "OFFLINE"
+    with pytest.raises(InvalidStatus):
+        async with live.viewer(ssl=trusted):
+            pass
     assert live.end() == (0, "")  # no line with the token, either

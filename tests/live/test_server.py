@@ -14,7 +14,8 @@ from recorder.contract.errors import UsageError
 from recorder.live import server as server_module
 from recorder.live.server import listen, make_server, url_of
 from tests.examples import examples
-from tests.live.staging import Stage, play, until
+from tests.live.staging import Stage, staged
+from tests.support.waiting import turn_until
 
 
 def test_a_taken_port_is_one_error_that_names_it() -> None:
@@ -82,13 +83,11 @@ def test_the_address_of_the_page(address: str, secure: bool, expected: str) -> N
         ),
     ],
 )
-def test_odd_requests_are_refused(head: str, expected: set[int]) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_odd_requests_are_refused(head: str, expected: set[int]) -> None:
+    async with staged() as stage:
         answer = await stage.request(head)
         assert answer.status in expected, answer.body
         assert b"/tmp" not in answer.body and b"recorder/live" not in answer.body
-
-    play(scene)
 
 
 @examples(0.4)
@@ -104,8 +103,8 @@ def test_odd_requests_are_refused(head: str, expected: set[int]) -> None:
         max_size=8,
     )
 )
-def test_bytes_of_any_shape_are_answered_or_refused(requests: list[bytes]) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_bytes_of_any_shape_are_answered_or_refused(requests: list[bytes]) -> None:
+    async with staged() as stage:
         for data in requests:
             answer = await stage.exchange(data, end=True)
             assert answer.status < 500
@@ -113,10 +112,10 @@ def test_bytes_of_any_shape_are_answered_or_refused(requests: list[bytes]) -> No
         async with stage.viewer() as viewer:
             await viewer.note("hello")
 
-    play(scene)
 
-
-def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_sends_no_request_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server_module, "REQUEST_S", 0.2)
 
     async def trickle(stage: Stage, before: bytes) -> None:
@@ -131,7 +130,7 @@ def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.Monkey
                         await reader.read(4096)
         writer.close()
 
-    async def scene(stage: Stage) -> None:
+    async with staged() as stage:
         for begin in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nX: y\r\n"):
             answer = await stage.exchange(begin)
             assert answer.status == 0
@@ -142,13 +141,10 @@ def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.Monkey
             await asyncio.sleep(0.5)
             assert await viewer.settled() is not None
 
-    play(scene)
 
-
-def test_connections_are_limited_and_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_are_limited_and_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 3)
-
-    async def scene(stage: Stage) -> None:
+    async with staged() as stage:
         open_ones = [await asyncio.open_connection("127.0.0.1", stage.port) for _ in range(3)]
         with pytest.raises(AssertionError):
             while (await stage.request("GET /nothing HTTP/1.1")).status == 404:
@@ -156,11 +152,9 @@ def test_connections_are_limited_and_free_again(monkeypatch: pytest.MonkeyPatch)
             raise AssertionError
         for _, writer in open_ones:
             writer.close()
-        await until(lambda: True)
+        await turn_until(lambda: True)
         while (await stage.request("GET /nothing HTTP/1.1")).status != 404:
             await asyncio.sleep(0.01)
-
-    play(scene)
 
 
 def test_a_socket_that_listens_does_not_block() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 from recorder.live.tap_source import TapSource
-from tests.live.staging import PATIENCE_S
+from tests.support.waiting import turn_until
 
 CHANNELS = (ChannelSpec("x", "raw", "u1", (4,)),)
 
@@ -52,51 +51,40 @@ class Rig:
         return self.number
 
 
-async def until(what: str, ready: Callable[[], Any]) -> Any:
-    """Turn with the other threads until something is so; bounded by the scene's patience."""
-    while not (value := ready()):
-        await asyncio.sleep(0.005)
-    return value
-
-
-def play(scene: Callable[[Rig, Hub, TapSource], Coroutine[Any, Any, None]], folder: Path) -> None:
-    async def run() -> None:
-        hub = Hub()
-        source = TapSource(hub)
-        hub.attach(source)
-        rig = Rig(folder)
-        try:
-            await asyncio.wait_for(scene(rig, hub, source), PATIENCE_S)
-        finally:
-            source.close()
-            rig.tap.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def tapping(folder: Path) -> AsyncIterator[tuple[Rig, Hub, TapSource]]:
+    hub = Hub()
+    source = TapSource(hub)
+    hub.attach(source)
+    rig = Rig(folder)
+    try:
+        yield rig, hub, source
+    finally:
+        source.close()
+        rig.tap.close()
 
 
 NAMES = {"lidar": ["lidar", "lidar_imu"]}
 
 
-def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
+async def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
     folder: Path,
 ) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
 
         def both() -> bool:
             rig.publish("lidar")
             return set(hub.specs) == {"lidar", "lidar_imu"}
 
-        await until("both are declared", both)
+        await turn_until(both)
         names = ("lidar", "lidar_imu")
-        await until("unsubscribed", lambda: not any(map(rig.tap.wanted, names)))
+        await turn_until(lambda: not any(map(rig.tap.wanted, names)))
         assert hub.sensors == dict.fromkeys(names, "lidar")
 
-    play(scene, folder)
 
-
-def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         watch = hub.watch("lidar", lambda: None, every=True)
         taken: list[Message] = []
@@ -107,22 +95,20 @@ def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
             taken.extend(watch.take_every())
             return len(taken) > 3 and len(hub.specs) == 2
 
-        await until("messages come", some)
+        await turn_until(some)
         assert {message.stream for message in taken} == {"lidar"}
         assert bytes(taken[0].frames[0]) == b"xxxx"
         assert not rig.tap.wanted("lidar_imu")
         assert hub.newest_ns("lidar_imu") is None and hub.newest_ns("lidar") is not None
         watch.close()
-        await until("unsubscribed", lambda: not rig.tap.wanted("lidar"))
-
-    play(scene, folder)
+        await turn_until(lambda: not rig.tap.wanted("lidar"))
 
 
-def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         watch = hub.watch("lidar", lambda: None)
-        await until("a message", lambda: rig.publish("lidar") and watch.take())
+        await turn_until(lambda: rig.publish("lidar") and watch.take())
         rig.tap.close()
         rig.tap = TapPublisher(rig.address)
         wider = (ChannelSpec("x", "raw", "u1", (8,)),)
@@ -134,26 +120,22 @@ def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
             message = watch.take()
             return message is not None and message.number > first
 
-        await until("messages come again", later)
+        await turn_until(later)
         assert hub.specs["lidar"].rate_hz == 20.0  # the new declaration came before its data
 
-    play(scene, folder)
 
-
-def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
-        await until("declared", lambda: rig.publish("lidar") and len(hub.specs) == 2)
+        await turn_until(lambda: rig.publish("lidar") and len(hub.specs) == 2)
         source.update({"lidar": rig.address}, {"lidar": ["lidar"]})
-        await until("removed", lambda: set(hub.specs) == {"lidar"})
+        await turn_until(lambda: set(hub.specs) == {"lidar"})
         source.update({}, {})
-        await until("removed", lambda: not hub.specs)
-
-    play(scene, folder)
+        await turn_until(lambda: not hub.specs)
 
 
-def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
-    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+async def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
+    async with tapping(folder) as (rig, hub, source):
         source.update({"lidar": rig.address}, NAMES)
         watch = hub.watch("lidar", lambda: None)
 
@@ -163,6 +145,4 @@ def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
             rig.publish("lidar")
             return watch.take()
 
-        await until("a message", turn)
-
-    play(scene, folder)
+        await turn_until(turn)

@@ -118,40 +118,47 @@ def page(url: str, **options: Any) -> Iterator[Page]:
         yield Page(link)
 
 
-def test_seek_and_step_show_the_stored_samples(recorded: Path) -> None:
+@pytest.fixture(scope="module")
+def viewer(recorded: Path) -> Iterator[dict[str, Any]]:
+    """The command's result; the tests of this file look at the one player that they share."""
+    with viewing(recorded, "--no-browser", "--speed", "16") as result:
+        yield result
+
+
+def test_seek_and_step_show_the_stored_samples(recorded: Path, viewer: dict[str, Any]) -> None:
     with Session(recorded) as session:
         camera = session.streams["camera"]
         stamps, imu_stamps = camera.t_ns.tolist(), session.streams["imu"].t_ns
         jpegs = [camera.channels["video.avi"].encoded(i) for i in range(len(camera))]
         numbers = np.asarray(camera.seq).tolist()
 
-    with viewing(recorded, "--no-browser") as result:
-        assert result["session"] == "drive" and result["url"].startswith("http://127.0.0.1:")
-        with page(result["url"]) as browser:
-            hello = browser.note("hello")
-            assert hello["mode"] == "playback"
-            browser.send(op="watch", id=1, stream="camera", view="picture", max_hz=30)
-            for k, index in enumerate((60, 10, 89, 0)):
-                browser.send(op="seek", t_ns=str(stamps[index] + 1_000_000), request=k)
-                reply = browser.note("reply", request=k)
-                assert reply["ok"] and reply["t_ns"] == str(stamps[index] + 1_000_000)
-                header, arrays = browser.sample("camera", stamps[index])
-                assert header["seq"] == numbers[index]
-                assert bytes(arrays["jpeg"]) == jpegs[index]
-            for index in (1, 2, 3, 2):
-                by = 1 if index != 2 or header["seq"] == 1 else -1
-                browser.send(op="step", stream="camera", by=by)
-                header, arrays = browser.sample("camera", stamps[index])
-                assert bytes(arrays["jpeg"]) == jpegs[index]
-            browser.send(op="step", stream="imu", by=1)
-            now = browser.note("playback", jumps=9)
-            assert int(now["t_ns"]) in imu_stamps and now["playing"] is False
+    assert viewer["session"] == "drive" and viewer["url"].startswith("http://127.0.0.1:")
+    with page(viewer["url"]) as browser:
+        hello = browser.note("hello")
+        assert hello["mode"] == "playback"
+        jumps = browser.note("playback")["jumps"]
+        browser.send(op="watch", id=1, stream="camera", view="picture", max_hz=30)
+        for k, index in enumerate((60, 10, 89, 0)):
+            browser.send(op="seek", t_ns=str(stamps[index] + 1_000_000), request=k)
+            reply = browser.note("reply", request=k)
+            assert reply["ok"] and reply["t_ns"] == str(stamps[index] + 1_000_000)
+            header, arrays = browser.sample("camera", stamps[index])
+            assert header["seq"] == numbers[index]
+            assert bytes(arrays["jpeg"]) == jpegs[index]
+        for index in (1, 2, 3, 2):
+            by = 1 if index != 2 or header["seq"] == 1 else -1
+            browser.send(op="step", stream="camera", by=by)
+            header, arrays = browser.sample("camera", stamps[index])
+            assert bytes(arrays["jpeg"]) == jpegs[index]
+        browser.send(op="step", stream="imu", by=1)
+        now = browser.note("playback", jumps=jumps + 9)
+        assert int(now["t_ns"]) in imu_stamps and now["playing"] is False
 
 
-def test_it_plays_to_the_end(recorded: Path) -> None:
+def test_it_plays_to_the_end(recorded: Path, viewer: dict[str, Any]) -> None:
     with Session(recorded) as session:
         last = int(session.streams["camera"].t_ns[-1])
-    with viewing(recorded, "--speed", "16") as result, page(result["url"]) as browser:
+    with page(viewer["url"]) as browser:
         assert browser.note("playback")["speed"] == 16
         browser.send(op="watch", id=1, stream="camera", view="picture", max_hz=30)
         browser.send(op="speed", value="max")
@@ -163,8 +170,8 @@ def test_it_plays_to_the_end(recorded: Path) -> None:
         assert ended["t_ns"] == ended["end_ns"]
 
 
-def test_what_the_page_is_told_of_the_session(recorded: Path) -> None:
-    with viewing(recorded) as result, page(result["url"]) as browser:
+def test_what_the_page_is_told_of_the_session(recorded: Path, viewer: dict[str, Any]) -> None:
+    with page(viewer["url"]) as browser:
         timeline = browser.note("timeline")
         assert set(timeline["streams"]) == {"camera", "imu"}
         ((start, end, kind, _),) = timeline["streams"]["camera"]
@@ -191,16 +198,13 @@ def test_what_the_page_is_told_of_the_session(recorded: Path) -> None:
         ({"op": "step", "stream": "imu", "by": True}, "stream and by"),
     ],
 )
-def test_requests_that_cannot_be(played: Page, message: dict[str, Any], text: str) -> None:
-    played.send(**message, request=1)
-    reply = played.note("reply", request=1)
+def test_requests_that_cannot_be(
+    viewer: dict[str, Any], message: dict[str, Any], text: str
+) -> None:
+    with page(viewer["url"]) as browser:
+        browser.send(**message, request=1)
+        reply = browser.note("reply", request=1)
     assert not reply["ok"] and text in reply["error"]
-
-
-@pytest.fixture(scope="module")
-def played(recorded: Path) -> Iterator[Page]:
-    with viewing(recorded) as result, page(result["url"]) as browser:
-        yield browser
 
 
 def test_damage_is_named_and_the_rest_is_played(recorded: Path, tmp_path: Path) -> None:

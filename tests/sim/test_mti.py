@@ -191,6 +191,7 @@ def test_what_the_device_makes_of_rates(asked: list[tuple[int, int]], taken: lis
     assert [o.rate_hz for o in outputs] == taken
     assert [o.data_id for o in outputs] == [data_id for data_id, _ in asked]
     assert taken_outputs([*outputs, Output(0x5040, 4)]) is None
+    assert taken_outputs([Output(0x1028)]) is None
 
 
 # --- answers ----------------------------------------------------------------------------------

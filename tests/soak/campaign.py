@@ -26,6 +26,7 @@ import psutil
 from recorder.contract.control.client import Client, DaemonError
 from tests.soak.accounts import Balance, balance
 from tests.soak.memory import Memory, Sample, judge
+from tests.support.waiting import wait_until
 
 CONFIG = """\
 version: 1
@@ -39,7 +40,6 @@ retention: {gb: GIGABYTES}
 """
 BUFFER_MB = 32.0
 STREAMS = ("fast", "wide", "slow")
-PATIENCE_S = 60.0
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -221,17 +221,14 @@ class Soak:
         self._until("recording", recording)
 
     def _until(self, what: str, ready: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        why = ""
-        while time.monotonic() < deadline:
+        def answered() -> bool:
             try:
-                if ready():
-                    return
-            except DaemonError as error:
-                why = str(error)
-            assert self._process is not None and self._process.poll() is None, self._log()
-            time.sleep(0.1)
-        raise AssertionError(f"never: {what} ({why})\n{self._log()}")
+                return bool(ready())
+            except DaemonError:
+                assert self._process is not None and self._process.poll() is None, self._log()
+                return False
+
+        wait_until(lambda: f"{what}\n{self._log()}", answered)
 
     def _log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-4000:]

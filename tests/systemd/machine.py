@@ -15,17 +15,16 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recorder.contract.closing import Closing
+from tests.support.waiting import PATIENCE_S, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 SYSTEMD = Path("/lib/systemd/systemd")
-PATIENCE_S = 60.0
 _UNSHARE = ("unshare", "--fork", "--pid", "--mount-proc", "--mount", "--cgroup")
 
 _BOOT = """\
@@ -165,7 +164,7 @@ class Machine(Closing):
         if user is not None:
             enter += ["runuser", "-u", user, "--"]
         return subprocess.run(
-            [*enter, *command], capture_output=True, text=True, check=False, timeout=PATIENCE_S * 2
+            [*enter, *command], capture_output=True, text=True, check=False, timeout=PATIENCE_S
         )
 
     def run(self, *command: str, user: str | None = None, code: int = 0) -> str:
@@ -205,10 +204,5 @@ class Machine(Closing):
                     found["daemon" if name == "recorder" else name] = pid
         return found
 
-    def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-        """Wait for something; an upper bound, nothing waits for it."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"never: {what}\n{self.journal() if self._pid else ''}")
-            time.sleep(0.1)
+    def until(self, condition: Callable[[], Any], what: str) -> None:
+        wait_until(lambda: f"{what}\n{self.journal() if self._pid else ''}", condition)

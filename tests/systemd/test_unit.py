@@ -166,7 +166,7 @@ def test_a_writer_that_hangs_is_a_restart_by_the_watchdog(machine: Any) -> None:
     m.recorder("start")
     grows(m)
     os.kill(m.processes()["writer"], signal.SIGSTOP)
-    m.until(lambda: m.show("NRestarts") == "1", "the watchdog", 90.0)
+    m.until(lambda: m.show("NRestarts") == "1", "the watchdog")
     m.until(lambda: state(m) == "recording", "recording again")
     grows(m)
     m.until(lambda: sessions(m)["drive"] == "recovered", "the first part is recovered")

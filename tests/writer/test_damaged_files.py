@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +27,15 @@ WRITTEN = {"a": 5, "b": 4}
 DIGESTED = {"a": (0, 2, 4, 5), "b": (0, 3, 4)}
 """Samples up to which there are digests."""
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
+
+
+def steps(fast: object, campaign: object, long: object) -> Any:
+    """Parametrize a test by ``step``: one at all times, one in campaigns, one in long tests."""
+    more = pytest.param(campaign, marks=pytest.mark.campaign)
+    most = pytest.param(long, marks=pytest.mark.long)
+    return pytest.mark.parametrize("step", [fast, more, most])
+
+
 BOOTS = pytest.mark.parametrize("boot", [None, OTHER_BOOT], ids=["same boot", "other boot"])
 FILES = ("a/packed", "a/packed_i", "a/seq", "b/video.avi", "b/ts", "_recorder/events.jsonl")
 
@@ -103,36 +112,15 @@ def test_undamaged(killed: Path, tmp_path: Path, boot: str | None) -> None:
     assert validate(tmp_path / "s", deep=True).sound
 
 
-def cuts(size: int, step: int) -> Iterator[int]:
-    yield from range(0, size, step)
-
-
 @pytest.mark.parametrize("file", FILES)
 @BOOTS
-def test_cut_at_some_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
+@steps("some", "most", "every")
+def test_cut_at_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None, step: str) -> None:
     size = (killed / file).stat().st_size
-    cut_everywhere(killed, tmp_path, file, boot, max(1, size // 7))
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("file", FILES)
-@BOOTS
-def test_cut_at_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
-    cut_everywhere(killed, tmp_path, file, boot, 7 if file == "b/video.avi" else 1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("file", FILES)
-@BOOTS
-def test_cut_at_every_byte(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
     # The AVI's header is 32 kB of empty index; its frames and the fields before it are cut at all.
-    cut_everywhere(killed, tmp_path, file, boot, 1)
-
-
-def cut_everywhere(killed: Path, tmp_path: Path, file: str, boot: str | None, step: int) -> None:
-    size = (killed / file).stat().st_size
+    bytes_apart = {"some": max(1, size // 7), "most": 7 if file == "b/video.avi" else 1, "every": 1}
     name, _, base = file.partition("/")
-    for at in cuts(size, step):
+    for at in range(0, size, bytes_apart[step]):
         if file == "b/video.avi" and 400 < at < size - 4000 and at % 997:
             continue
         path = fresh(killed, tmp_path)
@@ -199,53 +187,25 @@ def damage_journal(killed: Path, tmp_path: Path, boot: str | None, text: bytes, 
 
 
 @BOOTS
-def test_the_journal_cut_at_bytes(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    text = (killed / "_recorder/commits").read_bytes()
-    for at in range(0, len(text), 241):
-        damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
-
-
-@pytest.mark.campaign
-@BOOTS
-def test_the_journal_cut_at_every_seventh_byte(
-    killed: Path, tmp_path: Path, boot: str | None
+@steps(241, 7, 1)
+def test_the_journal_cut_at_bytes(
+    killed: Path, tmp_path: Path, boot: str | None, step: int
 ) -> None:
     text = (killed / "_recorder/commits").read_bytes()
-    for at in range(0, len(text), 7):
+    for at in range(0, len(text), step):
         damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
 
 
-@pytest.mark.long
 @BOOTS
-def test_the_journal_cut_at_every_byte(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    text = (killed / "_recorder/commits").read_bytes()
-    for at in range(len(text)):
-        damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
-
-
-def flip(killed: Path, tmp_path: Path, boot: str | None, step: int) -> None:
+@steps(1321, 37, 1)
+def test_bits_flipped_in_the_journal(
+    killed: Path, tmp_path: Path, boot: str | None, step: int
+) -> None:
     text = (killed / "_recorder/commits").read_bytes()
     for bit in range(0, 8 * len(text), step):
         damaged = bytearray(text)
         damaged[bit // 8] ^= 1 << bit % 8
         damage_journal(killed, tmp_path, boot, bytes(damaged), longest_prefix(killed, bit // 8))
-
-
-@BOOTS
-def test_bits_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    flip(killed, tmp_path, boot, 1321)
-
-
-@pytest.mark.campaign
-@BOOTS
-def test_many_bits_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    flip(killed, tmp_path, boot, 37)
-
-
-@pytest.mark.long
-@BOOTS
-def test_every_bit_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    flip(killed, tmp_path, boot, 1)
 
 
 @pytest.mark.parametrize("step", [37, pytest.param(7, marks=pytest.mark.campaign)])

@@ -18,9 +18,10 @@ from recorder.writer.disk_policy import CLOSING_BYTES, Floor, ending_of
 from recorder.writer.recovery import recover
 from recorder.writer.service import WriterService
 from tests.faults.numbers import stored, stream
-from tests.faults.rig import rig, wait_until
+from tests.faults.rig import rig
 from tests.faults.syscalls import FAULTS, Fails, Syscalls
 from tests.manual_clock import ManualClock
+from tests.support.waiting import wait_until
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))

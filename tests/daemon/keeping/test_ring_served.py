@@ -13,7 +13,8 @@ from recorder.session.kept_events import KeptEvent, read_index
 from recorder.session.reader import Session
 from recorder.session.search import find_sessions
 from recorder.session.validation import validate
-from tests.daemon.served import Served, wait_until
+from tests.daemon.served import Served
+from tests.support.waiting import wait_until
 
 CONFIG = """
 version: 1
@@ -52,6 +53,7 @@ def stored_ns(served: Served, event: KeptEvent) -> list[int]:
     return [t_ns for t_ns in times if event.from_ns <= t_ns <= event.until_ns]
 
 
+@pytest.mark.campaign(weight=15)
 def test_events_are_kept_and_the_rest_goes(served: Served) -> None:
     served.start()  # nobody asks for a recording: a ring records all the time
     wait_until("the second part", lambda: (served.root / "drive_p002").exists())

@@ -13,7 +13,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.live.staging import BROWSER, PATIENCE_S
+from tests.live.staging import BROWSER
+from tests.support.waiting import PATIENCE_S
 
 SUBPROTOCOL = "foxglove.websocket.v1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -168,13 +168,3 @@ async def serving(
         await task
         executor.shutdown()
         socket.close()
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a scene in an event loop, for at most a minute."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(240.0):
-            await test()
-
-    asyncio.run(bounded())

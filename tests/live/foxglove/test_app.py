@@ -6,16 +6,15 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.live.foxglove.client import Client, decode_schema
-from tests.live.staging import Stage, play
+from tests.live.staging import staged
 from tests.live.views.sensors import first
 
 TOKEN = "a-token-of-some-length"
 
 
-def test_streams_and_events_reach_a_viewer_of_the_server() -> None:
+async def test_streams_and_events_reach_a_viewer_of_the_server() -> None:
     spec, _, message = first("camera")
-
-    async def scene(stage: Stage) -> None:
+    async with staged(token=TOKEN) as stage:
         stage.hub.declare(spec)
         client = await Client.open(f"ws://127.0.0.1:{stage.port}/foxglove?token={TOKEN}")
         await client.greeted("/camera/image", "/log")
@@ -31,22 +30,18 @@ def test_streams_and_events_reach_a_viewer_of_the_server() -> None:
         assert stage.audience.clients == 1
         await client.close()
 
-    play(scene, token=TOKEN)
-
 
 @pytest.mark.parametrize("query", ["", "?token=wrong", f"?token={TOKEN[:-1]}"])
-def test_a_viewer_without_the_token_gets_nothing(query: str) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_viewer_without_the_token_gets_nothing(query: str) -> None:
+    async with staged(token=TOKEN) as stage:
         with pytest.raises(InvalidStatus) as refused:
             await Client.open(f"ws://127.0.0.1:{stage.port}/foxglove{query}")
         assert refused.value.response.status_code == 401
         assert stage.audience.clients == 0
 
-    play(scene, token=TOKEN)
 
-
-def test_a_page_of_another_origin_gets_nothing() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_page_of_another_origin_gets_nothing() -> None:
+    async with staged(origins=["https://app.example", "file://"]) as stage:
         url = f"ws://127.0.0.1:{stage.port}/foxglove"
         with pytest.raises(InvalidStatus) as refused:
             await Client.open(url, origin="https://evil.example")
@@ -55,11 +50,9 @@ def test_a_page_of_another_origin_gets_nothing() -> None:
             client = await Client.open(url, origin=origin)
             await client.close()
 
-    play(scene, origins=["https://app.example", "file://"])
 
-
-def test_viewers_count_as_clients_and_one_too_many_is_refused() -> None:
-    async def scene(stage: Stage) -> None:
+async def test_viewers_count_as_clients_and_one_too_many_is_refused() -> None:
+    async with staged(clients=2) as stage:
         url = f"ws://127.0.0.1:{stage.port}/foxglove"
         clients = [await Client.open(url) for _ in range(2)]
         with pytest.raises(InvalidStatus) as refused:
@@ -67,5 +60,3 @@ def test_viewers_count_as_clients_and_one_too_many_is_refused() -> None:
         assert refused.value.response.status_code == 503
         for client in clients:
             await client.close()
-
-    play(scene, clients=2)

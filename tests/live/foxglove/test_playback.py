@@ -14,7 +14,7 @@ from recorder.live.foxglove.scene import LabelSets, Trajectory
 from recorder.processing.calibration import Calibration
 from recorder.processing.labels import cuboid_files
 from tests.live.foxglove.client import Client, decode_schema, stamp_ns
-from tests.live.foxglove.rig import FakeBackend, FakePlayer, FakePosition, run, serving
+from tests.live.foxglove.rig import FakeBackend, FakePlayer, FakePosition, serving
 from tests.session.build import START_NS, Builder, imu_spec
 
 STEP_NS = 100_000_000
@@ -82,118 +82,102 @@ def playing() -> FakeBackend:
     return backend
 
 
-def test_the_greeting_has_the_range_of_the_data() -> None:
-    async def scene() -> None:
-        async with serving(playback=player(), backend=playing()) as rig:
-            info = await (await rig.client("foxglove.sdk.v1")).op("serverInfo")
-            assert set(info["capabilities"]) == {
-                "parameters", "parametersSubscribe", "time", "playbackControl",
-            }  # fmt: skip
-            start, end = info["dataStartTime"], info["dataEndTime"]
-            assert start["sec"] * 10**9 + start["nsec"] == START_NS
-            assert end["sec"] * 10**9 + end["nsec"] == START_NS + 10 * STEP_NS
-            assert info["metadata"]["mode"] == "playback"
-
-    run(scene)
+async def test_the_greeting_has_the_range_of_the_data() -> None:
+    async with serving(playback=player(), backend=playing()) as rig:
+        info = await (await rig.client("foxglove.sdk.v1")).op("serverInfo")
+        assert set(info["capabilities"]) == {
+            "parameters", "parametersSubscribe", "time", "playbackControl",
+        }  # fmt: skip
+        start, end = info["dataStartTime"], info["dataEndTime"]
+        assert start["sec"] * 10**9 + start["nsec"] == START_NS
+        assert end["sec"] * 10**9 + end["nsec"] == START_NS + 10 * STEP_NS
+        assert info["metadata"]["mode"] == "playback"
 
 
-def test_one_viewer_controls_and_all_learn_of_it() -> None:
-    async def scene() -> None:
-        async with serving(playback=player(), backend=playing()) as rig:
-            one, other = await rig.client("foxglove.sdk.v1"), await rig.client()
-            for client in (one, other):
-                first = await state(client)
-                assert first["status"] == 1  # paused
-                assert (first["t_ns"], first["seeked"], first["request"]) == (START_NS, False, "")
-            there = START_NS + 3 * STEP_NS
-            await one.control(play=False, seek_ns=there, request="go")
-            answer, news = await state(one), await state(other)
-            assert answer == {
-                "op": "playbackState", "status": 1, "t_ns": there, "speed": 1.0,
-                "seeked": True, "request": "go",
-            }  # fmt: skip
-            assert news == {**answer, "request": ""}
-            await one.control(play=True, speed=2.0, request="on")
-            answer = await state(one)
-            assert (answer["status"], answer["speed"], answer["seeked"]) == (0, 2.0, False)
-            assert answer["request"] == "on"
-            while (await state(other))["status"] != 0:
-                pass
-            await one.control(play=True, speed=1e30, request="fast")
-            assert (await state(one))["speed"] == 16.0
-            await one.control(play=False, speed=-1.0, request="slow")
-            answer = await state(one)
-            assert answer["status"] == 1
-            assert answer["speed"] == pytest.approx(0.1)
-
-    run(scene)
+async def test_one_viewer_controls_and_all_learn_of_it() -> None:
+    async with serving(playback=player(), backend=playing()) as rig:
+        one, other = await rig.client("foxglove.sdk.v1"), await rig.client()
+        for client in (one, other):
+            first = await state(client)
+            assert first["status"] == 1  # paused
+            assert (first["t_ns"], first["seeked"], first["request"]) == (START_NS, False, "")
+        there = START_NS + 3 * STEP_NS
+        await one.control(play=False, seek_ns=there, request="go")
+        answer, news = await state(one), await state(other)
+        assert answer == {
+            "op": "playbackState", "status": 1, "t_ns": there, "speed": 1.0,
+            "seeked": True, "request": "go",
+        }  # fmt: skip
+        assert news == {**answer, "request": ""}
+        await one.control(play=True, speed=2.0, request="on")
+        answer = await state(one)
+        assert (answer["status"], answer["speed"], answer["seeked"]) == (0, 2.0, False)
+        assert answer["request"] == "on"
+        while (await state(other))["status"] != 0:
+            pass
+        await one.control(play=True, speed=1e30, request="fast")
+        assert (await state(one))["speed"] == 16.0
+        await one.control(play=False, speed=-1.0, request="slow")
+        answer = await state(one)
+        assert answer["status"] == 1
+        assert answer["speed"] == pytest.approx(0.1)
 
 
-def test_time_passes_and_the_end_is_reported() -> None:
-    async def scene() -> None:
-        source = player()
-        async with serving(playback=source, backend=playing()) as rig:
-            client = await rig.client()
-            assert (await client.op("time"))["t_ns"] == START_NS
-            source.position = replace(source.position, t_ns=START_NS + 5, playing=True)
-            assert (await client.op("time"))["t_ns"] == START_NS + 5
-            source.position = replace(source.position, playing=False, ended=True)
-            while (await state(client))["status"] != 3:
-                pass
-
-    run(scene)
+async def test_time_passes_and_the_end_is_reported() -> None:
+    source = player()
+    async with serving(playback=source, backend=playing()) as rig:
+        client = await rig.client()
+        assert (await client.op("time"))["t_ns"] == START_NS
+        source.position = replace(source.position, t_ns=START_NS + 5, playing=True)
+        assert (await client.op("time"))["t_ns"] == START_NS + 5
+        source.position = replace(source.position, playing=False, ended=True)
+        while (await state(client))["status"] != 3:
+            pass
 
 
-def test_a_refused_request_is_reported_with_the_state() -> None:
-    async def scene() -> None:
-        source = player()
-        source.refused = "the session is gone"
-        async with serving(playback=source, backend=playing()) as rig:
-            client = await rig.client()
-            await client.control(play=True, request="x")
-            assert (await client.op("status"))["message"] == "the session is gone"
-            answer = await state(client)
-            assert (answer["request"], answer["status"]) == ("x", 1)
-
-    run(scene)
+async def test_a_refused_request_is_reported_with_the_state() -> None:
+    source = player()
+    source.refused = "the session is gone"
+    async with serving(playback=source, backend=playing()) as rig:
+        client = await rig.client()
+        await client.control(play=True, request="x")
+        assert (await client.op("status"))["message"] == "the session is gone"
+        answer = await state(client)
+        assert (answer["request"], answer["status"]) == ("x", 1)
 
 
-def test_a_live_server_has_no_playback() -> None:
-    async def scene() -> None:
-        async with serving() as rig:
-            client = await rig.client()
-            await client.control(play=True)
-            assert "no playback" in (await client.op("status"))["message"]
-
-    run(scene)
+async def test_a_live_server_has_no_playback() -> None:
+    async with serving() as rig:
+        client = await rig.client()
+        await client.control(play=True)
+        assert "no playback" in (await client.op("status"))["message"]
 
 
-def test_labels_are_the_newest_set_at_the_time_and_come_again_after_a_seek(session: Path) -> None:
-    async def scene() -> None:
-        async with serving(playback=player(), backend=playing(), session=session) as rig:
-            client = await (await rig.client()).greeted("/labels/truth")
-            channel = client.channels["/labels/truth"]
-            assert channel["schemaName"] == "foxglove.SceneUpdate"
-            await client.subscribe("/labels/truth", 1)
-            await client.data(1)
-            for number in (7, 2):
-                await client.control(play=False, seek_ns=START_NS + number * STEP_NS + 5)
-                received = await client.data(1)
-                update = decode_schema(channel, received.payload)
-                assert received.t_ns == START_NS + number * STEP_NS
-                assert [deletion.type for deletion in update.deletions] == [1]  # ALL
-                tracks = {entity.id: entity for entity in update.entities}
-                assert tracks.keys() == ({"car_01", "truck_02"} if number == 7 else {"car_01"})
-                car = tracks["car_01"]
-                assert stamp_ns(car.timestamp) == received.t_ns
-                assert (car.frame_id, car.frame_locked) == ("rig", True)
-                (cube,) = car.cubes
-                assert cube.pose.position.x == number
-                assert (cube.size.x, cube.size.y, cube.size.z) == (4.0, 2.0, 1.5)
-                assert cube.pose.orientation.w == 1.0
-                assert {pair.key: pair.value for pair in car.metadata} == {"class": "car"}
-
-    run(scene)
+async def test_labels_are_the_newest_set_at_the_time_and_come_again_after_a_seek(
+    session: Path,
+) -> None:
+    async with serving(playback=player(), backend=playing(), session=session) as rig:
+        client = await (await rig.client()).greeted("/labels/truth")
+        channel = client.channels["/labels/truth"]
+        assert channel["schemaName"] == "foxglove.SceneUpdate"
+        await client.subscribe("/labels/truth", 1)
+        await client.data(1)
+        for number in (7, 2):
+            await client.control(play=False, seek_ns=START_NS + number * STEP_NS + 5)
+            received = await client.data(1)
+            update = decode_schema(channel, received.payload)
+            assert received.t_ns == START_NS + number * STEP_NS
+            assert [deletion.type for deletion in update.deletions] == [1]  # ALL
+            tracks = {entity.id: entity for entity in update.entities}
+            assert tracks.keys() == ({"car_01", "truck_02"} if number == 7 else {"car_01"})
+            car = tracks["car_01"]
+            assert stamp_ns(car.timestamp) == received.t_ns
+            assert (car.frame_id, car.frame_locked) == ("rig", True)
+            (cube,) = car.cubes
+            assert cube.pose.position.x == number
+            assert (cube.size.x, cube.size.y, cube.size.z) == (4.0, 2.0, 1.5)
+            assert cube.pose.orientation.w == 1.0
+            assert {pair.key: pair.value for pair in car.metadata} == {"class": "car"}
 
 
 @pytest.mark.parametrize(
@@ -204,22 +188,18 @@ def test_labels_are_the_newest_set_at_the_time_and_come_again_after_a_seek(sessi
         {"quaternion_xyzw": "none"},
     ],
 )
-def test_damaged_labels_are_reported_and_the_next_ones_shown(
+async def test_damaged_labels_are_reported_and_the_next_ones_shown(
     session: Path, damage: dict[str, Any]
 ) -> None:
     write_labels(session, [box(0, **damage), box(1)])
-
-    async def scene() -> None:
-        async with serving(playback=player(), backend=playing(), session=session) as rig:
-            client = await (await rig.client()).greeted("/labels/truth")
-            await client.subscribe("/labels/truth", 1)
-            status = await client.op("status")
-            assert "truth.jsonl" in status["message"]
-            assert str(session) not in status["message"]
-            await client.control(play=False, seek_ns=START_NS + STEP_NS)
-            assert (await client.data(1)).t_ns == START_NS + STEP_NS
-
-    run(scene)
+    async with serving(playback=player(), backend=playing(), session=session) as rig:
+        client = await (await rig.client()).greeted("/labels/truth")
+        await client.subscribe("/labels/truth", 1)
+        status = await client.op("status")
+        assert "truth.jsonl" in status["message"]
+        assert str(session) not in status["message"]
+        await client.control(play=False, seek_ns=START_NS + STEP_NS)
+        assert (await client.data(1)).t_ns == START_NS + STEP_NS
 
 
 def test_a_label_file_is_indexed_by_its_times(session: Path) -> None:
@@ -234,28 +214,25 @@ def test_a_label_file_is_indexed_by_its_times(session: Path) -> None:
         assert due(t_ns + 5) == []
 
 
-def test_transforms_are_the_calibration_and_the_poses(session: Path) -> None:
-    async def scene() -> None:
-        async with serving(playback=player(), backend=playing(), session=session) as rig:
-            client = await (await rig.client()).greeted("/tf")
-            await client.subscribe("/tf", 1)
-            there = START_NS + 2 * STEP_NS + STEP_NS // 2
-            await client.data(1)
-            await client.control(play=False, seek_ns=there)
-            received = await client.data(1)
-            found = decode_schema(client.channels["/tf"], received.payload).transforms
-            assert received.t_ns == there
-            places = {(t.parent_frame_id, t.child_frame_id): t for t in found}
-            assert places.keys() == {("rig", "lidar"), ("world", "rig")}
-            lidar, rig_place = places["rig", "lidar"], places["world", "rig"]
-            assert stamp_ns(lidar.timestamp) == stamp_ns(rig_place.timestamp) == there
-            place = lidar.translation
-            assert (place.x, place.y, place.z) == (1.0, 2.0, 3.0)
-            turn = lidar.rotation
-            assert (turn.x, turn.y, turn.z, turn.w) == (0.0, 0.0, 1.0, 0.0)
-            assert rig_place.translation.x == pytest.approx(2.5, abs=1e-5)
-
-    run(scene)
+async def test_transforms_are_the_calibration_and_the_poses(session: Path) -> None:
+    async with serving(playback=player(), backend=playing(), session=session) as rig:
+        client = await (await rig.client()).greeted("/tf")
+        await client.subscribe("/tf", 1)
+        there = START_NS + 2 * STEP_NS + STEP_NS // 2
+        await client.data(1)
+        await client.control(play=False, seek_ns=there)
+        received = await client.data(1)
+        found = decode_schema(client.channels["/tf"], received.payload).transforms
+        assert received.t_ns == there
+        places = {(t.parent_frame_id, t.child_frame_id): t for t in found}
+        assert places.keys() == {("rig", "lidar"), ("world", "rig")}
+        lidar, rig_place = places["rig", "lidar"], places["world", "rig"]
+        assert stamp_ns(lidar.timestamp) == stamp_ns(rig_place.timestamp) == there
+        place = lidar.translation
+        assert (place.x, place.y, place.z) == (1.0, 2.0, 3.0)
+        turn = lidar.rotation
+        assert (turn.x, turn.y, turn.z, turn.w) == (0.0, 0.0, 1.0, 0.0)
+        assert rig_place.translation.x == pytest.approx(2.5, abs=1e-5)
 
 
 def test_a_session_without_poses_has_no_world(tmp_path: Path) -> None:
@@ -265,29 +242,23 @@ def test_a_session_without_poses_has_no_world(tmp_path: Path) -> None:
     assert Trajectory.of_session(tmp_path / "none", Calibration()) is None
 
 
-def test_events_are_logged_as_the_playback_reaches_them(session: Path) -> None:
-    async def scene() -> None:
-        source = player()
-        async with serving(playback=source, backend=playing(), session=session) as rig:
-            client = await (await rig.client()).greeted("/log")
-            await client.subscribe("/log", 1)
-            await client.answered()
-            source.position = replace(source.position, t_ns=START_NS + 9 * STEP_NS, playing=True)
-            received = await client.data(1)
-            log = decode_schema(client.channels["/log"], received.payload)
-            assert START_NS < received.t_ns == stamp_ns(log.timestamp) <= START_NS + 9 * STEP_NS
-            assert (log.name, log.level) == ("imu", 3)  # WARNING
-            assert "lost 3 samples" in log.message
-
-    run(scene)
+async def test_events_are_logged_as_the_playback_reaches_them(session: Path) -> None:
+    source = player()
+    async with serving(playback=source, backend=playing(), session=session) as rig:
+        client = await (await rig.client()).greeted("/log")
+        await client.subscribe("/log", 1)
+        await client.answered()
+        source.position = replace(source.position, t_ns=START_NS + 9 * STEP_NS, playing=True)
+        received = await client.data(1)
+        log = decode_schema(client.channels["/log"], received.payload)
+        assert START_NS < received.t_ns == stamp_ns(log.timestamp) <= START_NS + 9 * STEP_NS
+        assert (log.name, log.level) == ("imu", 3)  # WARNING
+        assert "lost 3 samples" in log.message
 
 
-def test_parameters_are_the_sessions_config(session: Path) -> None:
-    async def scene() -> None:
-        async with serving(playback=player(), backend=playing(), session=session) as rig:
-            client = await rig.client()
-            await client.send(op="getParameters", parameterNames=[], id="all")
-            values = await client.op("parameterValues")
-            assert {"name": "version", "value": 1} in values["parameters"]
-
-    run(scene)
+async def test_parameters_are_the_sessions_config(session: Path) -> None:
+    async with serving(playback=player(), backend=playing(), session=session) as rig:
+        client = await rig.client()
+        await client.send(op="getParameters", parameterNames=[], id="all")
+        values = await client.op("parameterValues")
+        assert {"name": "version", "value": 1} in values["parameters"]

@@ -5,55 +5,54 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from recorder.session.playback import Chunk
 from recorder.session.playback import play as stored
 from recorder.session.reader import Session
 from tests.daemon.served import Served
 from tests.live.foxglove.client import Client, Received, decode_schema, stamp_ns
-from tests.live.foxglove.rig import run
 from tests.live.test_live_process import Live
 from tests.live.test_live_process import live as live
 from tests.live.test_live_process import served as served
 
 
-def test_shown_samples_and_stamps_are_those_of_the_session(served: Served, live: Live) -> None:
+@pytest.mark.campaign(weight=4)
+async def test_shown_samples_and_stamps_are_those_of_the_session(
+    served: Served, live: Live
+) -> None:
     received: dict[int, list[Received]] = {1: [], 2: []}
     decoded: dict[int, list[object]] = {1: [], 2: []}
-
-    async def scene() -> None:
-        client = await Client.open(live.url.replace("http", "ws", 1) + "foxglove")
-        offered = (await client.op("advertiseServices"))["services"]
-        numbers = {service["name"]: service["id"] for service in offered}
-        await client.greeted("/log")
-        rate: dict[str, Any] = {"parameters": []}
-        while not rate["parameters"]:  # they are known with the daemon's first status
-            await client.send(op="getParameters", parameterNames=["sensors.imu.rate"], id="rate")
-            rate = await client.op("parameterValues")
-        assert rate["parameters"] == [{"name": "sensors.imu.rate", "value": 100}]
-        await client.subscribe("/log", 3)
-        await client.call(numbers["/recorder/start"], 1, b'{"name": "tour"}')
-        reply = await client.op("serviceCallResponse")
-        assert reply["values"] == {"ok": True, "session": "tour", "error": ""}
-        await client.call(numbers["/recorder/mark"], 2, b'{"text": "pothole"}')
-        text = ""  # other events may come before; after it the session's clock is known
-        while "pothole" not in text:
-            entry = await client.data(3)
-            text = decode_schema(client.channels["/log"], entry.payload).message
-        assert text == "mark: pothole"
-        await client.greeted("/camera/image", "/imu")  # simulated sensors begin with the session
-        await client.subscribe("/camera/image", 1)
-        await client.subscribe("/imu", 2)
-        while min(map(len, received.values())) < 20:
-            found = await client.until(lambda m: getattr(m, "subscription", 0) in received)
-            topic = {1: "/camera/image", 2: "/imu"}[found.subscription]
-            received[found.subscription].append(found)
-            decoded[found.subscription].append(decode_schema(client.channels[topic], found.payload))
-        await client.call(numbers["/recorder/stop"], 4, b"")
-        assert (await client.op("serviceCallResponse"))["values"]["ok"]
-        await client.close()
-
-    run(scene)
+    client = await Client.open(live.url.replace("http", "ws", 1) + "foxglove")
+    offered = (await client.op("advertiseServices"))["services"]
+    numbers = {service["name"]: service["id"] for service in offered}
+    await client.greeted("/log")
+    rate: dict[str, Any] = {"parameters": []}
+    while not rate["parameters"]:  # they are known with the daemon's first status
+        await client.send(op="getParameters", parameterNames=["sensors.imu.rate"], id="rate")
+        rate = await client.op("parameterValues")
+    assert rate["parameters"] == [{"name": "sensors.imu.rate", "value": 100}]
+    await client.subscribe("/log", 3)
+    await client.call(numbers["/recorder/start"], 1, b'{"name": "tour"}')
+    reply = await client.op("serviceCallResponse")
+    assert reply["values"] == {"ok": True, "session": "tour", "error": ""}
+    await client.call(numbers["/recorder/mark"], 2, b'{"text": "pothole"}')
+    text = ""  # other events may come before; after it the session's clock is known
+    while "pothole" not in text:
+        entry = await client.data(3)
+        text = decode_schema(client.channels["/log"], entry.payload).message
+    assert text == "mark: pothole"
+    await client.greeted("/camera/image", "/imu")  # simulated sensors begin with the session
+    await client.subscribe("/camera/image", 1)
+    await client.subscribe("/imu", 2)
+    while min(map(len, received.values())) < 20:
+        found = await client.until(lambda m: getattr(m, "subscription", 0) in received)
+        topic = {1: "/camera/image", 2: "/imu"}[found.subscription]
+        received[found.subscription].append(found)
+        decoded[found.subscription].append(decode_schema(client.channels[topic], found.payload))
+    await client.call(numbers["/recorder/stop"], 4, b"")
+    assert (await client.op("serviceCallResponse"))["values"]["ok"]
+    await client.close()
     session = Session(served.root / "tour")
     pictures = {
         int(t_ns): bytes(picture)

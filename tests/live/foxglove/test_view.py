@@ -13,7 +13,6 @@ from recorder.processing.labels import cuboid_files
 from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session
 from tests.live.foxglove.client import Client, Received, decode_schema, stamp_ns
-from tests.live.foxglove.rig import run
 from tests.live.test_view import recorded as recorded
 from tests.live.test_view import viewing
 
@@ -36,7 +35,8 @@ async def message_at(client: Client, subscription: int, t_ns: int) -> Received:
     return message
 
 
-def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
+@pytest.mark.campaign(weight=4)
+async def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
     session = Session(recorded)
     pictures = [item for item in play(session, ["camera"]) if isinstance(item, Chunk)]
     times = session.stream("camera").times()
@@ -44,54 +44,40 @@ def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
     sets = [t_ns for t_ns, _ in labels.by_time()]
 
     with viewing(recorded, "--no-browser") as result:
-
-        async def scene() -> None:
-            client = await Client.open(address(result["url"]), "foxglove.sdk.v1")
-            info = await client.op("serverInfo")
-            assert "playbackControl" in info["capabilities"]
-            assert info["name"] == "drive"
-            await client.greeted("/camera/image", "/imu", "/labels/truth", "/log", "/tf")
-            for number, topic in enumerate(("/camera/image", "/labels/truth", "/tf")):
-                await client.subscribe(topic, number)
-            for index in (40, 7):
-                there = int(times[index])
-                await client.control(play=False, seek_ns=there, request=f"go {index}")
-                state = await answer(client, f"go {index}")
-                assert (state["status"], state["t_ns"], state["seeked"]) == (1, there, True)
-                picture = await message_at(client, 0, there)
-                image = decode_schema(client.channels["/camera/image"], picture.payload)
-                assert stamp_ns(image.timestamp) == there
-                (chunk,) = [item for item in pictures if there in item.t_ns]
-                stored = chunk.data["video.avi"][int(np.searchsorted(chunk.t_ns, there))]
-                assert image.data == bytes(stored)
-                newest = max(t_ns for t_ns in sets if t_ns <= there)
-                await message_at(client, 1, newest)
-            await client.subscribe("/imu", 3)
-            await client.control(play=True, speed=16.0, request="on")
-            stamps = [(await client.data(3)).t_ns for _ in range(50)]
-            assert set(stamps) <= {int(t_ns) for t_ns in session.stream("imu").times()}
-            await client.until(lambda m: isinstance(m, dict) and m.get("status") == 3)  # ended
-            await client.close()
-
-        run(scene)
+        client = await Client.open(address(result["url"]), "foxglove.sdk.v1")
+        info = await client.op("serverInfo")
+        assert "playbackControl" in info["capabilities"]
+        assert info["name"] == "drive"
+        await client.greeted("/camera/image", "/imu", "/labels/truth", "/log", "/tf")
+        for number, topic in enumerate(("/camera/image", "/labels/truth", "/tf")):
+            await client.subscribe(topic, number)
+        for index in (40, 7):
+            there = int(times[index])
+            await client.control(play=False, seek_ns=there, request=f"go {index}")
+            state = await answer(client, f"go {index}")
+            assert (state["status"], state["t_ns"], state["seeked"]) == (1, there, True)
+            picture = await message_at(client, 0, there)
+            image = decode_schema(client.channels["/camera/image"], picture.payload)
+            assert stamp_ns(image.timestamp) == there
+            (chunk,) = [item for item in pictures if there in item.t_ns]
+            stored = chunk.data["video.avi"][int(np.searchsorted(chunk.t_ns, there))]
+            assert image.data == bytes(stored)
+            newest = max(t_ns for t_ns in sets if t_ns <= there)
+            await message_at(client, 1, newest)
+        await client.subscribe("/imu", 3)
+        await client.control(play=True, speed=16.0, request="on")
+        stamps = [(await client.data(3)).t_ns for _ in range(50)]
+        assert set(stamps) <= {int(t_ns) for t_ns in session.stream("imu").times()}
+        await client.until(lambda m: isinstance(m, dict) and m.get("status") == 3)  # ended
+        await client.close()
     session.close()
 
 
-@pytest.mark.parametrize("permitted", [True, False])
-def test_a_desktop_app_connects_where_its_origin_is_permitted(
-    recorded: Path, permitted: bool
-) -> None:
-    options = ["--origin", "file://"] if permitted else []
-    with viewing(recorded, "--no-browser", *options) as result:
-
-        async def scene() -> None:
-            if permitted:
-                client = await Client.open(address(result["url"]), origin="file://")
-                await client.greeted("/camera/image")
-                await client.close()
-                return
-            with pytest.raises(InvalidStatus) as refused:
-                await Client.open(address(result["url"]), origin="file://")
-            assert refused.value.response.status_code == 403
-
-        run(scene)
+async def test_a_desktop_app_connects_where_its_origin_is_permitted(recorded: Path) -> None:
+    with viewing(recorded, "--no-browser", "--origin", "file://") as result:
+        client = await Client.open(address(result["url"]), origin="file://")
+        await client.greeted("/camera/image")
+        await client.close()
+        with pytest.raises(InvalidStatus) as refused:
+            await Client.open(address(result["url"]), origin="app://other")
+        assert refused.value.response.status_code == 403

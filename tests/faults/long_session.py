@@ -1,4 +1,4 @@
-"""A session of an hour whose writer was killed, with frames as small as frames can be."""
+"""A session of six minutes whose writer was killed, with frames as small as frames can be."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.manual_clock import ManualClock
 LIDAR = stream("lidar", 10.0, ("lzmaf",))
 CAMERA = stream("camera", 30.0, ("mjpg",))
 IMU = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
-SAMPLES = {"lidar": 36_000, "camera": 108_000, "imu": 360_000}
+SAMPLES = {"lidar": 3_600, "camera": 10_800, "imu": 36_000}
 TAIL = {"lidar": 2, "camera": 6, "imu": 20}
 """Samples behind the last commit."""
-COMMITS = 3_600
+COMMITS = 360
 
 
-def hour_long(root: Path) -> Path:
+def long_session(root: Path) -> Path:
     """Make it; every sample of a stream has the same content."""
     clock = ManualClock(5_000_000_000)
-    plan = SessionPlan(str(root), "hour", True, "version: 1\n")
+    plan = SessionPlan(str(root), "long", True, "version: 1\n")
     writer = SessionWriter.create(PosixDisk(), plan, clock)
     frames = {"lidar": packed(1), "camera": jpeg(1), "imu": bytes(12)}
     at = dict.fromkeys(SAMPLES, 0)
@@ -56,13 +56,13 @@ def hour_long(root: Path) -> Path:
     for spec in (LIDAR, CAMERA, IMU):
         writer.declare(spec)
         append(spec, SAMPLES[spec.name] // 2)
-    clock.advance(1800.0)
+    clock.advance(180.0)
     writer.commit()
     for _ in range(1, COMMITS):  # as many as there would have been
         writer._session_log.journal.commit(t_ns=clock.monotonic_ns(), **writer._last)
     for spec in (LIDAR, CAMERA, IMU):
         append(spec, SAMPLES[spec.name] - SAMPLES[spec.name] // 2)
-    clock.advance(1800.0)
+    clock.advance(180.0)
     writer.commit()
     for spec in (LIDAR, CAMERA, IMU):
         append(spec, TAIL[spec.name])
