@@ -19,6 +19,8 @@ from tests import campaigns
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others would spin between two matrices
 provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see there
 
+pytest_plugins = ["tests.durations"]
+
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 # Derandomized: a failure seen once is seen by everybody, and no run depends on luck.
