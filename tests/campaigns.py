@@ -13,8 +13,8 @@ that part is done as well::
     @seeded(2, weight=60, least=10)              # seeds 0 and 1 always, the others in campaigns
     def test_deaths(make_plane: Any, seed: int) -> None: ...
 
-    def test_a_cut(sample: Sample) -> None:      # 20 of the lengths, in campaigns every one
-        for length in sample(range(size), 20):
+    def test_a_cut(select: Selector) -> None:    # 20 of the lengths, in campaigns every one
+        for length in select(range(size), 20):
             ...
 
 Other campaign tests take what they take; their weight is about what that is in seconds.  How many
@@ -166,11 +166,11 @@ def seeded(always: int, *, weight: float, least: int) -> Callable[[Any], Any]:
 T = TypeVar("T")
 
 
-class Sample:
-    """Chooses values for an exhaustive loop: some, the same in each run, or all.
+class Selector:
+    """Selects values for an exhaustive loop: some, the same in each run, or all.
 
     Args:
-        seed: of the choice; None: all values are tried.
+        seed: of the selection; None: all values are tried.
     """
 
     def __init__(self, seed: str | None) -> None:
@@ -193,9 +193,9 @@ def is_property(item: pytest.Item) -> bool:
     return bool(is_hypothesis_test(getattr(item, "obj", None)))
 
 
-def is_sampled(item: pytest.Item) -> bool:
-    """Whether the test chooses the values that it tries."""
-    return "sample" in getattr(item, "fixturenames", ())
+def is_selective(item: pytest.Item) -> bool:
+    """Whether the test selects the values that it tries."""
+    return "select" in getattr(item, "fixturenames", ())
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if _is_apart(item)])
     items[:] = [item for item in items if not _is_apart(item)]
     for item in items:
-        if campaigns.is_property(item) or campaigns.is_sampled(item):
+        if campaigns.is_property(item) or campaigns.is_selective(item):
             item.add_marker(campaigns.MARK)
     campaigns.choose(config, items)
 
@@ -118,9 +118,9 @@ def campaign(request: pytest.FixtureRequest) -> Iterator[campaigns.Campaign | No
 
 
 @pytest.fixture
-def sample(request: pytest.FixtureRequest) -> campaigns.Sample:
-    """The choice of an exhaustive loop's values; in a campaign, all of them."""
-    return campaigns.Sample(None if _is_campaign(request.config) else request.node.nodeid)
+def select(request: pytest.FixtureRequest) -> campaigns.Selector:
+    """The selection of an exhaustive loop's values; in a campaign, all of them."""
+    return campaigns.Selector(None if _is_campaign(request.config) else request.node.nodeid)
 
 
 def _spread(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ _names = iter(range(1_000_000))
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_loader() -> Iterator[None]:
-    """All clients of a run share the texts that botocore describes S3 with: each would read them."""
+    """Share the texts by which botocore knows S3: every client would read them."""
     session, loaders = (pytest.importorskip(f"botocore.{name}") for name in ("session", "loaders"))
     loader = loaders.create_loader()
     with pytest.MonkeyPatch.context() as patch:
