@@ -32,8 +32,10 @@ JOBS ?= 3
 conformance mutants: JOBS = 2
 # The tests of a file share what they only read.
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# What makes and checks the product, not the product.
+TOOLS := tests/benchmarks tests/mutants tests/supply
 
-.PHONY: demo wheel wheel-demo resolve sizes live test test-browser test-campaign test-long browser lint \
+.PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long browser lint \
     conformance bench bench-all soak fuzz lock licences sbom \
     mutants notebook site pictures clean install service-python environment uninstall
 
@@ -132,7 +134,11 @@ live: $(STAMP)
 	$(BIN)/recorder serve configs/live.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q $(SPREAD)
+	$(BIN)/python -m pytest -q $(SPREAD) $(addprefix --ignore ,$(TOOLS))
+
+# Tests of the benchmarks, of the mutation tester, and of what installs and pins packages.
+test-tools: $(STAMP)
+	$(BIN)/python -m pytest -q $(SPREAD) $(TOOLS)
 
 # Finds Chromium, or installs the system's where this is root and apt is there.
 browser: $(BSTAMP)

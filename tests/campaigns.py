@@ -13,6 +13,10 @@ that part is done as well::
     @seeded(2, weight=60, least=10)              # seeds 0 and 1 always, the others in campaigns
     def test_deaths(make_plane: Any, seed: int) -> None: ...
 
+    def test_a_cut(select: Selector) -> None:    # 20 of the lengths, in campaigns every one
+        for length in select(range(size), 20):
+            ...
+
 Other campaign tests take what they take; their weight is about what that is in seconds.  How many
 seeds a loop did is printed at the end.  Which ones these are follows from ``--campaign-seed``, so
 that a failure can be repeated.  No test may assert how many it did beyond its least.
@@ -25,8 +29,8 @@ import inspect
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import is_hypothesis_test
@@ -159,12 +163,39 @@ def seeded(always: int, *, weight: float, least: int) -> Callable[[Any], Any]:
     return decorate
 
 
+T = TypeVar("T")
+
+
+class Selector:
+    """Selects values for an exhaustive loop: some, the same in each run, or all.
+
+    Args:
+        seed: of the selection; None: all values are tried.
+    """
+
+    def __init__(self, seed: str | None) -> None:
+        self._dice = None if seed is None else random.Random(seed)
+
+    def __call__(self, values: Iterable[T], count: int) -> list[T]:
+        """The first and the last value and some between, at most `count`, in their order."""
+        every = list(values)
+        if self._dice is None or len(every) <= count:
+            return every
+        between = self._dice.sample(range(1, len(every) - 1), count - 2)
+        return [every[0], *(every[k] for k in sorted(between)), every[-1]]
+
+
 # pytest's side; tests/conftest.py hands these on
 
 
 def is_property(item: pytest.Item) -> bool:
     """Whether Hypothesis makes the test's values."""
     return bool(is_hypothesis_test(getattr(item, "obj", None)))
+
+
+def is_selective(item: pytest.Item) -> bool:
+    """Whether the test selects the values that it tries."""
+    return "select" in getattr(item, "fixturenames", ())
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -19,6 +19,8 @@ from tests import campaigns
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others would spin between two matrices
 provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see there
 
+pytest_plugins = ["tests.durations"]
+
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 # Derandomized: a failure seen once is seen by everybody, and no run depends on luck.
@@ -80,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if _is_apart(item)])
     items[:] = [item for item in items if not _is_apart(item)]
     for item in items:
-        if campaigns.is_property(item):
+        if campaigns.is_property(item) or campaigns.is_selective(item):
             item.add_marker(campaigns.MARK)
     campaigns.choose(config, items)
 
@@ -113,6 +115,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def campaign(request: pytest.FixtureRequest) -> Iterator[campaigns.Campaign | None]:
     """The loop of a campaign test over its seeds; None in a test that is no campaign."""
     yield from campaigns.of_test(request)
+
+
+@pytest.fixture
+def select(request: pytest.FixtureRequest) -> campaigns.Selector:
+    """The selection of an exhaustive loop's values; in a campaign, all of them."""
+    return campaigns.Selector(None if _is_campaign(request.config) else request.node.nodeid)
 
 
 def _spread(items: list[pytest.Item]) -> None:

@@ -35,6 +35,7 @@ from recorder.session.repacking import repack
 from recorder.session.validation_report import Report
 from recorder.session.vehicle_key import VehicleKey, make_key, read_anchor
 from recorder.writer.recovery import recover
+from tests.campaigns import Selector
 from tests.custody.vehicle import Vehicle, faults, journal, signatures
 
 
@@ -356,7 +357,9 @@ def test_a_journal_that_begins_late_is_found(vehicle: Vehicle) -> None:
     assert f"{journal(session)}: {text}" in faults(vehicle, session)
 
 
-def test_records_that_are_missing_doubled_or_swapped_are_found(vehicle: Vehicle) -> None:
+def test_records_that_are_missing_doubled_or_swapped_are_found(
+    vehicle: Vehicle, select: Selector
+) -> None:
     """All of them: a record in another place may have lengths that are negative there."""
     session = vehicle.record("drive")
     before = journal(session).read_bytes()
@@ -369,7 +372,7 @@ def test_records_that_are_missing_doubled_or_swapped_are_found(vehicle: Vehicle)
         swapped[one], swapped[other] = records[other], records[one]
         changed.append(swapped)
     trust = Trust([vehicle.public])
-    for order in changed:
+    for order in select(changed, 60):
         journal(session).write_bytes(b"".join(order))
         found = verify(session, trust).faults
         assert any(str(journal(session)) in fault for fault in found), found

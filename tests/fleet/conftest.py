@@ -1,4 +1,4 @@
-"""Stores of each kind, on servers that run for the whole module."""
+"""Stores of each kind, on servers that run until the end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,23 @@ CAMPAIGN = ["folder", pytest.param("moto", marks=pytest.mark.campaign(weight=2))
 _names = iter(range(1_000_000))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
+def shared_loader() -> Iterator[None]:
+    """Share the texts by which botocore knows S3: every client would read them."""
+    session, loaders = (pytest.importorskip(f"botocore.{name}") for name in ("session", "loaders"))
+    loader = loaders.create_loader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "create_loader", lambda _: loader)
+        yield
+
+
+@pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with running(Moto, tmp_path_factory.mktemp("moto")) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with running(SeaweedFS, tmp_path_factory.mktemp("weed")) as server:
         yield server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -339,6 +340,7 @@ def test_each_thing_that_goes_wrong_has_its_message(
         return said
 
     use(moto, monkeypatch, tmp_path)
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # of botocore, between its attempts
     assert refused("s3://no-such-bucket/x") == (
         "s3://no-such-bucket: there is no such bucket (NoSuchBucket)"
     )

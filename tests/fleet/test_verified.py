@@ -39,6 +39,27 @@ def fill(url: str, folder: Path) -> Vehicle:
     return vehicle
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Vehicle, Path]:
+    """A vehicle and the store that it filled, which tests change: `filled` puts it back."""
+    folder = tmp_path_factory.mktemp("made")
+    vehicle = fill(f"file://{folder}/store", folder)
+    shutil.copytree(folder / "store", folder / "kept")
+    return vehicle, folder / "store"
+
+
+@pytest.fixture
+def filled(made: tuple[Vehicle, Path]) -> tuple[Vehicle, Path]:
+    store = made[1]
+    shutil.rmtree(store)
+    shutil.copytree(store.with_name("kept"), store)
+    return made
+
+
+def verify(vehicle: Vehicle, store: Path) -> Proof:
+    return verify_store(open_store(f"file://{store}"), Trust([vehicle.public]))
+
+
 @pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_the_chain_goes_from_the_key_to_the_archives(url: str, tmp_path: Path) -> None:
     vehicle = fill(url, tmp_path)
@@ -85,17 +106,16 @@ def remove(path: Path, dice: random.Random) -> str:
 @pytest.mark.parametrize("change", [flip, cut, remove])
 @pytest.mark.parametrize("seed", range(3))
 def test_any_change_of_an_object_is_found_with_its_place(
-    tmp_path: Path, change: Change, seed: int
+    filled: tuple[Vehicle, Path], change: Change, seed: int
 ) -> None:
     dice = random.Random(f"{change.__name__} {seed}")
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    files = [p for p in sorted((tmp_path / "store").rglob("*")) if p.is_file() and p.stat().st_size]
+    vehicle, store = filled
+    files = [p for p in sorted(store.rglob("*")) if p.is_file() and p.stat().st_size]
     path = dice.choice([p for p in files if "_manifests" not in p.parts])
     name = change(path, dice)
-    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    proof = verify(vehicle, store)
     assert not proof.sound and name in str(proof.first_fault)
-    place = path.relative_to(tmp_path / "store").as_posix()
-    assert f"file://{tmp_path}/store/{place}" in everything(proof) or str(path) in everything(proof)
+    assert f"file://{path}" in everything(proof) or str(path) in everything(proof)
 
 
 def everything(proof: Proof) -> str:
@@ -108,25 +128,24 @@ def rewrite(path: Path, **changes: Any) -> None:
     path.write_bytes(structs.replace(manifest, **changes).with_digest().encode())
 
 
-def test_a_manifest_that_was_made_to_fit_does_not_help(tmp_path: Path) -> None:
+def test_a_manifest_that_was_made_to_fit_does_not_help(filled: tuple[Vehicle, Path]) -> None:
     """Whoever changes an object and its manifest cannot sign the journal."""
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    path = tmp_path / "store/a/imu/acc"
+    vehicle, folder = filled
+    path = folder / "a/imu/acc"
     data = bytearray(path.read_bytes())
     data[7] ^= 1
     path.write_bytes(data)
-    place = tmp_path / "store/_manifests/a.json"
+    place = folder / "_manifests/a.json"
     files = Manifest.decode(place.read_bytes(), "").files
     sha256 = hashlib.sha256(data).hexdigest()
     files = tuple(
         structs.replace(each, sha256=sha256) if each.path == "imu/acc" else each for each in files
     )
     rewrite(place, files=files)
-    store = open_store(f"file://{tmp_path}/store")
-    proof = verify_store(store, Trust([vehicle.public]))
+    proof = verify(vehicle, folder)
     assert proof.faults == [] and "a/imu/acc" in str(proof.first_fault)
     rewrite(place, files=tuple(each for each in files if each.path != "imu/seq"))
-    assert not verify_store(store, Trust([vehicle.public])).sound
+    assert not verify(vehicle, folder).sound
 
 
 def edited(path: Path, old: bytes, new: bytes) -> None:
@@ -162,66 +181,67 @@ def swap(one: Path, other: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_manifests_is_found(
-    tmp_path: Path, change: Callable[[Path], object], fault: str
+    filled: tuple[Vehicle, Path], change: Callable[[Path], object], fault: str
 ) -> None:
     """Also what leaves every session whole: the catalog is made of manifests."""
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    change(tmp_path / "store/_manifests")
-    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    vehicle, folder = filled
+    change(folder / "_manifests")
+    proof = verify(vehicle, folder)
     assert fault in str(proof.first_fault)
 
 
-def test_a_session_that_left_the_store_shows(tmp_path: Path) -> None:
+def test_a_session_that_left_the_store_shows(filled: tuple[Vehicle, Path]) -> None:
     """It may be on the vehicle still: uploads have an order of their own."""
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    shutil.rmtree(tmp_path / "store/a")
-    shutil.rmtree(tmp_path / "store/_manifests/a")
-    (tmp_path / "store/_manifests/a.json").unlink()
-    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    vehicle, folder = filled
+    shutil.rmtree(folder / "a")
+    shutil.rmtree(folder / "_manifests/a")
+    (folder / "_manifests/a.json").unlink()
+    proof = verify(vehicle, folder)
     assert "signature 1 of the session a is missing" in proof.unproven[0] and proof.sound
 
 
-def test_a_manifest_of_an_earlier_version_has_no_digest(tmp_path: Path) -> None:
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    path = tmp_path / "store/_manifests/a.json"
+def test_a_manifest_of_an_earlier_version_has_no_digest(filled: tuple[Vehicle, Path]) -> None:
+    vehicle, folder = filled
+    path = folder / "_manifests/a.json"
     manifest = Manifest.decode(path.read_bytes(), "")
     assert (
         hashlib.sha256(structs.replace(manifest, digest="").encode()).hexdigest() == manifest.digest
     )
     path.write_bytes(structs.replace(manifest, digest="").encode())
     assert b"digest" not in path.read_bytes()
-    store = open_store(f"file://{tmp_path}/store")
-    assert verify_store(store, Trust([vehicle.public])).sound
+    assert verify(vehicle, folder).sound
 
 
-def test_a_pipe_in_a_store_is_not_read(tmp_path: Path) -> None:
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    path = tmp_path / "store/a/imu/acc"
+def test_a_pipe_in_a_store_is_not_read(filled: tuple[Vehicle, Path]) -> None:
+    vehicle, folder = filled
+    path = folder / "a/imu/acc"
     path.unlink()
     os.mkfifo(path)
-    proof = verify_store(open_store(f"file://{tmp_path}/store"), Trust([vehicle.public]))
+    proof = verify(vehicle, folder)
     assert proof.first_fault == f"{path}: is no file"
 
 
-def test_what_has_no_manifest_is_named(tmp_path: Path) -> None:
-    vehicle = fill(f"file://{tmp_path}/store", tmp_path)
-    url = f"file://{tmp_path}/store"
-    (tmp_path / "store/_manifests/c.json").write_bytes(b"{")
-    proof = verify_store(open_store(url), Trust([vehicle.public]))
+def test_what_has_no_manifest_is_named(filled: tuple[Vehicle, Path], tmp_path: Path) -> None:
+    vehicle, folder = filled
+    url = f"file://{folder}"
+    (folder / "_manifests/c.json").write_bytes(b"{")
+    proof = verify(vehicle, folder)
     assert len(proof.faults) == 1 and "_manifests/c.json: is no manifest" in proof.faults[0]
-    (tmp_path / "store/a/imu/more").write_bytes(b"x")
-    proof = verify_store(open_store(url), Trust([vehicle.public]))
+    (folder / "a/imu/more").write_bytes(b"x")
+    proof = verify(vehicle, folder)
     assert f"{url}/a/imu/more: was added: it belongs to no manifest" in proof.faults[1]
     with pytest.raises(StorageError, match="has no manifest; nothing was uploaded there"):
         verify_store(open_store(f"file://{tmp_path}/empty"), Trust())
 
 
-def test_the_command_takes_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    url = f"file://{tmp_path}/store"
-    vehicle = fill(url, tmp_path)
+def test_the_command_takes_a_url(
+    filled: tuple[Vehicle, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    vehicle, folder = filled
+    url = f"file://{folder}"
     assert main(["verify", url, "--public-key", vehicle.public]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == f"{url}: store: proven" and said.err == ""
-    (tmp_path / "store/b/imu/acc").unlink()
+    (folder / "b/imu/acc").unlink()
     assert main(["verify", url, "--public-key", vehicle.public]) == 1
     assert f"{url}: store: not proven; first: " in capsys.readouterr().out

@@ -19,7 +19,7 @@ from recorder.writer.recovery import recover
 from tests.report.hour import EVERY, long_session
 from tests.report.reading import Page
 
-SECONDS = 240
+SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_the_session_is_one_that_our_writer_leaves(long: Path) -> None:
     with Session(long) as session:
         lengths = {name: len(stream) for name, stream in session.streams.items()}
         sweep = session.streams["lidar"].sample(3 * EVERY)
-        assert lengths == {"camera": 7200, "lidar": 2400, "radar": 4800, "imu": 24_000}
+        assert lengths == {"camera": 3600, "lidar": 1200, "radar": 2400, "imu": 12_000}
         assert np.count_nonzero(sweep["rng"]) > 1000
 
 
@@ -84,7 +84,7 @@ def test_payloads_are_read_sparsely(long: Path, decoded: Counter[str]) -> None:
     assert 0 < decoded["iq"] <= 2 * (radars.MOMENTS + spots)
     assert 0 < decoded["video.avi"] <= 2 * (cameras.FRAMES + spots)
     assert 0 < decoded["nir"] <= 2 * spots
-    assert decoded["acc"] >= 24_000, "small samples are read in whole"
+    assert decoded["acc"] >= 12_000, "small samples are read in whole"
 
 
 def test_moments_are_spread_over_the_session(long: Path) -> None:

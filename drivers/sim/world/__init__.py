@@ -85,7 +85,7 @@ class World:
         return self._fleet.states(np.asarray(t_s, np.float64), which)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _ground(scene: str, seed: int) -> Ground:
     made = SCENES[scene](seed)
     return Ground(made.trajectory.path, made.tile_m, seed)

@@ -31,6 +31,7 @@ from recorder.formats.vrs.headers import FILE_HEADER_BYTES, RecordHeader
 from recorder.formats.vrs.recordables import recordable_name
 from recorder.formats.vrs.scan import RecordWalk
 from recorder.formats.vrs.tags import unpack_description
+from tests.campaigns import Selector
 from tests.formats.vrs import golden, kit
 
 STEPS = 6
@@ -236,7 +237,7 @@ def test_an_index_in_the_first_chunk_of_which_nothing_is_whole(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_cut_at_every_byte(tmp_path: Path, finished: bool) -> None:
+def test_cut_at_every_byte(tmp_path: Path, finished: bool, select: Selector) -> None:
     path = kit.write_file(tmp_path / "a.vrs", 2, finish=finished)
     whole = path.read_bytes()
     expected = sorted(records_of(path), key=lambda r: r[2])
@@ -245,7 +246,7 @@ def test_cut_at_every_byte(tmp_path: Path, finished: bool) -> None:
         records_end = reader.end
     first, *_ = all_ends = [end for end in kit.record_ends(path) if end <= records_end]
     cuts = [*range(0, first - 40, 17), *range(first - 40, len(whole))]
-    for cut in reversed(cuts):
+    for cut in select(reversed(cuts), 150):
         os.truncate(path, cut)
         if cut < first:
             with pytest.raises(FormatError, match=r"a\.vrs"):
