@@ -13,8 +13,9 @@ from drivers._kit import frozen_check
 from drivers._kit.driver import Item, Lost, Sample, State
 from drivers._kit.frozen_check import FROZEN_NS, FrozenCheck
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from tests.kit.test_device_life import Device, make_rig, wait
+from tests.kit.test_device_life import Device, make_rig
 from tests.kit.test_runner import Rig
+from tests.support.waiting import wait_until
 
 __all__ = ["make_rig"]
 
@@ -144,9 +145,9 @@ def test_the_driver_of_a_frozen_device_reports_it(
         return [values["cause"] for event, values in rig.reports if event == "event"]
 
     def freeze_and_move() -> None:
-        wait(lambda: causes() == ["frozen"])
+        wait_until("the driver", lambda: causes() == ["frozen"])
         driver.moves = True
-        wait(lambda: causes() == ["frozen", "moves"])
+        wait_until("the driver", lambda: causes() == ["frozen", "moves"])
 
     account = rig.record(driver, during=freeze_and_move)
     assert account["samples"] > 2 and causes() == ["frozen", "moves"]
