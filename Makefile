@@ -19,7 +19,7 @@ PSTAMP := $(PVENV)/.installed
 DSTAMP := $(VENV)/.installed-docs
 # What the tests in a browser need.
 BSTAMP := $(VENV)/.installed-browser
-# What makes requirements.lock and the SBOM, and resolves for other machines.
+# What makes the locks, the SBOM and a release, and resolves for other machines.
 SVENV := .venv-supply
 SSTAMP := $(SVENV)/.installed
 # roverd is in no registry.  ROVERD=/path/to/red-rover/format/src holds the recorder against it too.
@@ -36,7 +36,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 TOOLS := tests/benchmarks tests/mutants tests/supply
 
 .PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long browser lint \
-    conformance bench bench-all soak fuzz lock licences sbom \
+    conformance bench bench-all soak fuzz lock licences sbom release \
     mutants notebook site pictures clean install service-python environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
@@ -47,52 +47,52 @@ define make_venv
 	    && $(PYTHON) -m pip --quiet --python $(1)/bin/python install pip; }
 endef
 
-# The packages of requirements.lock that these groups need, and no file that has another digest.
+# The packages of these locks, and no file that has another digest.
 define install_locked
-	grep -E '# .*\b($(2))\b' requirements.lock | $(1)/bin/python -m pip install --quiet --no-deps \
-	    --require-hashes --only-binary :all: --requirement /dev/stdin
+	$(1)/bin/python -m pip install --quiet --no-deps --require-hashes --only-binary :all: \
+	    $(foreach group,$(2),--requirement requirements/$(group).lock)
 endef
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml requirements/develop.lock
 	$(call make_venv,$(VENV))
 	$(call install_locked,$(VENV),develop)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DSTAMP): $(STAMP)
+$(DSTAMP): $(STAMP) requirements/docs.lock
 	$(call install_locked,$(VENV),docs)
 	@touch $@
 
-$(BSTAMP): $(STAMP)
+$(BSTAMP): $(STAMP) requirements/browser.lock
 	$(call install_locked,$(VENV),browser)
 	@touch $@
 
-$(SSTAMP): constraints-supply.txt
+$(SSTAMP): requirements/constraints-supply.txt
 	$(call make_venv,$(SVENV))
-	$(SVENV)/bin/python -m pip install --quiet --constraint constraints-supply.txt \
-	    cyclonedx-bom packaging uv
+	$(SVENV)/bin/python -m pip install --quiet --constraint requirements/constraints-supply.txt \
+	    build cyclonedx-bom packaging pip-licenses setuptools twine uv
 	@touch $@
 
-$(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
+$(CSTAMP): pyproject.toml requirements/constraints.txt requirements/constraints-conformance.txt
 	$(call make_venv,$(CVENV))
 	@# Where both have a pin, their own is meant, and pip takes one of each only.
-	awk -F '==' 'NR == FNR {own[$$1]; next} !($$1 in own)' constraints-conformance.txt \
-	    constraints.txt > $(CVENV)/constraints.txt
+	awk -F '==' 'NR == FNR {own[$$1]; next} !($$1 in own)' requirements/constraints-conformance.txt \
+	    requirements/constraints.txt > $(CVENV)/constraints.txt
 	$(CVENV)/bin/python -m pip install --quiet --constraint $(CVENV)/constraints.txt \
-	    --constraint constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,conformance]'
+	    --constraint requirements/constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,conformance]'
 	@# Their own requirements ask for torch, which reading does not need.
 	$(CVENV)/bin/python -m pip install --quiet --no-deps \
-	    --constraint constraints-conformance.txt nvidia-ncore l5kit
+	    --constraint requirements/constraints-conformance.txt nvidia-ncore l5kit
 	@touch $@
 
-$(RSTAMP): constraints-rosbags.txt
+$(RSTAMP): requirements/constraints-rosbags.txt
 	$(call make_venv,$(RVENV))
-	$(RVENV)/bin/python -m pip install --quiet --constraint constraints-rosbags.txt rosbags
+	$(RVENV)/bin/python -m pip install --quiet --constraint requirements/constraints-rosbags.txt rosbags
 	@touch $@
 
-$(PSTAMP): constraints-bench.txt
+$(PSTAMP): requirements/constraints-bench.txt
 	$(call make_venv,$(PVENV))
-	$(PVENV)/bin/python -m pip install --quiet --constraint constraints-bench.txt \
+	$(PVENV)/bin/python -m pip install --quiet --constraint requirements/constraints-bench.txt \
 	    edgefirst eclipse-zenoh mcap lz4 zstandard
 	@touch $@
 
@@ -113,9 +113,16 @@ wheel-demo: wheel
 	$(call make_venv,$(WVENV))
 	folder=$$(mktemp -d) && bin=$(CURDIR)/$(WVENV)/bin && wheel=$$(ls $(CURDIR)/dist/*.whl) \
 	    && for extra in '' '[archives]'; do \
-	        $$bin/python -m pip install --quiet --constraint constraints.txt "$$wheel$$extra" \
+	        $$bin/python -m pip install --quiet --constraint requirements/constraints.txt "$$wheel$$extra" \
 	        && (cd $$folder && $$bin/recorder demo "with$$extra" --duration 1 --no-browser) || exit 1; \
 	    done; rm -rf $$folder
+
+# dist/: the wheel and the source distribution of a release, checked.
+release: $(SSTAMP)
+	rm -rf build dist
+	$(SVENV)/bin/python -m build --no-isolation --outdir dist .
+	rm -rf build
+	$(SVENV)/bin/twine check --strict dist/*
 
 # Every pin of what users install has a wheel, for every machine and every Python that the documents name.
 resolve: $(SSTAMP)
@@ -182,15 +189,41 @@ bench-all: $(STAMP)
 	-@for stamp in $(PSTAMP) $(CSTAMP) $(BSTAMP); do $(MAKE) --no-print-directory $$stamp; done
 	$(BIN)/python -m benchmarks $(BENCH) --minutes $(BENCH_MINUTES) --out $(BENCH_OUT)
 
-# requirements.lock, after constraints.txt or an extra has changed; asks the package registry.
-lock: $(SSTAMP)
-	$(SVENV)/bin/python -m tests.supply.lock vehicle=$(VEHICLE) live=live user=$(USER_EXTRAS) \
-	    develop=dev,archives,can,gnss,radar,live docs=docs browser=browser
+# requirements/*.lock, after requirements/constraints.txt or an extra has changed; asks the package
+# registry.  The extras of each; setuptools builds the recorder.  Python: an older 3.11 does not have
+# what the site needs.
+VEHICLE := archives can custody encryption gnss radar rtsp s3
+vehicle.lock := $(VEHICLE)
+live.lock := live
+user.lock := $(VEHICLE) cluster live odometry
+develop.lock := dev archives can gnss radar live
+docs.lock := docs
+browser.lock := browser
+LOCKS := vehicle live user develop docs browser
+define compile_lock
+	echo setuptools | $(SVENV)/bin/uv pip compile --quiet --universal --generate-hashes --no-header \
+	    --no-annotate --python-version 3.11.5 --constraint requirements/constraints.txt \
+	    --override requirements/overrides.txt $(addprefix --extra ,$($(1).lock)) pyproject.toml - \
+	    --output-file requirements/$(1).lock
 
-# docs/licences.md, after requirements.lock has changed.
-licences: $(DSTAMP) $(BSTAMP)
+endef
+lock: $(SSTAMP)
+	rm -f requirements/*.lock
+	$(foreach group,$(LOCKS),$(call compile_lock,$(group)))
+
+# The tables of docs/licences.md, after a lock has changed.
+define list_licences
+	{ printf '\n## $(2)\n\n'; $(SVENV)/bin/pip-licenses --python $(BIN)/python --format markdown \
+	    --with-system --packages $$(grep -o '^[a-z0-9.-]*==' $(1) | tr -d = | sort -u); } \
+	    >> docs/licences.md
+
+endef
+licences: $(DSTAMP) $(BSTAMP) $(SSTAMP)
 	$(call install_locked,$(VENV),user)
-	$(BIN)/python -m tests.supply.licences
+	sed -i '/^## On vehicles/,$$d' docs/licences.md
+	sed -i '$${/^$$/d}' docs/licences.md
+	$(call list_licences,requirements/vehicle.lock requirements/live.lock -h,On vehicles)
+	$(call list_licences,requirements/*.lock -h,All packages)
 
 # What an environment contains, as CycloneDX: make sbom SBOM_OF=/opt/recorder SBOM=sbom.json
 SBOM_OF ?= $(VENV)
@@ -231,8 +264,6 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-VEHICLE := archives,can,custody,encryption,gnss,radar,rtsp,s3
-USER_EXTRAS := $(VEHICLE),cluster,live,odometry
 # The unit hides homes (ProtectHome=), where pyenv and conda keep their Pythons.
 READABLE := import sys; sys.exit(sys.version_info < (3, 11) or \
     sys.base_prefix.startswith(("/home/", "/root/", "/run/user/")))
@@ -247,7 +278,7 @@ install:
 	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { python=$$($(MAKE) -s service-python) \
 	    && $(MAKE) --no-print-directory environment PYTHON=$$python; }
 	rm -rf build  # or modules of an earlier version would be installed again
-	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle$(if $(LIVE),|live))
+	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle $(if $(LIVE),live))
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --no-deps --no-build-isolation .
 	rm -rf build
 	@# Nothing may write bytecode there later: each process of a recording would compile its modules.

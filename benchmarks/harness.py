@@ -48,7 +48,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 RECORDINGS: Final = ROOT.parent / "shared" / "data"
 """Where the real recordings lie, if they do."""
 PEERS: Final = ROOT / ".venv-bench" / "bin"
-"""Where the peers' programs and their Python are; see `constraints-bench.txt`."""
+"""Where the peers' programs and their Python are; see `requirements/constraints-bench.txt`."""
 
 _PACKAGES = ("numpy", "opencv-python-headless", "pyzmq", "msgspec", "ouster-sdk", "blake3")
 

@@ -1,13 +1,11 @@
 """Hooks of mkdocs: the pages of the reference, and a check that the site needs no internet.
 
-The reference has a page with the options of all drivers, and a page for each module of the public
-packages.  The pages are made when the site is built, so that an option that is added and a module
-that is renamed need no change here.
+The reference has a page with the options of all drivers, and a page for each public package.  The
+pages are made when the site is built, so that an option that is added needs no change here.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -19,13 +17,17 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
+import recorder
+
 PROJECT = Path(__file__).resolve().parents[1]
 PUBLIC = {
-    "recorder.contract": "what drivers and the recorder agree on",
-    "recorder.session": "sessions on disk",
-    "recorder.formats": "file formats",
-    "drivers._kit": "what a driver is made of",
+    "recorder.session.reader": "read sessions",
+    "recorder.formats.vrs": "write and read VRS files",
+    "recorder.formats.mcap": "write and read MCAP files",
+    "recorder.archives.ncore": "write NCore V4 sequences",
+    "drivers._kit.driver": "write a driver",
 }
+"""Packages for programs of others; all other modules may change with every version."""
 LOADS = re.compile(
     rb"""url\(["']?(?:https?:)?//"""
     rb"""|<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
@@ -34,29 +36,23 @@ LOADS = re.compile(
 
 
 def on_config(config: Any) -> Any:
-    """Add the reference to the navigation."""
-    section: list[dict[str, Any]] = [
-        {"Overview": "reference/index.md"},
-        {"Options of the drivers": "reference/options.md"},
-    ]
-    for package in PUBLIC:
-        pages = [{name.removeprefix(f"{package}."): page_of(name)} for name in modules(package)]
-        section.append({package: pages})
-    config.nav.append({"Reference": section})
+    """Name the version, and add the pages that are made to the reference."""
+    config.site_name = f"recorder {recorder.__version__}"
+    pages = [{name: page_of(name)} for name in PUBLIC]
+    made = [{"Options of the drivers": "reference/options.md"}, {"Python": "reference/index.md"}]
+    (reference,) = (section for section in config.nav if "Reference" in section)
+    reference["Reference"] += [*made, *pages]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of the reference."""
+    """Add the pages that are made."""
     files.append(File.generated(config, "reference/options.md", content=options_page()))
-    overview = ["# Reference", "", "[Options of the drivers](options.md)", ""]
-    for package, holds in PUBLIC.items():
-        overview += [f"## `{package}`", "", f"{holds[0].upper()}{holds[1:]}.", ""]
-        for name in modules(package):
-            overview.append(f"- [`{name}`]({name}.md): {summary(name)}")
-            content = f"# {name}\n\n::: {name}\n    options: {{show_root_heading: false}}\n"
-            files.append(File.generated(config, page_of(name), content=content))
-        overview.append("")
+    overview = ["# Python packages", "", "All other modules may change with every version.", ""]
+    for name, purpose in PUBLIC.items():
+        overview.append(f"- [`{name}`]({name}.md): {purpose}")
+        content = f"# {name}\n\n::: {name}\n    options: {{show_root_heading: false}}\n"
+        files.append(File.generated(config, page_of(name), content=content))
     files.append(File.generated(config, "reference/index.md", content="\n".join(overview)))
     return files
 
@@ -120,23 +116,3 @@ def cell(text: str) -> str:
 def page_of(module: str) -> str:
     """The path of a module's page."""
     return f"reference/{module}.md"
-
-
-def summary(module: str) -> str:
-    """The first line of a module's docstring."""
-    path = PROJECT / module.replace(".", "/")
-    path = path / "__init__.py" if path.is_dir() else path.with_name(f"{path.name}.py")
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return text.partition("\n")[0]
-
-
-def modules(package: str) -> list[str]:
-    """The package and the public modules in it, by name."""
-    folder = PROJECT / package.replace(".", "/")
-    found = []
-    for path in sorted(folder.rglob("*.py")):
-        inner = path.relative_to(folder).with_suffix("").parts
-        inner = inner[:-1] if inner[-1] == "__init__" else inner
-        if not any(part.startswith("_") for part in inner):
-            found.append(".".join((package, *inner)))
-    return found

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
-PINS: Final = ROOT / "constraints.txt"
-OVERRIDES: Final = ROOT / "overrides.txt"
+PINS: Final = ROOT / "requirements/constraints.txt"
+OVERRIDES: Final = ROOT / "requirements/overrides.txt"
 MACHINES: Final = ("x86_64", "aarch64")
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 FOR_DEVELOPERS: Final = frozenset({"conformance", "browser", "docs"})

@@ -35,7 +35,7 @@ DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 RUN_ELSEWHERE = {
     "reading.md": "tests/session/test_session_docs.py",
     "redaction.md": "tests/processing/redaction/test_document.py",
-    "writing-a-driver.md": "tests/acceptance/test_readme.py",
+    "drivers.md": "tests/acceptance/test_readme.py",
 }
 """Documents whose blocks another test runs."""
 
@@ -110,7 +110,7 @@ def ncore_names() -> dict[str, Any]:
 JPEG = b"\xff\xd8\xff\xd9"
 NAMES: dict[tuple[str, str], Callable[[], dict[str, Any]]] = {
     ("edgefirst.md", "cube_of_picture"): lambda: {"picture": picture_of_cube()},
-    ("foxglove.md", "cloud.data"): lambda: {"np": np, "POINT": POINT, "cloud": Cloud()},
+    ("mcap.md", "cloud.data"): lambda: {"np": np, "POINT": POINT, "cloud": Cloud()},
     ("l5kit.md", "DatasetWriter"): lambda: {
         "Path": Path,
         "drive": [(START_NS, np.zeros(3), np.eye(3), np.zeros(0, AGENT))],

@@ -1,6 +1,6 @@
 """The base class of drivers: three methods; the process owns the loop, the signals and the bus.
 
-`drivers._kit.runner` is that process.  docs/writing-a-driver.md shows a complete driver.
+`drivers._kit.runner` is that process.  docs/drivers.md shows a complete driver.
 """
 
 from __future__ import annotations

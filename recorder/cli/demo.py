@@ -19,9 +19,8 @@ from recorder.cli.signals import handled
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
 
-_FOLDERS = Path(__file__).resolve().parents[1:3]
-CONFIG = next((f for f in _FOLDERS if (f / "configs").is_dir()), _FOLDERS[0]) / "configs/demo.yaml"
-"""The config of the demo: installed with the package (setup.py), or beside it in a clone."""
+CONFIG = Path(__file__).resolve().parents[1] / "configs/demo.yaml"
+"""The config of the demo; in a clone, ``recorder/configs`` is a link to ``configs``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

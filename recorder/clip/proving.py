@@ -1,4 +1,4 @@
-"""Writes what proves that a clip's samples are those of its sources (docs/custody.md)."""
+"""Writes what proves that a clip's samples are those of its sources (docs/security.md)."""
 
 from __future__ import annotations
 

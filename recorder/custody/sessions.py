@@ -29,7 +29,7 @@ from recorder.session.vehicle_key import Signed
 Advance = Callable[[int], None]
 """Called with the megabytes read."""
 
-# What may be in a session besides what was committed; docs/custody.md has the list.
+# What may be in a session besides what was committed; docs/security.md has the list.
 _LATER: Final = re.compile(
     rf"{layout.REPORT}|{layout.ARCHIVES}/.*|_(?!recorder/|archives/)[^/]+/.*"
     r"|_recorder/(lock|keep|checksums\.csv|uploaded\.json|finalize\.json|recorder\.log)"

@@ -113,7 +113,7 @@ class Register:
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         if not self.path.exists():
-            raise UsageError(f"{self.path}: is missing; make a new key: docs/custody.md")
+            raise UsageError(f"{self.path}: is missing; make a new key: docs/security.md")
         try:
             uri = f"{self.path.absolute().as_uri()}?mode=rw"
             connection = sqlite3.connect(uri, _WAIT_S, isolation_level=None, uri=True)
@@ -176,4 +176,4 @@ def _link(before: str, kind: str, first: str, text: str) -> str:
 
 
 def _damaged(path: Path) -> UsageError:
-    return UsageError(f"{path}: is damaged; make a new key: docs/custody.md")
+    return UsageError(f"{path}: is damaged; make a new key: docs/security.md")

@@ -40,8 +40,8 @@ def test_the_documented_driver_records(tmp_path: Path) -> None:
     package = tmp_path / "my_sensors"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "nmea.py").write_text(block("docs/writing-a-driver.md", "python", "NmeaDriver"))
-    config = block("docs/writing-a-driver.md", "yaml", "my_sensors.nmea")
+    (package / "nmea.py").write_text(block("docs/drivers.md", "python", "NmeaDriver"))
+    config = block("docs/drivers.md", "yaml", "my_sensors.nmea")
     (tmp_path / "gnss.yaml").write_text(config.replace("rate: 1", "rate: 1, pace: max"))
     fixes = [
         sentence(f"GNGGA,23595{s}.50,4807.{s}38,N,01131.000,W,1,08,0.9,545.4,M,46.9,M,,")

@@ -1,4 +1,4 @@
-"""The rules of docs/custody.md, one by one: what breaks a rule is not proven."""
+"""The rules of docs/security.md, one by one: what breaks a rule is not proven."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.custody.test_clip_seams import cut, second, stated
 from tests.custody.test_numbers import reopened
 from tests.custody.vehicle import Vehicle, faults, journal, signatures
 
-DOCUMENT = Path(__file__).parents[2] / "docs/custody.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
 _RULE = re.compile(r"^(\d+)\. \*\*([^*]+)\*\*:", re.MULTILINE)
 
 

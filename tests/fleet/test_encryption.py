@@ -120,7 +120,7 @@ def test_a_session_goes_and_comes_back(
 
 
 def join_by_hand(store: Store, manifest: Manifest, decrypt: Any) -> Iterator[tuple[str, bytes]]:
-    """As docs/encryption.md describes it."""
+    """As docs/security.md describes it."""
     for entry in manifest.files:
         cipher = [store.read(f"{manifest.folder}/{each.path}") for each in entry.segments]
         yield entry.path, b"".join(map(decrypt, cipher))

@@ -1,4 +1,4 @@
-"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/foxglove.md)."""
+"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The profile ``ros2``: a bag that ``ros2 bag`` opens, with messages of ROS 2 in CDR.
 
-The bag is a folder ``NAME/`` with ``NAME_0.mcap`` and ``metadata.yaml``.  docs/ros2.md lists topics
+The bag is a folder ``NAME/`` with ``NAME_0.mcap`` and ``metadata.yaml``.  docs/mcap.md lists topics
 and frames.
 """
 
