@@ -256,7 +256,7 @@ class IndexedStorage(ChannelStorage):
             with ReadFile(index) as file:
                 last = file.peek(index_length - kind.row_bytes(), kind.row_bytes())
         end = int(kind(kind.head + last, 0).bounds[-1])
-        if torn or end != data_length or (rows > 0 and len(last) < kind.row_bytes()):
+        if torn or end != data_length:
             raise StorageError(
                 f"{path}: committed lengths {data_length} and {index_length} (index) do not "
                 f"belong to one {kind.unit}"
