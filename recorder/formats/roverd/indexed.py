@@ -80,36 +80,36 @@ class Index:
 
     @classmethod
     def row_bytes(cls) -> int:
-        """Bytes of a row."""
+        """Return the bytes of a row."""
         return cls.columns * _NUMBER_BYTES
 
     @classmethod
     def length(cls, samples: int) -> int:
-        """Bytes of the file with a number of samples."""
+        """Return the bytes of the file with a number of samples."""
         return len(cls.head) + samples * cls.row_bytes()
 
     @classmethod
     def encode(cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32]) -> Rows:  # noqa: ARG003
-        """Rows of samples that are appended at an offset of the data file."""
+        """Make the rows of samples that are appended at an offset of the data file."""
         rows = np.empty((len(sizes), cls.columns), "<u8")
         rows[:, 1] = sizes
         rows[:, 0] = np.cumsum(sizes, dtype=np.uint64) - rows[:, 1] + np.uint64(offset)
         return rows
 
     def find_bad(self, most_bytes: int) -> Flags:
-        """Whether each row is wrong."""
+        """Find the rows that are wrong: bool [n]."""
         bad: Flags = (self.rows[:, 0] != self.bounds[:-1]) | (self.rows[:, 1] > most_bytes)
         return bad
 
     def describe(self, row: int, most_bytes: int) -> str:
-        """What is wrong with a row."""
+        """Describe a wrong row."""
         return (
             f"row {row} is {self.rows[row].tolist()}: rows are offset and bytes (at most "
             f"{most_bytes}), without gaps"
         )
 
     def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
-        """Whether a sample behind the committed ones is whole, and its row is right."""
+        """Check a sample behind the committed ones, and its row."""
         return True
 
 
