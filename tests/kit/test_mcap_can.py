@@ -49,10 +49,10 @@ def classic(k: int, **given: Any) -> Sent:
 
 
 def fd(k: int, data: bytes, length: int | None = None) -> Sent:
-    t_ns = START_NS + k * 1_000_000
+    t_ns, length = START_NS + k * 1_000_000, len(data) if length is None else length
     return cdr(
         "/can/fd", FD_FRAME, t_ns, header=header(t_ns, "can0"), id=0x1ABCDEF0, is_extended=True,
-        is_error=False, len=len(data) if length is None else length, data=np.frombuffer(data, np.uint8),
+        is_error=False, len=length, data=np.frombuffer(data, np.uint8),
     )  # fmt: skip
 
 
