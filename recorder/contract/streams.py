@@ -220,7 +220,7 @@ class StreamSpec:
         wire = {each.name: getattr(self, each.name) for each in fields(self)}
         channels = [asdict(c) | {"shape": list(c.shape)} for c in self.channels]
         if not self.sporadic:
-            del wire["sporadic"]  # so that earlier recorders read what has no such stream
+            del wire["sporadic"]  # sessions on disk have the key only where it is true
         return wire | {"channels": channels}
 
     @classmethod

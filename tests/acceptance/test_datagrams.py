@@ -17,7 +17,7 @@ from rosbags.typesys import get_types_from_msg
 
 from drivers._protocols.capture import Datagram, read_datagrams
 from recorder.contract.errors import FormatError
-from recorder.formats.roverd.variable import BytesReader
+from recorder.formats.roverd.indexed import IndexedReader
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session
@@ -167,14 +167,14 @@ def test_damaged_datagrams_are_left_out_of_a_capture(drive: Drive, tmp_path: Pat
 def test_datagrams_that_cannot_be_read_are_left_out_one_by_one(
     drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = BytesReader.encoded_range
+    whole = IndexedReader.encoded_range
 
-    def damaged(reader: BytesReader, start: int, stop: int) -> list[bytes]:
+    def damaged(reader: IndexedReader, start: int, stop: int) -> list[bytes]:
         if start <= 7 < stop:
             raise FormatError("sample 7: is damaged")
         return whole(reader, start, stop)
 
-    monkeypatch.setattr(BytesReader, "encoded_range", damaged)
+    monkeypatch.setattr(IndexedReader, "encoded_range", damaged)
     path = tmp_path / "a.pcap"
     ran = here("export", drive.session, "front", "--to", "pcap", "--out", path)
     assert ran.code == 3

@@ -22,6 +22,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import (
     CHANNEL_STORAGE,
     create_writer,
+    measure,
     open_channel,
     resume_writer,
 )
@@ -311,12 +312,32 @@ def test_lzmaf_bad_sample_is_named(tmp_path: Path, frame: bytes, fault: str) -> 
             channel[1]
 
 
-@pytest.mark.parametrize("entries", [[1, 2], [0, 90, 90], [0, 90, 50], [0, 1 << 63], []])
-def test_lzmaf_bad_index_is_named(tmp_path: Path, entries: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("entries", "fault"),
+    [
+        ([1, 90], "rng_i: does not begin with 0"),
+        ([0, 90, 90], "rng_i: entry 2 is 90"),
+        ([0, 90, 50], "rng_i: entry 2 is 50"),
+        ([0, 1 << 63], "its index ends at"),
+        ([], "rng_i: 0 bytes are not u8 offsets"),
+    ],
+)
+def test_lzmaf_bad_index_is_named(tmp_path: Path, entries: list[int], fault: str) -> None:
     (tmp_path / "rng").write_bytes(bytes(90))
     np.array(entries, "<u8").tofile(tmp_path / "rng_i")
-    with pytest.raises(FormatError, match="rng"):
+    with pytest.raises(FormatError, match=fault):
         TestLzmaf().open(tmp_path)
+
+
+@pytest.mark.parametrize(("entries", "length"), [([0, 40], 8), ([7, 40], 0), ([], 0)])
+def test_lzmaf_samples_without_a_whole_index_are_cut(
+    tmp_path: Path, entries: list[int], length: int
+) -> None:
+    (tmp_path / "rng").write_bytes(bytes(90))  # no xz streams
+    np.array(entries, "<u8").tofile(tmp_path / "rng_i")
+    extent = measure(tmp_path, TestLzmaf.spec, 0)
+    assert extent.samples == 0
+    assert extent.cut(0) == (0, {"rng": 0, "rng_i": length})
 
 
 def test_lzmaf_resume_wants_lengths_of_one_sample(tmp_path: Path) -> None:
@@ -329,6 +350,7 @@ def test_lzmaf_resume_wants_lengths_of_one_sample(tmp_path: Path) -> None:
         {"rng": lengths["rng"], "rng_i": lengths["rng_i"] - 8},
         {"rng": lengths["rng"], "rng_i": lengths["rng_i"] - 3},
         {"rng": 5, "rng_i": 0},
+        {"rng": 0, "rng_i": 3},
     ):
         with pytest.raises(StorageError, match="rng"):
             suite.resume(tmp_path, wrong)

@@ -48,11 +48,11 @@ def classic(k: int, **given: Any) -> Sent:
     return cdr("/can/frames", FRAME, t_ns, header=header(t_ns, "can0"), **values | given)
 
 
-def fd(k: int, data: bytes) -> Sent:
-    t_ns = START_NS + k * 1_000_000
+def fd(k: int, data: bytes, length: int | None = None) -> Sent:
+    t_ns, length = START_NS + k * 1_000_000, len(data) if length is None else length
     return cdr(
         "/can/fd", FD_FRAME, t_ns, header=header(t_ns, "can0"), id=0x1ABCDEF0, is_extended=True,
-        is_error=False, len=len(data), data=np.frombuffer(data, np.uint8),
+        is_error=False, len=length, data=np.frombuffer(data, np.uint8),
     )  # fmt: skip
 
 
@@ -88,11 +88,12 @@ def test_classic_frames_are_played(tmp_path: Path) -> None:
 
 
 def test_frames_of_can_fd_are_played(tmp_path: Path) -> None:
-    write_mcap(tmp_path / "a.mcap", [fd(0, bytes(range(48))), fd(1, b"")])
+    write_mcap(tmp_path / "a.mcap", [fd(0, bytes(range(48))), fd(1, b""), fd(2, b"\1\2\3", 2)])
     spec, items = played(tmp_path / "a.mcap")
     assert spec.channel("data").shape == (64,)
     assert frames(items) == [
         (0x9ABCDEF0, 48, 4, bytes(range(48)) + bytes(16)), (0x9ABCDEF0, 0, 4, bytes(64)),
+        (0x9ABCDEF0, 2, 4, b"\1\2" + bytes(62)),
     ]  # fmt: skip
 
 

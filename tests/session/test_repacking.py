@@ -29,7 +29,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import channel as channels
-from recorder.formats.roverd import lzmaf
+from recorder.formats.roverd import indexed
 from recorder.session import repacking
 from recorder.session.checksums import write_checksums
 from recorder.session.journal import read_journal
@@ -449,7 +449,7 @@ def test_a_reader_that_opens_meanwhile_gets_files_of_one_state(
         return real(path)
 
     with Session(session) as opened:
-        monkeypatch.setattr(lzmaf, "ReadFile", opening)
+        monkeypatch.setattr(indexed, "ReadFile", opening)
         values = opened.streams["scan"].read(0, COUNT, ["near"])["near"]
     assert not packs and is_packed(session, "near")
     for number in range(COUNT):

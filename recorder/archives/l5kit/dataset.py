@@ -35,8 +35,8 @@ from recorder.formats.zarr2 import (
     require_numcodecs,
 )
 from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
-from recorder.formats.zarr2.finishing import Finishing
 from recorder.formats.zarr2.reading import decode_dtype
+from recorder.formats.zarr2.stores import Finishing
 from recorder.processing.geometry import Floats
 
 FORMAT_VERSION: Final = 2

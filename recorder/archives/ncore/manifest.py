@@ -15,9 +15,8 @@ from recorder.contract.errors import FormatError
 from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk
 from recorder.formats.zarr2 import open_store, read_metadata
-from recorder.formats.zarr2.digests import md5_of
 from recorder.formats.zarr2.jsontext import dump_json
-from recorder.formats.zarr2.stores import storage_errors
+from recorder.formats.zarr2.stores import md5_of, storage_errors
 
 VERSION: Final = "v4"
 ROOT_KEYS = (

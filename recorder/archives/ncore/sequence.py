@@ -32,8 +32,7 @@ from recorder.formats.zarr2 import (
     Store,
     require_numcodecs,
 )
-from recorder.formats.zarr2.finishing import Finishing
-from recorder.formats.zarr2.stores import remove, storage_errors
+from recorder.formats.zarr2.stores import Finishing, remove, storage_errors
 
 StoreKind = Literal["itar", "folder"]
 DEFAULT = "default"

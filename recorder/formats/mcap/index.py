@@ -379,7 +379,7 @@ class _Run:
 
 
 def check_file(path: Path) -> Generator[float, None, FileIndex]:
-    """Check that the summary of a file lists what its records are, and all CRCs.
+    """Check that the summary of a file lists its records, and the CRCs of chunks, data and summary.
 
     Yields:
         The share that is checked, 0 to 1.
@@ -399,8 +399,6 @@ def check_file(path: Path) -> Generator[float, None, FileIndex]:
         is_whole = listed.read_summary()
         at, crc = len(MAGIC), crc32(MAGIC)
         for place in found.scan_places(at):
-            if place.opcode == Opcode.ATTACHMENT:
-                file.attachment(place)
             crc = file.crc(place.start, place.end, crc)
             at = place.end
             yield at / file.size

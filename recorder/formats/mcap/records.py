@@ -57,7 +57,7 @@ Read = TypeVar("Read")
 
 
 def crc32(data: Buffer, crc: int = 0) -> int:
-    """CRC-32 (ISO 3309) of bytes, after that of the bytes before."""
+    """Compute the CRC-32 (ISO 3309) of bytes, after that of the bytes before."""
     return zlib.crc32(data, crc) if zlib_ng is None else zlib_ng.crc32(data, crc)
 
 

@@ -193,13 +193,13 @@ class _Object:
 
 @cache
 def _compile_type(type_name: str) -> _Step:
-    """The only step of a type."""
+    """Compile a type to its only step."""
     (step,) = _compile(type_name.replace("/msg/", "/"))
     return step
 
 
 def _compile(name: str) -> list[_Step]:
-    """The steps of a type such as ``sensor_msgs/Imu``; of a type with a class one."""
+    """Compile a type such as ``sensor_msgs/Imu`` to steps; a type with a class is one."""
     if name.startswith("builtin_interfaces/"):
         return [_Time()]
     steps: list[_Step] = []
@@ -221,7 +221,7 @@ def _compile(name: str) -> list[_Step]:
 
 
 def _join_numbers(steps: Sequence[_Step]) -> list[_Step]:
-    """Steps with one for all numbers that lie next to each other."""
+    """Join the steps of numbers that lie next to each other."""
     joined: list[_Step] = []
     for step in steps:
         if isinstance(step, _Numbers) and joined and isinstance(last := joined[-1], _Numbers):

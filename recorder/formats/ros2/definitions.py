@@ -214,7 +214,7 @@ TYPES: Final = frozenset(f"{name.replace('/', '/msg/')}" for name in _TEXTS)
 
 
 def definition(type_name: str) -> bytes:
-    """The concatenated definition of a type, UTF-8.
+    """Return the concatenated definition of a type, UTF-8.
 
     Args:
         type_name: as ``sensor_msgs/msg/Imu``.
@@ -231,7 +231,7 @@ def definition(type_name: str) -> bytes:
 def parse_fields(name: str) -> Iterator[tuple[str, bool, int]]:
     """Yield the fields of a type such as ``sensor_msgs/Imu``, in order.
 
-    Returns:
+    Yields:
         Type, whether it is a sequence, and of an array its length, else 0.
     """
     for kind, length, is_list in _FIELD.findall(_TEXTS[name]):
@@ -241,7 +241,7 @@ def parse_fields(name: str) -> Iterator[tuple[str, bool, int]]:
 
 
 def _needed(name: str, seen: dict[str, None]) -> list[str]:
-    """Types that a type needs and that were not seen, depth first, those of one type by name."""
+    """List the types that a type needs and that were not seen, depth first, by name."""
     found = []
     for kind in sorted({kind for kind, _, _ in parse_fields(name)} & _TEXTS.keys()):
         if kind not in seen:

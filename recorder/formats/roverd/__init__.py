@@ -26,13 +26,18 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.blobs import BlobStorage
-from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout
+from recorder.formats.roverd.channel import (
+    ChannelReader,
+    ChannelStorage,
+    ChannelWriter,
+    Extent,
+    Layout,
+    NoExtent,
+)
 from recorder.formats.roverd.h264 import H264Storage
-from recorder.formats.roverd.lzmaf import LzmafStorage
+from recorder.formats.roverd.indexed import IndexedStorage, LzmafStorage
 from recorder.formats.roverd.mjpg import AviStorage
 from recorder.formats.roverd.raw import PlainExtent, PlainWriter, RawStorage
-from recorder.formats.roverd.storage import ChannelStorage, Extent, NoExtent
-from recorder.formats.roverd.variable import BytesStorage
 from recorder.formats.roverd.xz import LzmaStorage
 
 __all__ = [
@@ -56,7 +61,7 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "lzmaf": LzmafStorage,
     "mjpg": AviStorage,
     "h264": H264Storage,
-    "bytes": BytesStorage,
+    "bytes": IndexedStorage,
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }

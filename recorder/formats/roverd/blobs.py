@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from recorder.contract.errors import FormatError
-from recorder.formats.roverd.channel import FramedReader, Layout
-from recorder.formats.roverd.storage import ChannelStorage
+from recorder.formats.roverd.channel import ChannelStorage, FramedReader, Layout
 
 
 class BlobReader(FramedReader):

@@ -1,4 +1,4 @@
-"""The interface of a channel format: an append-only writer, a reader with random access.
+"""The interface of a channel format: an append-only writer, a reader with random access, storage.
 
 A channel is one file (or, for blobs, one folder) of a sensor's folder; ``meta.json`` beside it
 says its format, type and shape (roverd, ``roverd.channels``).  Everything is little-endian.
@@ -13,14 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS
+from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.streams import ChannelSpec
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 
@@ -374,3 +375,78 @@ def reopen(disk: Disk, path: Path, length: int) -> AppendFile:
         return disk.reopen(path, length)
     except ValueError as error:
         raise StorageError(f"cannot resume: {error}") from None
+
+
+class Extent(ABC):
+    """The whole samples in the files of one channel.
+
+    Attributes:
+        samples: number of whole samples, from the first one on.
+    """
+
+    samples: int
+
+    @abstractmethod
+    def cut(self, samples: int) -> tuple[int, dict[str, int]]:
+        """Where to cut the channel to a number of samples.
+
+        Args:
+            samples: at most `self.samples`.
+
+        Returns:
+            The samples that remain (fewer if the format cannot be cut there), and the length
+            of each file by its name.
+        """
+
+    def needed(self, samples: int) -> dict[str, int]:
+        """The length of each file without the padding that `cut` may keep after the last sample."""
+        return self.cut(samples)[1]
+
+
+class NoExtent(Extent):
+    """No sample at all: a file is missing, or is not of its format."""
+
+    def __init__(self, path: Path, spec: ChannelSpec) -> None:
+        self._paths = [path.with_name(name) for name in channel_files(spec.name, spec.format)]
+        self.samples = 0
+
+    def cut(self, samples: int) -> tuple[int, dict[str, int]]:
+        return samples, {path.name: 0 for path in self._paths if path.exists()}
+
+
+class ChannelStorage:
+    """One channel on disk in one format; a format that is not recorded has `reader` alone.
+
+    Attributes:
+        reader: the class that opens a channel for reading.
+        path: the channel's own file.
+        spec: its declaration.
+        rate_hz: nominal sample rate of its stream.
+    """
+
+    reader: ClassVar[type[ChannelReader]]
+
+    def __init__(self, path: Path, spec: ChannelSpec, rate_hz: float | None = None) -> None:
+        self.path = path
+        self.spec = spec
+        self.rate_hz = rate_hz
+
+    def create(self, disk: Disk) -> ChannelWriter:
+        """Start the channel's files."""
+        raise NotImplementedError(self.spec.format)
+
+    def resume(self, disk: Disk, lengths: Mapping[str, int]) -> ChannelWriter:
+        """Resume at committed lengths, bytes by file name."""
+        raise NotImplementedError(self.spec.format)
+
+    def measure(self, committed: int) -> Extent:
+        """The whole samples in the files; the `committed` ones are not checked.
+
+        Raises:
+            FormatError, OSError: a file is missing, or is not of the format.
+        """
+        raise NotImplementedError(self.spec.format)
+
+    def known_lengths(self, samples: int) -> dict[str, int]:  # noqa: ARG002
+        """Bytes of those files whose length follows from the number of samples, by name."""
+        return {}

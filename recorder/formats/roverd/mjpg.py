@@ -20,6 +20,8 @@ from recorder.formats.roverd.avi_demux import chunk_id_fits, find_frames
 from recorder.formats.roverd.avi_scan import frame_offset, scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
 from recorder.formats.roverd.channel import (
+    ChannelStorage,
+    Extent,
     FileReader,
     FramedReader,
     ReadFile,
@@ -27,7 +29,6 @@ from recorder.formats.roverd.channel import (
     committed_length,
     sample_units,
 )
-from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
 class MjpgReader(FileReader, FramedReader):

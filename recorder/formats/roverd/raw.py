@@ -13,13 +13,14 @@ from recorder.contract.errors import StorageError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import (
+    ChannelStorage,
     ChannelWriter,
+    Extent,
     FileReader,
     Units,
     committed_length,
     reopen,
 )
-from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
 class PlainWriter(ChannelWriter):

@@ -26,6 +26,8 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.channel import (
+    ChannelStorage,
+    Extent,
     FileReader,
     Layout,
     ReadFile,
@@ -34,7 +36,6 @@ from recorder.formats.roverd.channel import (
     reopen,
 )
 from recorder.formats.roverd.raw import PlainWriter
-from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 _READ_BYTES = 64 * 1024
 _SKIP_BYTES = 1 << 20

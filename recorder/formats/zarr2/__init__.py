@@ -23,8 +23,7 @@ from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
 from recorder.formats.zarr2.itar import ItarStore
 from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 from recorder.formats.zarr2.reading import StoreReader, open_store, read_array, read_metadata
-from recorder.formats.zarr2.spool import Spool
-from recorder.formats.zarr2.stores import Store
+from recorder.formats.zarr2.stores import Spool, Store
 
 __all__ = [
     "ArrayParts",

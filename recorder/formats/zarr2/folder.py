@@ -15,9 +15,7 @@ from pathlib import Path
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
-from recorder.formats.zarr2.behind import Behind
-from recorder.formats.zarr2.digests import md5_of
-from recorder.formats.zarr2.stores import remove, storage_errors, sync_tree
+from recorder.formats.zarr2.stores import Behind, md5_of, remove, storage_errors, sync_tree
 
 _KEPT_NAMES = 512  # of different bytes that may be put again
 _BEHIND_KEYS = 256

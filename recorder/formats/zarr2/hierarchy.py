@@ -26,10 +26,8 @@ from recorder.formats.zarr2.arrays import (
     encode_chunks,
     pad_chunk,
 )
-from recorder.formats.zarr2.finishing import Finishing
 from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
-from recorder.formats.zarr2.spool import Spool
-from recorder.formats.zarr2.stores import Store
+from recorder.formats.zarr2.stores import Finishing, Spool, Store
 
 Consolidation = Literal["cbor.xz", "json"] | None
 Attributes = Mapping[str, Any]

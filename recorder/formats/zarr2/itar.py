@@ -24,9 +24,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.zarr2 import cbor
-from recorder.formats.zarr2.behind import Behind
-from recorder.formats.zarr2.spool import Spool
-from recorder.formats.zarr2.stores import COPY_BYTES, remove, storage_errors
+from recorder.formats.zarr2.stores import COPY_BYTES, Behind, Spool, remove, storage_errors
 
 BLOCK = tarfile.BLOCKSIZE
 END_MAGIC = b"itar"

@@ -346,6 +346,8 @@ def test_every_byte_that_changes_is_found(sound: dict[str, Path], tmp_path: Path
     generator = np.random.default_rng(1)
     places = {*range(40), *range(len(data) - 300, len(data))}
     places |= set(generator.integers(0, len(data), 150).tolist())
+    summary = int.from_bytes(data[-28:-20], "little")  # of the footer
+    places |= {*range(summary - 13, summary + 9)}  # the end of the data, the first record after it
     for at in sorted(places):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
         with pytest.raises(FormatError, match=r"a.mcap: byte \d+: "):

@@ -34,8 +34,8 @@ from recorder.formats.zarr2 import (
     read_metadata,
 )
 from recorder.formats.zarr2.cbor import load_cbor
-from recorder.formats.zarr2.digests import md5_of
 from recorder.formats.zarr2.itar import GATHER_BYTES, member_header
+from recorder.formats.zarr2.stores import md5_of
 from tests.formats.zarr2.kit import keys_of
 
 STORES = {"folder": FolderStore, "itar": ItarStore}
