@@ -13,7 +13,8 @@ name.  The config's `ARCHIVES` lists the names.  The module has a `Packer` objec
 
 A packer writes complete, synced files into `Job.folder` under their final names, and
 returns the order in which the finalizer renames them into place.  A packer that ``collects`` has
-``pack_all`` instead of ``pack``: its archives hold several sessions.  docs/archives.md is the guide.
+``pack_all`` instead of ``pack``: its archives hold several sessions.  The guide is
+docs/archives.md.
 """
 
 from __future__ import annotations
