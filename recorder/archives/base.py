@@ -11,9 +11,10 @@ name.  The config's `ARCHIVES` lists the names.  The module has a `Packer` objec
 
     PACKER = NcorePacker()
 
-A packer writes complete, synced files into `Job.folder` under their final names, and returns the
-order in which the finalizer renames them into place.  A packer that ``collects`` has ``pack_all``
-instead of ``pack``: its archives hold several sessions.  docs/archives.md is the guide.
+A packer writes complete, synced files into `Job.folder` under their final names, and
+returns the order in which the finalizer renames them into place.  A packer that ``collects`` has
+``pack_all`` instead of ``pack``: its archives hold several sessions.  The guide is
+docs/archives.md.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Packed:
     """The files that a packer has written.
 
     Attributes:
-        files: names of files and folders in `Job.folder`, in the order in which the finalizer
-            renames them into place: a file that names other files comes last.
+        files: names of files and folders in `Job.folder`, in the order in which they
+            are renamed into place: a file that names other files comes last.
         stale: names that an older archive of the same name may have and this one does not.  The
             finalizer removes them after all files are in place.
         summary: the archive's contents, for the report.
@@ -100,9 +101,10 @@ class Packer(ABC):
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
         """Pack sessions as one archive; only for packers that `collects`.
 
-        An error inside `Job.at` or `Job.fault_scope` marks the session of that job: the finalizer
-        then empties the folder and calls this method again without the session.  The files of
-        many sessions cannot all be open at once: close each `Job` after packing it.
+        An error inside `Job.at` or `Job.fault_scope`
+        marks the session: the finalizer then empties the folder and calls this method again without
+        the session.  The files of many sessions cannot all be open at once: close each one after
+        packing it.
 
         Args:
             jobs: one per session, at least one, in the order of the command line; all share

@@ -13,8 +13,8 @@ beside it (`recorder.session.packing_records`).
 
 Archives that can hold several sessions become one dataset in a given folder::
 
-    for result in collect([Path("a"), Path("b")], [Step("edgefirst")], Path("data/summer")):
-        result.files                            # data/summer/edgefirst/summer
+    for result in collect([Path("a"), Path("b")], [Step("edgefirst")], Path("data/all")):
+        result.files                            # data/all/edgefirst/all
 """
 
 from __future__ import annotations

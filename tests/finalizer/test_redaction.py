@@ -300,8 +300,8 @@ def test_a_dead_redactor_leaves_nothing(path: Path, tmp_path: Path, step: str) -
     with pytest.raises(RedactionError) as caught:
         list(
             finalize(
-                path, [Step(step), Step("l5kit")], redact=redactor(tmp_path, DIES),
-                out=tmp_path / "out", failed=failed.append,
+                path, [Step(step), Step("l5kit")],
+                redact=redactor(tmp_path, DIES), out=tmp_path / "out", failed=failed.append,
             )
         )  # fmt: skip
     command = f"redactor `{sys.executable} {tmp_path / 'blur.py'}`"
@@ -340,8 +340,8 @@ def test_a_dataset_of_several_is_not_packed_without_the_session(tmp_path: Path) 
     with pytest.raises(RedactionError, match=r"/b: front, sample 2: .* exit code 9"):
         list(
             collect(
-                paths, [Step("edgefirst")], tmp_path / "out", redact=redactor(tmp_path, body),
-                refused=lambda *_: pytest.fail("left out"),
+                paths, [Step("edgefirst")], tmp_path / "out",
+                redact=redactor(tmp_path, body), refused=lambda *_: pytest.fail("left out"),
             )
         )  # fmt: skip
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]

@@ -2,7 +2,8 @@
 
 ::
 
-    for window in Pipeline(job, camera, sequence, [lidar, radar], places, motion, pool).windows():
+    pipeline = Pipeline(job, camera, sequence, [lidar, radar], places, motion, pool)
+    for window in pipeline.windows():
         window.write(container)
         window.index, window.t_ns, window.lidar_t_ns     # for the table
 

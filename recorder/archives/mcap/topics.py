@@ -153,7 +153,7 @@ class Profile(Protocol):
         """
 
     def event(self, event: Mapping[str, Any]) -> Entry:
-        """An event of the session (DESIGN, section 6) with a time as a message of `log`."""
+        """Return an event of the session that has a time as a message of `log`."""
 
     def json_topic(self, name: str, schema: Schema) -> Topic:
         """A topic of JSON texts, such as `LOSSES`; `schema` is a JSON schema."""
@@ -162,10 +162,10 @@ class Profile(Protocol):
         """A JSON text as a message of such a topic."""
 
     def path(self, job: Job) -> Path:
-        """Where in `Job.folder` the MCAP file is written; makes a folder that it needs."""
+        """Return the path of the MCAP file below `Job.folder`; make its folder."""
 
     def finish(self, job: Job, written: Written) -> str:
-        """Write what belongs beside the file, synced; the name in `Job.folder` to publish."""
+        """Write the files beside it, synced; return the name to publish."""
 
 
 PROFILES: Final = ("foxglove", "ros2")

@@ -201,8 +201,6 @@ def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                     writer.cloud(cloud.t_ns, cloud.frame, cloud.xyz, cloud.attributes)
                 count += 1
         if left_out:
-            job.notes.add(
-                f"{left_out} clouds lie outside of {_extent(job)}, or in no frame packed: left out",
-                subject,
-            )
+            where = f"outside of {_extent(job)}, or in no frame packed"
+            job.notes.add(f"{left_out} clouds lie {where}: left out", subject)
     return count

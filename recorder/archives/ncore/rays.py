@@ -238,11 +238,6 @@ class RayWriter(FrameWriter):
         """Encode an array per return [R, N, ...] for use in many frames."""
         return EncodedArray.encode(values.copy(), _return_spec(values.shape), constant=True)
 
-    @staticmethod
-    def encode_return(values: Float32) -> EncodedArray:
-        """Encode an array per return [R, N, ...] of one frame, ahead of `frame`."""
-        return EncodedArray.encode(values, _return_spec(values.shape))
-
     def frame(
         self,
         t_start_ns: int,
