@@ -12,17 +12,17 @@ import functools
 import importlib.util
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.loading import Config, load_config
@@ -30,7 +30,6 @@ from recorder.contract.config.options import suggest
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, ProtocolError, SourceError
 from recorder.contract.launch import driver_module_command
-from recorder.contract.process import start_thread
 from recorder.contract.redaction import mask_passwords
 from recorder.contract.streams import StreamSpec
 
@@ -230,51 +229,35 @@ def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+    assert process.stdout is not None and process.stderr is not None
     _running.add(process)
-    tails: list[_Tail] = []
+    stdout, stderr, ended = bytearray(), bytearray(), False
     try:
-        tails.append(_Tail(process.stdout, _MOST_ANSWER))
-        tails.append(_Tail(process.stderr, _MOST_ERRORS))
-        process.wait(timeout_s)
-        for tail in tails:  # what the command started may still hold its pipes
-            tail.join(max(0.0, ends_s - time.monotonic()))
-        if any(tail.is_alive() for tail in tails):
-            return _Result(-1, b"", b"", timed_out=True)
-        stdout, stderr = (bytes(tail.data) for tail in tails)
-        return _Result(process.returncode, stdout, stderr, timed_out=False)
-    except subprocess.TimeoutExpired:
-        return _Result(-1, b"", b"", timed_out=True)
+        with process, selectors.DefaultSelector() as pipes:
+            try:
+                pipes.register(process.stdout, selectors.EVENT_READ, (stdout, _MOST_ANSWER))
+                pipes.register(process.stderr, selectors.EVENT_READ, (stderr, _MOST_ERRORS))
+                # What the command started may hold its pipes after its end.
+                while pipes.get_map() and (left_s := ends_s - time.monotonic()) > 0:
+                    for key, _ in pipes.select(left_s):
+                        data, most = key.data
+                        if chunk := os.read(key.fd, 1 << 16):
+                            data += chunk
+                            del data[:-most]
+                        else:
+                            pipes.unregister(key.fileobj)
+                process.wait(max(0.0, ends_s - time.monotonic()))
+                ended = not pipes.get_map()
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                if not ended:
+                    _kill_group(process)
     finally:
         _running.discard(process)
-        if process.returncode is None or len(tails) < 2 or any(t.is_alive() for t in tails):
-            _kill_group(process)
-            process.wait()
-        for pipe in (process.stdout, process.stderr)[len(tails) :]:  # nothing reads it
-            if pipe is not None:
-                pipe.close()
-        for tail in tails:
-            tail.join(1.0)  # longer only where something left the process group
-
-
-class _Tail(threading.Thread):
-    """Reads a pipe to its end, and keeps the last bytes."""
-
-    def __init__(self, pipe: IO[bytes] | None, most: int) -> None:
-        super().__init__(daemon=True)
-        assert pipe is not None
-        self.data = bytearray()
-        self._pipe, self._most = pipe, most
-        try:
-            start_thread(self)
-        except OSError:
-            pipe.close()
-            raise
-
-    def run(self) -> None:
-        with self._pipe:
-            while chunk := os.read(self._pipe.fileno(), 1 << 16):
-                self.data += chunk
-                del self.data[: -self._most]
+    if not ended:
+        return _Result(-1, b"", b"", timed_out=True)
+    return _Result(process.returncode, bytes(stdout), bytes(stderr), timed_out=False)
 
 
 _running: set[subprocess.Popen[bytes]] = set()

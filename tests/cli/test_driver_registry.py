@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import selectors
 import shutil
 import sys
 import tracemalloc
 from pathlib import Path
 
+import psutil
 import pytest
 
 from recorder.contract.config.loading import load_config
@@ -100,9 +102,10 @@ def test_a_driver_that_does_not_end_is_ended(fakes: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
-def test_what_a_driver_started_ends_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("then", ["wait", "exit"])
+def test_what_a_driver_started_ends_with_it(tmp_path: Path, then: str) -> None:
     note = tmp_path / "pid"
-    result = driver_registry._run(["sh", "-c", f"sleep 1000 & echo $! > {note}; wait"], b"", 1.0)
+    result = driver_registry._run(["sh", "-c", f"sleep 1000 & echo $! > {note}; {then}"], b"", 1.0)
     assert result.timed_out
     try:
         ended = os.pidfd_open(int(note.read_text()))
@@ -113,6 +116,21 @@ def test_what_a_driver_started_ends_with_it(tmp_path: Path) -> None:
     gone = poller.poll(60_000)  # SIGKILL was sent: the kernel says when it has ended it
     os.close(ended)
     assert gone, "the grandchild still runs"
+
+
+SLEEP = "import time; time.sleep(3600)"
+
+
+def test_an_interrupt_ends_a_driver_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        driver_registry._run([sys.executable, "-c", SLEEP], b"", 60.0)
+    assert not driver_registry._running
+    left = [child.cmdline() for child in psutil.Process().children()]
+    assert not any(SLEEP in command for command in left)
 
 
 def test_a_flood_of_what_a_driver_prints_is_not_kept() -> None:

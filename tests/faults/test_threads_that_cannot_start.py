@@ -18,8 +18,6 @@ import pytest
 
 from recorder.cli import main
 from recorder.contract.process import start_thread
-from recorder.daemon import driver_registry
-from recorder.daemon.driver_registry import driver_command
 from recorder.daemon.processes.children import Child
 from recorder.session.reader import Session
 from recorder.session.validation import validate
@@ -166,13 +164,6 @@ def test_a_child_that_no_thread_can_follow_counts_as_not_started(
     assert error.value.errno == errno.EAGAIN and events.empty()
     left = [child.cmdline() for child in psutil.Process().children()]
     assert not any("input()" in command for command in left)
-
-
-def test_a_driver_that_is_asked_is_ended(full: Callable[[], None]) -> None:
-    full()
-    with pytest.raises(OSError, match="can't start new thread"):
-        driver_registry._run(driver_command("xsens", "schema"), b"", 60.0)
-    assert not driver_registry._running
 
 
 def test_what_a_daemon_does_beside_recording_waits_for_memory(
