@@ -35,7 +35,7 @@ from recorder.formats.zarr2 import (
     require_numcodecs,
 )
 from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
-from recorder.formats.zarr2.finishing import Finishing
+from recorder.formats.zarr2.finishing import StopRequest
 from recorder.formats.zarr2.reading import decode_dtype
 from recorder.processing.geometry import Floats
 
@@ -99,7 +99,7 @@ Rows = npt.NDArray[Any]
 NO_FACES: Final[Rows] = np.zeros(0, FACE)
 
 
-class DatasetWriter(Finishing):
+class DatasetWriter(StopRequest):
     """Writes a dataset, with constant memory.
 
     Args:

@@ -35,7 +35,7 @@ from recorder.formats.zarr2 import (
     Store,
     require_numcodecs,
 )
-from recorder.formats.zarr2.finishing import Finishing
+from recorder.formats.zarr2.finishing import StopRequest
 from recorder.formats.zarr2.stores import remove, storage_errors
 
 StoreKind = Literal["itar", "folder"]
@@ -82,7 +82,7 @@ class _OpenStore:
     placed: bool = False
 
 
-class SequenceWriter(Finishing):
+class SequenceWriter(StopRequest):
     """Writes the stores of a sequence in one pass.
 
     Stores are written under temporary names (``.part``).  `finish` completes, syncs and renames
@@ -328,7 +328,7 @@ class SequenceWriter(Finishing):
         hierarchy = Hierarchy(store, consolidation="cbor.xz", attributes=attributes)
         return _OpenStore(final, hierarchy)
 
-    # Finishing
+    # StopRequest
 
     def finish(self) -> PackedSequence:
         """Complete, sync and rename the stores, and write the JSON file.

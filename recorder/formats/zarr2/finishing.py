@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Finishing:
+class StopRequest:
     """Finishes at the end of a ``with`` block; discards its output if the block or that fails."""
 
     @abstractmethod

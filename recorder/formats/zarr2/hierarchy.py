@@ -26,7 +26,7 @@ from recorder.formats.zarr2.arrays import (
     encode_chunks,
     pad_chunk,
 )
-from recorder.formats.zarr2.finishing import Finishing
+from recorder.formats.zarr2.finishing import StopRequest
 from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
 from recorder.formats.zarr2.spool import Spool
 from recorder.formats.zarr2.stores import Store
@@ -40,7 +40,7 @@ _GROUP = dump_json({"zarr_format": 2})
 _BULKY = 4096  # bytes from which on metadata are not cached
 
 
-class Hierarchy(Finishing):
+class Hierarchy(StopRequest):
     """A hierarchy being written.
 
     Args:
