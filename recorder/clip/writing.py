@@ -16,10 +16,9 @@ from typing import Any
 
 from msgspec import structs
 
-from recorder.clip.clip_clock import ClipClock
 from recorder.clip.proving import OriginProver
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
-from recorder.clip.session_copy import ClipSessionWriter
+from recorder.clip.session_copy import ClipClock, ClipSessionWriter
 from recorder.clip.sources import (
     calibration_of,
     events_of,

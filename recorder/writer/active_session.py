@@ -6,18 +6,51 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
 from recorder.contract.messages import CHANGED, Status
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk
-from recorder.writer.commit_times import CommitTimes
 from recorder.writer.disk_policy import Floor
-from recorder.writer.finishing import Finishing
 from recorder.writer.peers import Credit, Peer
 from recorder.writer.sequencing import Position, Verdict
 from recorder.writer.session_writer import SessionWriter
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """The request to end a session: its sender, the live sensors, the deadline."""
+
+    peer: bytes | None  # None: its disk is full, or another session continues it
+    request: int
+    live: set[str]
+    deadline_ns: int
+    at_seam: bool = False  # only drivers that are behind still have samples for it
+
+
+@dataclass(slots=True)
+class CommitTimes:
+    """Count and durations of the commits so far.
+
+    Attributes:
+        count: of commits.
+        total_ns, last_ns, max_ns: duration of all, of the last, of the longest.
+    """
+
+    count: int = 0
+    total_ns: int = 0
+    last_ns: int = 0
+    max_ns: int = 0
+
+    def add(self, took_ns: int) -> None:
+        """Count a commit."""
+        self.count += 1
+        self.total_ns += took_ns
+        self.last_ns = took_ns
+        self.max_ns = max(self.max_ns, took_ns)
+
 
 SPLIT = "split"
 """Reason of the end of a stream that continues in the next session."""
@@ -147,7 +180,7 @@ class ActiveSession:
         self.positions: dict[str, Position] = {}
         self.last_ns: dict[str, int] = {}
         self.due: set[str] = set()
-        self.finishing: Finishing | None = None
+        self.finishing: StopRequest | None = None
         self._threads: list[threading.Thread] = []
         self.closer: threading.Thread | None = None
         self._waiting = (-1, 0)  # commits begun when something came first, and when that was

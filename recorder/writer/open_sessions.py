@@ -9,9 +9,8 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
 from recorder.contract.messages import Ending
 from recorder.formats.disk import Disk
-from recorder.writer.active_session import ActiveSession
+from recorder.writer.active_session import ActiveSession, StopRequest
 from recorder.writer.disk_policy import came_to, ending_of, next_of, what_failed
-from recorder.writer.finishing import Finishing
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter
 
@@ -67,7 +66,7 @@ class OpenSessions:
         """Make a session the previous one: it accepts only what drivers still have for it."""
         self.previous = current
         deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
-        current.finishing = Finishing(peer, request, live, deadline, at_seam=True)
+        current.finishing = StopRequest(peer, request, live, deadline, at_seam=True)
 
     def remove(self, current: ActiveSession, how: Ending) -> None:
         """Remove a session that is closed or sealed; `how` is its ending."""

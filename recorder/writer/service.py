@@ -29,17 +29,54 @@ from recorder.contract.messages import (
 )
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
-from recorder.writer.active_session import ActiveSession
+from recorder.writer.active_session import ActiveSession, StopRequest
 from recorder.writer.disk_policy import DISK, ending_of, what_failed
 from recorder.writer.drivers import Drivers
-from recorder.writer.finishing import Finishing
 from recorder.writer.open_sessions import OpenSessions
 from recorder.writer.peers import Peer
 from recorder.writer.pending_split import PendingSplit
-from recorder.writer.receive_batching import REST_S, ReceiveBatching
 from recorder.writer.sequencing import check_report
 from recorder.writer.session_creation import create
 from recorder.writer.session_writer import SessionWriter
+
+REST_S = 0.02
+_REST_NS = round(REST_S * 1e9)
+_LITTLE = 16  # messages; a socket queues twice as many of every driver
+_LITTLE_BYTES = 2_000_000  # in the time of a rest: 100 MB/s
+
+
+class ReceiveBatching:
+    """Decides after every turn of the receiving thread whether to rest.
+
+    Messages that arrive during a rest are handled together: waking up with cold caches for every
+    message costs several times the work itself.  A driver that sends much would use up its window
+    within a rest and then wait for the end of the rest.
+
+    >>> rest = ReceiveBatching(clock)
+    >>> if rest.earned(messages=3, size=70_000):
+    ...     clock.wait(hurry, REST_S)
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._busy = False
+        self._since_ns = 0
+        self._bytes = 0
+
+    def earned(self, messages: int, size: int) -> bool:
+        """Whether a rest may follow a turn with this number of messages and bytes."""
+        if not self._busy:
+            if size >= _LITTLE_BYTES:
+                self._busy, self._bytes = True, 0
+                self._since_ns = self._clock.monotonic_ns()
+            return 0 < messages < _LITTLE and not self._busy
+        self._bytes += size
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._since_ns >= _REST_NS:
+            self._busy = self._bytes * _REST_NS >= _LITTLE_BYTES * (now_ns - self._since_ns)
+            self._since_ns, self._bytes = now_ns, 0
+        return False
+
 
 _POLL_S = 0.5
 _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a session
@@ -286,7 +323,7 @@ class WriterService:
             deadline = current.finishing.deadline_ns
         if previous is not None and (seam := previous.finishing) is not None:
             seam.live &= live
-        current.finishing = Finishing(peer, request, live, deadline)
+        current.finishing = StopRequest(peer, request, live, deadline)
         for identity, known in list(self._peers.items()):
             if not known.finish_sent:
                 self._drivers.tell_finish(identity)
@@ -298,7 +335,7 @@ class WriterService:
         current.writer.event(DISK, cause="floor", detail=why)
         live = {known.sensor for known in self._peers.values()}
         deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
-        current.finishing = Finishing(None, 0, live, deadline)
+        current.finishing = StopRequest(None, 0, live, deadline)
         for identity in self._peers:
             self._drivers.tell_finish(identity)
 

@@ -19,7 +19,7 @@ from hypothesis.strategies import binary, integers, lists
 from recorder.daemon.logs import Log
 from recorder.daemon.processes.child_output import BURST, LAST, LONGEST, PER_S, ChildOutput, clean
 from recorder.daemon.processes.children import Child, Event
-from recorder.daemon.processes.losses import LossWatch
+from recorder.daemon.processes.progress import LossWatch
 from tests.daemon.fakes import Vehicle, vehicle
 from tests.manual_clock import ManualClock
 

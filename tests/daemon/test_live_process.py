@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
+import psutil
 import pytest
 
 from recorder.contract.config.settings import plain_settings
@@ -204,3 +209,27 @@ class NoClocks:
 
     def close(self) -> None:
         pass
+
+
+def test_a_background_process_dies_with_its_parent() -> None:
+    code = (
+        "import os, signal, subprocess\n"
+        "from recorder.daemon.processes.process_table import background_command\n"
+        "words, pipe = background_command(['tests.daemon.live_child']), subprocess.PIPE\n"
+        "child = subprocess.Popen(words, stdin=pipe, stdout=pipe)\n"
+        'child.stdin.write(b\'{"socket": "x"}\')\n'
+        "child.stdin.close()\n"
+        "assert child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "input()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdin=PIPE, stdout=PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.communicate(b"\n")
+        assert parent.wait(60) == -signal.SIGKILL
+    child.wait(60)

@@ -20,8 +20,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
 from recorder.daemon.processes.process_table import DRIVER_RESTART, PROCESSES, WRITER_RESTART
-from recorder.daemon.processes.progress import STALLED_S, Progress
-from recorder.daemon.processes.rates import RateWatch
+from recorder.daemon.processes.progress import STALLED_S, Progress, RateWatch
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from recorder.writer.active_session import ActiveSession
-from recorder.writer.commit_times import CommitTimes
+from recorder.writer.active_session import ActiveSession, CommitTimes
 from recorder.writer.peers import Credit, Peer
 from recorder.writer.pending_split import PendingSplit
 from tests.kit.actors import Actor, current

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from recorder.writer.active_session import ActiveSession
-from recorder.writer.commit_times import CommitTimes
+from recorder.writer.active_session import ActiveSession, CommitTimes
 from recorder.writer.peers import Credit
 from recorder.writer.pending_split import PendingSplit
 from tests.kit.ownership import FIXED, attributes, owners

@@ -16,8 +16,7 @@ from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import SYNC_THREADS, PosixDisk
 from recorder.session.layout import CLEAN, JOURNAL, TAILS, SessionPlan, read_session_json
 from recorder.session.reader import Session
-from recorder.writer.active_session import ActiveSession
-from recorder.writer.commit_times import CommitTimes
+from recorder.writer.active_session import ActiveSession, CommitTimes
 from recorder.writer.disk_policy import Fuse
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recorder.writer.receive_batching import REST_S, ReceiveBatching
+from recorder.writer.service import REST_S, ReceiveBatching
 from tests.manual_clock import ManualClock
 
 LITTLE_BYTES = 2_000_000

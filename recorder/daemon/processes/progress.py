@@ -2,14 +2,233 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recorder.daemon.processes.losses import LossWatch
-from recorder.daemon.processes.rates import RateWatch
 from recorder.daemon.processes.sensors import Sensor
-from recorder.daemon.processes.volume_forecast import VolumeForecast
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
+from recorder.session.minimum_rate import WINDOW_NS, window_ns
+
+_STEP_NS = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A stream fell below its minimum rate, or is above it again."""
+
+    stream: str
+    broken: bool
+    rate_hz: float
+    floor_hz: float
+
+
+@dataclass(slots=True)
+class _Track:
+    history: deque[tuple[int, int]] = field(default_factory=deque)
+    broken: bool = False
+    below_ns: int = 0  # the last time that it was below its floor
+    rate_hz: float | None = None
+
+
+class RateWatch:
+    """Compares counts of samples with minimum rates, by the host's clock.
+
+    A stream is below its minimum rate (`recorder.session.minimum_rate`) if the last seconds lack
+    more than one sample, until as many seconds lack none.  So a stream near its minimum is reported
+    once::
+
+        watch = RateWatch()
+        for change in watch.update(now_ns, {"imu": 1200}, {"imu": 95.0}):
+            change.stream, change.rate_hz, change.broken
+
+    The writer counts losses by the samples' own times, when an interval is over.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, _Track] = {}
+
+    @property
+    def broken(self) -> list[str]:
+        """Streams below their floor now."""
+        return [name for name, track in self._tracks.items() if track.broken]
+
+    def rate(self, stream: str) -> float | None:
+        """The stream's count per second over the last seconds; None before there is one."""
+        track = self._tracks.get(stream)
+        return None if track is None else track.rate_hz
+
+    def reset(self) -> None:
+        """Forget all counts: a session begins or ends."""
+        self._tracks.clear()
+
+    def update(
+        self, now_ns: int, samples: Mapping[str, int], floors: Mapping[str, float | None]
+    ) -> list[Change]:
+        """Take the count of samples of each stream.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            samples: samples so far by stream; a smaller count than before (a new part) restarts.
+            floors: minimum rates in Hz of the streams to judge; all others are forgotten.
+        """
+        for name in self._tracks.keys() - floors.keys():
+            del self._tracks[name]
+        changes = []
+        for name, floor_hz in floors.items():
+            change = self.count(now_ns, name, samples.get(name, 0), floor_hz)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def count(
+        self, now_ns: int, name: str, count: int, floor_hz: float | None = None
+    ) -> Change | None:
+        """Take the count of one stream; see `update`."""
+        track = self._tracks.setdefault(name, _Track())
+        history = track.history
+        if history and count < history[-1][1]:
+            history.clear()
+        if not history or now_ns - history[-1][0] >= _STEP_NS:
+            history.append((now_ns, count))
+        length_ns = WINDOW_NS if floor_hz is None else window_ns(floor_hz)
+        while len(history) > 1 and now_ns - history[1][0] >= length_ns:
+            history.popleft()
+        since_ns, before = history[0]
+        seconds = (now_ns - since_ns) / 1e9
+        if seconds > 0.5:
+            track.rate_hz = (count - before) / seconds
+        if floor_hz is None or now_ns - since_ns < length_ns:
+            return None
+        below = (count - before + 1) / seconds < floor_hz
+        if below:
+            track.below_ns = now_ns
+        broken = below or (track.broken and now_ns - track.below_ns < length_ns)
+        if broken == track.broken:
+            return None
+        track.broken = broken
+        return Change(name, broken, (count - before) / seconds, floor_hz)
+
+
+_DECLARED_S = 10.0
+"""Seconds of measurement that a declaration weighs as much as."""
+_MEMORY_S = 60.0
+
+
+@dataclass(slots=True)
+class _Mean:
+    per_s: float
+    weight_s: float = _DECLARED_S
+    counted: tuple[int, int] | None = None  # when, and how many bytes there were
+
+
+class VolumeForecast:
+    """Mean bytes per second of about a minute, which are kept from one session to the next.
+
+    It tells for how many hours a disk lasts.  A forecast begins with what a stream declares, and
+    approaches what is measured, so that it does not jump where a session begins or ends, nor with
+    each keyframe::
+
+        forecast = VolumeForecast()
+        forecast.count(now_ns, "camera", 1_200_000, declared=900_000.0)
+        forecast.rate("camera", declared=900_000.0)
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[str, _Mean] = {}
+
+    def count(self, now_ns: int, stream: str, nbytes: int, declared: float) -> None:
+        """Take how many bytes a stream has; a smaller count than before (a new part) restarts.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            stream: its name.
+            nbytes: bytes so far.
+            declared: bytes per second that the stream declares.
+        """
+        mean = self._means.setdefault(stream, _Mean(declared))
+        before, mean.counted = mean.counted, (now_ns, nbytes)
+        if before is None or nbytes < before[1] or now_ns <= before[0]:
+            return
+        seconds = (now_ns - before[0]) / 1e9
+        mean.weight_s = min(mean.weight_s + seconds, _MEMORY_S)
+        share = min(1.0, seconds / mean.weight_s)
+        mean.per_s += share * ((nbytes - before[1]) / seconds - mean.per_s)
+
+    def pause(self) -> None:
+        """Forget the counts and keep the means: a session begins or ends."""
+        for mean in self._means.values():
+            mean.counted = None
+
+    def rate(self, stream: str, declared: float) -> float:
+        """Bytes per second; what is declared where nothing was measured."""
+        mean = self._means.get(stream)
+        return declared if mean is None else mean.per_s
+
+
+PAUSE_NS = 10_000_000_000
+"""Interval between two reports of a stream that keeps losing samples."""
+
+_Key = tuple[str, str]
+_LOST, _UNCOUNTED, _INCOMPLETE = "sample", "interval of unknown count", "incomplete sample"
+"""What is counted, by cause: the first part of a key."""
+
+
+class LossWatch:
+    """Compares the writer's accounts of losses with the losses already reported.
+
+    ::
+
+        watch = LossWatch()
+        for stream, sentence in watch.update(now_ns, {"imu": {"lost": {"refused": 7}}}):
+            say(f"{stream}: {sentence}")            # lost 7 samples (refused)
+    """
+
+    def __init__(self) -> None:
+        self._reported: dict[str, tuple[dict[_Key, int], int]] = {}  # losses, and when
+
+    def reset(self) -> None:
+        """Forget all accounts: a session begins or ends."""
+        self._reported.clear()
+
+    def update(
+        self, now_ns: int, streams: Mapping[str, Mapping[str, Any]]
+    ) -> list[tuple[str, str]]:
+        """Take the accounts; returns (stream, sentence) for each loss to report now.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            streams: by stream ``lost``, samples by cause, ``unknown_losses``, intervals of unknown
+                count, and ``incomplete``, samples that lack parts by cause.
+        """
+        reported = []
+        for name, stream in streams.items():
+            before, before_ns = self._reported.get(name, ({}, now_ns - PAUSE_NS))
+            lost = {(_LOST, cause): n for cause, n in (stream.get("lost") or {}).items()}
+            if intervals := stream.get("unknown_losses"):
+                lost[_UNCOUNTED, ""] = intervals
+            for cause, counts in (stream.get("incomplete") or {}).items():
+                lost[_INCOMPLETE, cause] = counts["samples"]
+            news = {cause: n - before.get(cause, 0) for cause, n in lost.items()}
+            if any(n < 0 for n in news.values()) or before.keys() - lost.keys():
+                news = lost  # a new part: its account starts at zero
+            if now_ns - before_ns < PAUSE_NS or not any(news.values()):
+                continue
+            self._reported[name] = lost, now_ns
+            reported.append((name, _sentence({cause: n for cause, n in news.items() if n})))
+        return reported
+
+
+def _sentence(news: Mapping[_Key, int]) -> str:
+    lost: list[str] = []
+    incomplete: list[str] = []
+    for (what, cause), count in news.items():
+        plural = what.replace("sample", "samples").replace("interval", "intervals")
+        text = f"{count} {what if count == 1 else plural}" + (f" ({cause})" if cause else "")
+        (incomplete if what == _INCOMPLETE else lost).append(text)
+    return ", ".join([*(["lost " + ", ".join(lost)] if lost else []), *incomplete])
+
 
 STALLED_S = 5.0
 """Age of the oldest sample that is not durable at which a disk counts as stalled."""

@@ -15,7 +15,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.live.access import without_paths
 from recorder.live.backend import Note
 from recorder.live.foxglove import protocol
-from recorder.live.foxglove.channels import Channel, TimedChannel
+from recorder.live.foxglove.catalog import Channel, TimedChannel
 from recorder.live.foxglove.outbox import Outbox, OverflowingError
 from recorder.live.foxglove.playback import PlaybackControl
 from recorder.live.foxglove.protocol import Advertised, Level

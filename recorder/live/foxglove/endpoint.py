@@ -18,8 +18,7 @@ from recorder.contract.errors import ConfigError
 from recorder.live.access import without_paths
 from recorder.live.backend import Backend
 from recorder.live.foxglove import protocol
-from recorder.live.foxglove.catalog import Catalog
-from recorder.live.foxglove.channels import Channel
+from recorder.live.foxglove.catalog import Catalog, Channel
 from recorder.live.foxglove.connection import Connection
 from recorder.live.foxglove.parameters import config_parameters
 from recorder.live.foxglove.protocol import SUBPROTOCOLS, Advertised

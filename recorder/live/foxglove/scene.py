@@ -14,7 +14,7 @@ import numpy.typing as npt
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.live.access import without_paths
 from recorder.live.backend import Note
-from recorder.live.foxglove.channels import STATIC_NS, EncodeTime, LogChannel, TimedChannel
+from recorder.live.foxglove.catalog import STATIC_NS, EncodeTime, LogChannel, TimedChannel
 from recorder.live.happenings import event_note
 from recorder.processing.calibration import Calibration
 from recorder.processing.foxglove import scene
