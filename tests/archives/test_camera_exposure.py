@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._camera.live import EXPOSURE
 from drivers._kit.driver import Sample, SensorConfig
 from drivers._kit.session_source import SessionSource
 from drivers._kit.vrs_source import VrsSource
-from drivers.camera import EXPOSURE
 from recorder.contract.streams import StreamSpec
 from recorder.finalizer import Step, finalize
 from recorder.formats.vrs import LayoutBlock, RecordType, VrsReader

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._protocols.geodesy import geodetic
 from drivers._protocols.mtdata2 import (
     Coordinates,
     MtData2,
@@ -25,7 +26,6 @@ from drivers._protocols.mti_gnss import (
     Positions,
     Pvt,
     epoch_ns,
-    geodetic,
     gnss_stream,
     north_east_down,
 )
