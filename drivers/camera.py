@@ -20,8 +20,9 @@ from drivers._camera.files import FileSource
 from drivers._camera.live import HttpSource, RtspSource, V4l2Source
 from drivers._camera.simulated import SimulatedSource
 from drivers._camera.stream import COMMON_OPTIONS, CameraSource
-from drivers._kit.driver import Driver, Item, SensorConfig
+from drivers._kit.driver import SensorConfig
 from drivers._kit.runner import main
+from drivers._kit.source_driver import ReadDriver
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
@@ -35,7 +36,7 @@ SOURCES: Mapping[str, type[CameraSource]] = {
 }
 
 
-class CameraDriver(Driver):
+class CameraDriver(ReadDriver):
     """Records a camera, plays a video file, or draws the simulated world.
 
     >>> driver = CameraDriver(sensor)
@@ -63,8 +64,7 @@ class CameraDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source = SOURCES[sensor.scheme](sensor)
-        self._is_open = False
+        self._camera = SOURCES[sensor.scheme](sensor)
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source and read its first picture to declare the true size.
@@ -74,31 +74,15 @@ class CameraDriver(Driver):
                 does not support the options.
             DeviceError: a device is absent or gives no picture.
         """
-        if self._source.copying and not self._source.copies:
+        camera = self._camera
+        if camera.copying and not camera.copies:
             known = ", ".join(f"{s}:" for s, source in sorted(SOURCES.items()) if source.copies)
             name = self.sensor.name
             raise SourceError(f"{name}: codec: copy records H.264 of the sources {known} only")
-        self._source.check_options(self.options)
-        spec = self._source.open()
-        self._is_open = True
+        camera.check_options(self.options)
+        spec = camera.open()
+        self.source = camera
         return [spec]
-
-    def read(self) -> Item | None:
-        """Return the next frame, or the loss of a frame that cannot be decoded.
-
-        Raises:
-            EndOfSource: the file's last frame was already returned.
-            SourceError: the file ends before its declared number of frames.
-            DeviceError: the device is lost.
-            StreamChangedError: the size of a device's pictures has changed.
-        """
-        if not self._is_open:
-            raise SourceError(f"{self.sensor.name}: read before open")
-        return self._source.read()
-
-    def close(self) -> None:
-        self._is_open = False
-        self._source.close()
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ from typing import ClassVar
 from drivers._gnss.live import BAUDRATES, DeviceSource
 from drivers._gnss.played import LogSource
 from drivers._gnss.simulated import SimulatedSource
-from drivers._kit.driver import Driver, Item, SensorConfig
+from drivers._kit.driver import SensorConfig
 from drivers._kit.runner import main
+from drivers._kit.source_driver import ReadDriver
 from drivers._protocols.gnss_frames import PROTOCOLS
 from drivers._protocols.gpsd import GpsdReception
 from drivers.sim.world import SCENE_OPTION, mounts
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
 
-class GnssDriver(Driver):
+class GnssDriver(ReadDriver):
     """Records satellite receivers (GNSS/INS).
 
     ``t_dev`` is GPS time, in ns since 1980-01-06.  Epochs before the receiver knows the time are
@@ -88,7 +88,6 @@ class GnssDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: LogSource | SimulatedSource | DeviceSource | None = None
         self._baudrate: int | None = None
         self._gpsd: GpsdReception | None = None
 
@@ -96,24 +95,15 @@ class GnssDriver(Driver):
         self.close()
         match self.sensor.scheme:
             case "sim":
-                self._source = SimulatedSource(self.sensor)
+                source: SimulatedSource | LogSource | DeviceSource = SimulatedSource(self.sensor)
             case "file":
-                self._source = LogSource(self.sensor)
+                source = LogSource(self.sensor)
             case _:
-                self._source = DeviceSource(self.sensor, self._baudrate, self._gpsd)
-                self._baudrate = self._source.baudrate or None
-                self._gpsd = self._source.gpsd
-        return [self._source.spec]
-
-    def read(self) -> Item | None:
-        if self._source is None:
-            raise SourceError(f"{self.sensor.name}: read() before open()")
-        return self._source.read()
-
-    def close(self) -> None:
-        if self._source is not None:
-            self._source.close()
-        self._source = None
+                device = DeviceSource(self.sensor, self._baudrate, self._gpsd)
+                self._baudrate, self._gpsd = device.baudrate or None, device.gpsd
+                source = device
+        self.source = source
+        return [source.spec]
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ from dataclasses import asdict
 from typing import ClassVar
 
 from drivers._kit.driver import (
-    Driver,
-    Item,
     SensorConfig,
 )
 from drivers._kit.runner import main
+from drivers._kit.source_driver import ReadDriver
 from drivers._mmwave.live import LiveFrames
 from drivers._mmwave.played import RecordedFrames
 from drivers._mmwave.simulated import SimulatedFrames
@@ -35,13 +34,12 @@ from drivers.sim.radar import SIM_CHIRP
 from drivers.sim.world import SCENE_OPTION
 from drivers.sim.world.mounts import MOUNT_OPTION
 from recorder.contract.config.options import Option
-from recorder.contract.errors import SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 __all__ = ["SIM_CHIRP", "MmwaveDriver"]
 
 
-class MmwaveDriver(Driver):
+class MmwaveDriver(ReadDriver):
     """Records a radar, plays a raw capture, or simulates a radar.
 
     The stamp of a device's frame is the arrival of its last packet (see `AssembledFrame`).  The
@@ -109,7 +107,6 @@ class MmwaveDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: RecordedFrames | SimulatedFrames | LiveFrames | None = None
         self._chirp = SIM_CHIRP
         self._setup = RadarSetup(SIM_CHIRP, "qqii")
 
@@ -135,32 +132,15 @@ class MmwaveDriver(Driver):
         self.warnings = check_chirp(chirp, key, card, captured=sensor.scheme == "file")
         self.warnings += setup.cfg.warnings if setup.cfg is not None else ()
         if sensor.scheme == "file":
-            self._source = recorded = RecordedFrames(sensor, chirp)
+            self.source = recorded = RecordedFrames(sensor, chirp)
             self.warnings += recorded.warnings
         for warning in self.warnings:
             print(f"{sensor.name}: {warning}", file=sys.stderr, flush=True)
         if sensor.scheme == "sim":
-            self._source = SimulatedFrames(sensor, setup)
+            self.source = SimulatedFrames(sensor, setup)
         elif sensor.scheme != "file":
-            self._source = LiveFrames(sensor, setup, self.warnings)
+            self.source = LiveFrames(sensor, setup, self.warnings)
         return [self._spec(chirp)]
-
-    def read(self) -> Item | None:
-        """Return the next frame or the loss of an incomplete one; None after 0.2 s without data.
-
-        Raises:
-            EndOfSource: the last frame was already returned.
-            SourceError: the rest of the file cannot be read.
-            DeviceError: the device is silent, or another sender uses its port.
-        """
-        if self._source is None:
-            raise SourceError(f"{self.sensor.name}: read before open")
-        return self._source.read()
-
-    def close(self) -> None:
-        if self._source is not None:
-            self._source.close()
-        self._source = None
 
     def _spec(self, chirp: ChirpConfig) -> StreamSpec:
         options = self.sensor.options

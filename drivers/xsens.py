@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
-from drivers._kit.driver import Driver, Item, SensorConfig
+from drivers._kit.driver import SensorConfig
 from drivers._kit.runner import main
+from drivers._kit.source_driver import ReadDriver
 from drivers._protocols.mtdata2 import Coordinates
 from drivers._protocols.xbus_commands import BAUDRATES, OPTIONAL_OUTPUTS
 from drivers._xsens.live import SerialSource
@@ -21,11 +22,10 @@ from drivers._xsens.played import LogSource
 from drivers._xsens.simulated import SimulatedSource
 from drivers.sim.mti_models import SIM_IMU_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
 
-class XsensDriver(Driver):
+class XsensDriver(ReadDriver):
     """Records Xsens MTi inertial measurement units (MTData2).
 
     A sample is an MTData2 message with acceleration and rate of turn.  Where every such message of
@@ -111,7 +111,6 @@ class XsensDriver(Driver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._source: LogSource | SimulatedSource | SerialSource | None = None
         self._reported: set[str] = set()
         self._baudrate: int | None = None
 
@@ -119,23 +118,15 @@ class XsensDriver(Driver):
         self.close()
         match self.sensor.scheme:
             case "sim":
-                self._source = SimulatedSource(self.sensor)
+                source: SimulatedSource | LogSource | SerialSource = SimulatedSource(self.sensor)
             case "serial":
-                self._source = SerialSource(self.sensor, self._baudrate, self._warn)
-                self._baudrate = self._source.baudrate
+                device = SerialSource(self.sensor, self._baudrate, self._warn)
+                self._baudrate = device.baudrate
+                source = device
             case _:
-                self._source = LogSource(self.sensor)
-        return self._source.specs
-
-    def read(self) -> Item | None:
-        if self._source is None:
-            raise SourceError(f"{self.sensor.name}: read() before open()")
-        return self._source.read()
-
-    def close(self) -> None:
-        if self._source is not None:
-            self._source.close()
-        self._source = None
+                source = LogSource(self.sensor)
+        self.source = source
+        return source.specs
 
     def _warn(self, text: str) -> None:
         """Print a warning once, even if the device is opened again."""

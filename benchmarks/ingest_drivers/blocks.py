@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit import link
+from drivers._kit import session_seam
 from drivers._kit.driver import Driver, EndOfSource, Sample
 from drivers._kit.outbox import Outbox
 from drivers._kit.runner import main
@@ -96,7 +96,7 @@ class BlocksDriver(Driver):
         self._blocks = make_blocks(self._size, self._batch)
         self._streams, self._rate = options["streams"], options["rate"]
         self._index = 0
-        vars(link)["Outbox"] = TimedOutbox
+        vars(session_seam)["Outbox"] = TimedOutbox
         folder = self.sensor.path
         _KEPT["write"] = lambda: _write_times(folder)
         channel = ChannelSpec("block", "raw", "u1", (self._size,))

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._kit.mcap_can import can_channels, can_values
-from drivers._kit.mcap_inertial import inertial_channels, inertial_values
 from drivers._kit.mcap_pictures import is_encoded_here, picture_of
-from drivers._kit.mcap_positions import column, position_channels, position_values
+from drivers._kit.mcap_rows import (
+    column,
+    inertial_channels,
+    inertial_values,
+    position_channels,
+    position_values,
+)
 from drivers._kit.recorded_source import (
     SHORT_BATCH_NS,
     VIDEO,

@@ -1,4 +1,4 @@
-"""A driver whose sources give items one after the other, each kind of source in a class of its own.
+"""Drivers whose sources are classes of their own: one class for each kind of source.
 
 ::
 
@@ -14,7 +14,34 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
+from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
+
+
+class ReadSource(Protocol):
+    """A source that is open from its making on."""
+
+    def read(self) -> Item | None:
+        """Return the next item; raises as `Driver.read`."""
+
+    def close(self) -> None:
+        """Release the source."""
+
+
+class ReadDriver(Driver):
+    """Reads and closes all its sources; `open` sets `source`."""
+
+    source: ReadSource | None = None
+
+    def read(self) -> Item | None:
+        if self.source is None:
+            raise SourceError(f"{self.sensor.name}: read before open")
+        return self.source.read()
+
+    def close(self) -> None:
+        if self.source is not None:
+            self.source.close()
+        self.source = None
 
 
 class ItemSource(Protocol):

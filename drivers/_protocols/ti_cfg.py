@@ -89,6 +89,20 @@ def read_cfg(path: Path, device: str | None, key: str) -> CfgFile:
     return _Reader(str(path), key, device, text).read()
 
 
+def profile_keys(profile: Sequence[float]) -> dict[str, Any]:
+    """Return the keys of a `ChirpConfig` that a line ``profileCfg`` has."""
+    return {
+        "frequency": profile[1],
+        "idle_time": profile[2],
+        "adc_start_time": profile[3],
+        "ramp_end_time": profile[4],
+        "freq_slope": profile[7],
+        "tx_start_time": profile[8],
+        "adc_samples": int(profile[9]),
+        "sample_rate": int(profile[10]),
+    }
+
+
 class _Reader:
     def __init__(self, where: str, key: str, device: str | None, text: str) -> None:
         self._where, self._key = where, key
@@ -190,14 +204,7 @@ class _Reader:
         plain = transmitters == tuple(range(device.tx))
         return ChirpConfig(
             device=self._device,
-            frequency=profile[1],
-            idle_time=profile[2],
-            adc_start_time=profile[3],
-            ramp_end_time=profile[4],
-            freq_slope=profile[7],
-            tx_start_time=profile[8],
-            adc_samples=int(profile[9]),
-            sample_rate=int(profile[10]),
+            **profile_keys(profile),
             frame_length=int(frame[2]) * repeats,
             frame_period=period,
             transmitters=None if plain else transmitters,

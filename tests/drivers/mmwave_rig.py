@@ -110,8 +110,8 @@ class Rig:
 
     def wait_for_data(self, seconds: float) -> None:
         """Have the opened driver give up after so long without data."""
-        assert isinstance(self.driver._source, LiveFrames)
-        self.driver._source._patience_ns = round(seconds * 1e9)
+        assert isinstance(self.driver.source, LiveFrames)
+        self.driver.source._patience_ns = round(seconds * 1e9)
 
     def frames(self, count: int) -> list[Item]:
         """What the driver gives until there are so many frames among it."""

@@ -206,7 +206,7 @@ class TestRtsp:
         dropped = {int(k) for k in rng.choice(np.arange(12, len(sent)), 5, replace=False)}
         script = Script(*pieces([data for k, data in enumerate(sent) if k not in dropped]))
         opened = driver("//cam/live", "rtsp", codec="copy")
-        opened._source.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
+        opened._camera.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
         (spec,) = opened.open()
         gate, kept, losses = KeyframeGate(spec), [], 0
         try:
@@ -270,7 +270,7 @@ class TestRtsp:
         sent.insert(ends[9] + 1, interleaved(report, channel=1))
         opened = driver("//cam/live", "rtsp", codec="copy")
         script = Script(*sent)
-        opened._source.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
+        opened._camera.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
         (spec,) = opened.open()
         assert spec.device_clock
         items: list[Sample] = []

@@ -290,7 +290,7 @@ def test_a_closed_driver_holds_no_file(tmp_path: Path, file: str) -> None:
     camera = driver(write_video(tmp_path / file, "mp4v" if file == "v.mp4" else "MJPG"))
     camera.open()
     camera.read()
-    held = vars(camera._source).copy()  # what is still known elsewhere is closed as well
+    held = vars(camera._camera).copy()  # what is still known elsewhere is closed as well
     assert held["_video"] is not None
     assert str(tmp_path / file) in open_files()
     camera.close()

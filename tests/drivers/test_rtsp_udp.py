@@ -141,8 +141,8 @@ def record(
     )
     address = f"//127.0.0.1:{camera.port}/live"
     driver = CameraDriver(SensorConfig("front", "rtsp", address, options))
-    assert isinstance(driver._source, LiveSource)
-    opened = driver._source.make()
+    assert isinstance(driver._camera, LiveSource)
+    opened = driver._camera.make()
     assert isinstance(opened, RtspCamera)
     shots: list[Shot] = []
     end = ""

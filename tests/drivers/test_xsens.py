@@ -390,7 +390,7 @@ def test_memory_stays_flat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, *log(20_000))
     driver = driver_of(path)
     driver.open()
-    source = driver._source
+    source = driver.source
     assert isinstance(source, played.LogSource)
     most = count = 0
     with pytest.raises(EndOfSource):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from drivers._kit import link
+from drivers._kit import session_seam
 from drivers._kit.driver import Driver, Sample
 from drivers._kit.outbox import Outbox
 from drivers._kit.runner import main
@@ -91,5 +91,5 @@ class Promises(Outbox):
 
 
 if __name__ == "__main__":
-    link.Outbox = Promises  # type: ignore[attr-defined]
+    session_seam.Outbox = Promises  # type: ignore[attr-defined]
     main(CountingDriver)

@@ -15,7 +15,7 @@ from mcap.writer import CompressionType
 from scipy.spatial.transform import Rotation
 
 from drivers._kit.driver import Driver, Item, Lost, Sample
-from drivers._kit.mcap_inertial import inertial_values
+from drivers._kit.mcap_rows import inertial_values
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -209,7 +210,7 @@ GOLDEN = {
 }
 
 
-def digest(*arrays: npt.ArrayLike) -> str:
+def digest(*arrays: npt.NDArray[Any]) -> str:
     sha = hashlib.sha256()
     for array in arrays:
         sha.update(np.ascontiguousarray(np.round(array, 6) + 0.0).tobytes())

@@ -23,56 +23,48 @@ counted.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from drivers._devices.numbered_pictures import open_video
 from drivers._devices.pictures import Missing, Note, resized, wanted_size
 from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
 from drivers.sim.camera_output import BOUNDARY, encoded, part, simulated_jpeg
-from drivers.sim.emulators.base import EmulatedSource, Emulator
-from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
+from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
+from drivers.sim.emulators.faults import Fault
+from drivers.sim.emulators.served_camera import POLL_NS, Client, ServedCamera
 from recorder.contract.config.settings import SensorEntry
-from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.errors import SourceError
 
 PATH = "/stream.mjpg"
 
-_HOST = "127.0.0.1"
-_POLL_NS = 5_000_000  # longest wait before requests are answered and sending continues
-_MAX_REQUEST_BYTES = 8 << 10
-_MAX_WAITING_BYTES = 32 << 20  # for a client that reads too slowly
-_MAX_CLIENTS = 32
 _REQUEST = re.compile(rb"(GET|HEAD) (\S{1,2000}) HTTP/1\.[01]\r?\n")
 _HEAD = (
     "HTTP/1.1 200 OK\r\n"
     f"Content-Type: multipart/x-mixed-replace; boundary={BOUNDARY}\r\n"
     "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
 )
+_MAX_REQUEST_BYTES = 8 << 10
+_MAX_WAITING_BYTES = 32 << 20  # for a client that reads too slowly
 
 
-@dataclass
-class _Client:
-    """One connection.
+@dataclass(eq=False)
+class _Client(Client):
+    """A connection.
 
     Attributes:
-        request: the bytes received so far.
-        waiting: the bytes to send.
         streaming: the client receives pictures.
         given: number of pictures that the client has received.
         closing: the connection is closed after all bytes are sent.
     """
 
-    socket: socket.socket
-    request: bytearray = field(default_factory=bytearray)
-    waiting: bytearray = field(default_factory=bytearray)
     streaming: bool = False
     given: int = 0
     closing: bool = False
 
 
-class CameraEmulator(Emulator):
+class CameraEmulator(ServedCamera[_Client]):
     """One camera on loopback; see the module.
 
     >>> emulator = CameraEmulator(entry, [Fault("loss", rate=0.01)], seed=1)
@@ -84,36 +76,24 @@ class CameraEmulator(Emulator):
         sent: pictures that were sent to at least one client.
     """
 
+    client_kind = _Client
+
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
         if any(fault.kind == "reorder" for fault in faults):
             raise SourceError(f"{sensor.name}: a camera's stream over TCP is never reordered")
         if sensor.options["pixel_format"] not in (None, "MJPG"):
             raise SourceError(f"{sensor.name}: pixel_format: an emulated camera sends JPEGs")
-        self._packets = PacketFaults(faults, seed)
-        self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
-        self._begun: set[int] = set()  # indices of device faults that have begun
-        self._listener: socket.socket | None = None
-        self._clients: list[_Client] = []
-        self._port = 0
-        self._start_ns: int | None = None
-        self._first_ns: int | None = None  # time of the first sent picture, since the start
-        self._next = 0  # index of the next picture
         self._first = 0  # index of the picture that has number 0
-        self._power_on_ns = 0  # since the start
-        self._jump_ns = 0
-        self._absent = self._rebooting = self._watched = self._ended = False
-        self.skipped = 0
+        self._ended = False
         self.sent = 0
 
     def start(self) -> EmulatedSource:
         options = self.sensor.options
         self._pictures = _pictures(self.sensor)
         self._fps = self._pictures.fps
-        self._listener = _bound(self.sensor.name, self._port)
-        self._listener.listen()
-        self._port = int(self._listener.getsockname()[1])
-        source = f"http://{_HOST}:{self._port}{PATH}"
+        self._listen()
+        source = f"http://{LOOPBACK}:{self._port}{PATH}"
         return EmulatedSource(source, {"fps": self._fps, "quality": options["quality"]})
 
     def step(self, now_ns: int) -> int:
@@ -124,7 +104,7 @@ class CameraEmulator(Emulator):
         self._begin_faults(elapsed_ns)
         if self._absent:
             self._next = max(self._next, self._next_index(elapsed_ns))
-            return now_ns + _POLL_NS
+            return now_ns + POLL_NS
         self._accept()
         self._serve()
         waits &= not self._watched
@@ -137,7 +117,7 @@ class CameraEmulator(Emulator):
             self._picture(due_ns)
         self._serve()
         self.finished = self._ended and not self._clients
-        return max(now_ns, min(now_ns + _POLL_NS, self._start_ns + self._due_ns(self._next)))
+        return max(now_ns, min(now_ns + POLL_NS, self._start_ns + self._due_ns(self._next)))
 
     def stop(self) -> None:
         self._hang_up()
@@ -148,54 +128,16 @@ class CameraEmulator(Emulator):
 
     # Time
 
-    def _due_ns(self, index: int) -> int:
-        return round(index * 1e9 / self._fps)
-
     def _next_index(self, elapsed_ns: int) -> int:
         index = int(elapsed_ns * self._fps / 1e9)
         while self._due_ns(index) <= elapsed_ns:
             index += 1
         return index
 
-    def _begin_faults(self, elapsed_ns: int) -> None:
-        if self._first_ns is None:
-            return
-        t_s = (elapsed_ns - self._first_ns) / 1e9
-        absent = False
-        for index, fault in enumerate(self._device_faults):
-            if t_s < fault.at_s:
-                continue
-            begins = index not in self._begun
-            self._begun.add(index)
-            if fault.kind == "clock_jump" and begins:
-                self._jump_ns += round(fault.value * 1e9)
-                self.injected["clock_jump"] += 1
-            if fault.kind in ("unplug", "reboot"):
-                if begins:
-                    self.injected[fault.kind] += 1
-                    self._rebooting |= fault.kind == "reboot"
-                    self._hang_up()
-                absent |= fault.during(t_s)
-        if absent and not self._absent:
-            self._refuse()
-        elif self._absent and not absent:
-            self._come_back(elapsed_ns)
-        self._absent = absent
-
-    def _refuse(self) -> None:
-        """Accept no connections, but keep the port reserved."""
-        if self._listener is not None:
-            self._listener.close()
-        self._listener = _bound(self.sensor.name, self._port)
-
-    def _come_back(self, elapsed_ns: int) -> None:
-        if self._listener is not None:
-            self._listener.listen()
+    def _came_back(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
         self._next = max(self._next, self._next_index(elapsed_ns))
-        if self._rebooting:
-            self._rebooting = False
+        if rebooted:
             self._first = self._next
-            self._power_on_ns, self._jump_ns = elapsed_ns, 0
 
     # Pictures
 
@@ -216,8 +158,7 @@ class CameraEmulator(Emulator):
         if self._first_ns is None:
             self._first_ns = due_ns
         t_s = (due_ns - self._first_ns) / 1e9
-        if any(f.kind == "stall" and f.at_s <= t_s and f.during(t_s) for f in self._device_faults):
-            self.injected["stall"] += 1
+        if self._stalls(t_s):
             return
         device_ns = max(0, due_ns - self._power_on_ns + self._jump_ns)
         sent = [part(jpeg, number, device_ns)]
@@ -247,34 +188,12 @@ class CameraEmulator(Emulator):
 
     # Connections
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        while True:
-            try:
-                made, _ = self._listener.accept()
-            except OSError:  # no connection is waiting, or the client has left
-                return
-            made.setblocking(False)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if len(self._clients) >= _MAX_CLIENTS:
-                made.close()
-                continue
-            self._clients.append(_Client(made))
-
-    def _serve(self) -> None:
-        for client in list(self._clients):
-            if not (self._receive(client) and self._send(client)):
-                client.socket.close()
-                self._clients.remove(client)
-
     def _receive(self, client: _Client) -> bool:
         """Receive a client's bytes; return False if the client has left."""
         try:
             data = client.socket.recv(4096)
         except BlockingIOError:
             return True
-        except OSError:
-            return False
         if not data:
             return False
         if client.streaming or client.closing:
@@ -302,32 +221,7 @@ class CameraEmulator(Emulator):
         )
 
     def _send(self, client: _Client) -> bool:
-        while client.waiting:
-            try:
-                sent = client.socket.send(memoryview(client.waiting)[: 1 << 20])
-            except BlockingIOError:
-                return True
-            except OSError:
-                return False
-            del client.waiting[:sent]
-        return not client.closing
-
-    def _hang_up(self) -> None:
-        for client in self._clients:
-            client.socket.close()
-        self._clients.clear()
-
-
-def _bound(name: str, port: int) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.setblocking(False)
-    try:
-        made.bind((_HOST, port))
-    except OSError as error:
-        made.close()
-        raise DeviceError(f"{name}: {_HOST}:{port}: {error.strerror}") from None
-    return made
+        return super()._send(client) and not client.closing
 
 
 # Pictures

@@ -12,6 +12,7 @@ import math
 from typing import Final
 
 from drivers._protocols.chirp import DEVICES, ChirpConfig
+from drivers._protocols.ti_cfg import profile_keys
 
 PROMPT: Final = "mmwDemo:/>"
 BOOT_NS: Final = 150_000_000
@@ -113,14 +114,7 @@ class DemoFirmware:
             device, used = self._device.removesuffix("L"), tuple(order)
         chirp = ChirpConfig(
             device=device,
-            frequency=profile[1],
-            idle_time=profile[2],
-            adc_start_time=profile[3],
-            ramp_end_time=profile[4],
-            freq_slope=profile[7],
-            tx_start_time=profile[8],
-            adc_samples=int(profile[9]),
-            sample_rate=int(profile[10]),
+            **profile_keys(profile),
             frame_length=int(frame[2]),
             frame_period=frame[4],
             transmitters=used,

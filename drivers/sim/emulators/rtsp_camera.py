@@ -18,15 +18,16 @@ import random
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from drivers._devices.h264_file import H264File
 from drivers._devices.pictures import CodedPicture, wanted_size
 from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
 from drivers.sim.camera_output import SimulatedVideo
-from drivers.sim.emulators.base import EmulatedSource, Emulator
-from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
+from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
+from drivers.sim.emulators.faults import Fault
+from drivers.sim.emulators.served_camera import POLL_NS, Client, ServedCamera
 from drivers.sim.rtp_packets import CLOCK_HZ, RtpSender, session_description
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
@@ -35,37 +36,21 @@ PATH: Final = "/stream"
 START_NS: Final = 1_700_000_000_000_000_000
 """The camera's clock at power-on, epoch ns."""
 
-_HOST: Final = "127.0.0.1"
-_POLL_NS: Final = 5_000_000
 _REPORT_NS: Final = 1_000_000_000
-_MAX_REQUEST_BYTES: Final = 16 << 10
-_MAX_WAITING_BYTES: Final = 8 << 20  # for a client that reads too slowly
-_MAX_CLIENTS: Final = 32
 _REQUEST = re.compile(rb"([A-Z_]{1,20}) (\S{1,2000}) RTSP/1\.0")
 _METHODS: Final = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, GET_PARAMETER, TEARDOWN"
+_MAX_REQUEST_BYTES: Final = 16 << 10
+_MAX_WAITING_BYTES: Final = 8 << 20  # for a client that reads too slowly
 
 
-@dataclass
-class _Client:
-    """One connection.
-
-    Attributes:
-        received, waiting: bytes of requests, and bytes to send.
-        channels: of RTP and RTCP on the connection; None: not over TCP.
-        ports: the client's UDP ports of RTP and RTCP; None: not over UDP.
-        playing: it gets packets.
-    """
-
-    socket: socket.socket
-    host: str
-    received: bytearray = field(default_factory=bytearray)
-    waiting: bytearray = field(default_factory=bytearray)
+@dataclass(eq=False)
+class _Client(Client):
     channels: tuple[int, int] | None = None
     ports: tuple[int, int] | None = None
     playing: bool = False
 
 
-class RtspCameraEmulator(Emulator):
+class RtspCameraEmulator(ServedCamera[_Client]):
     """One camera on loopback; see the module.
 
     >>> emulator = RtspCameraEmulator(entry, [Fault("loss", rate=0.01)], seed=1)
@@ -76,6 +61,8 @@ class RtspCameraEmulator(Emulator):
         skipped: packets that a client did not get because it reads too slowly.
     """
 
+    client_kind = _Client
+
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
         if any(fault.kind == "corrupt" for fault in faults):
@@ -83,33 +70,19 @@ class RtspCameraEmulator(Emulator):
         over_tcp = sensor.options["transport"] == "tcp"
         if over_tcp and any(fault.kind == "reorder" for fault in faults):
             raise SourceError(f"{sensor.name}: TCP does not reorder; set transport: udp")
-        self._packets = PacketFaults(faults, seed)
-        self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
-        self._begun: set[int] = set()
-        self._clients: list[_Client] = []
-        self._listener: socket.socket | None = None
         self._udp: tuple[socket.socket, socket.socket] | None = None
-        self._port = 0
         self._random = random.Random(seed)
         self._file: H264File | None = None
         self._video: SimulatedVideo | None = None
-        self._start_ns: int | None = None
-        self._first_ns: int | None = None  # of the first picture that was sent, since the start
-        self._next = 0
-        self._power_on_ns = self._jump_ns = 0
         self._reported_ns: int | None = None
-        self._absent = self._rebooting = self._watched = False
-        self.skipped = 0
 
     def start(self) -> EmulatedSource:
         keyframe = self._feed()
         self._description = session_description(keyframe, self._fps)
         self._power_on()
-        self._listener = self._bound(socket.SOCK_STREAM, self._port)
-        self._listener.listen()
-        self._port = int(self._listener.getsockname()[1])
+        self._listen()
         self._udp = self._port_pair()
-        source = f"rtsp://{_HOST}:{self._port}{PATH}"
+        source = f"rtsp://{LOOPBACK}:{self._port}{PATH}"
         transport = self.sensor.options["transport"]
         return EmulatedSource(source, {"codec": "copy", "fps": self._fps, "transport": transport})
 
@@ -135,7 +108,7 @@ class RtspCameraEmulator(Emulator):
         self._begin_faults(elapsed_ns)
         if self._absent:
             self._skip(elapsed_ns)
-            return now_ns + _POLL_NS
+            return now_ns + POLL_NS
         self._accept()
         self._serve()
         watched = any(client.playing for client in self._clients)
@@ -146,7 +119,7 @@ class RtspCameraEmulator(Emulator):
             self.late_ns = elapsed_ns - due_ns
             self._picture(due_ns)
         self._serve()
-        return max(now_ns, min(now_ns + _POLL_NS, self._start_ns + self._due_ns(self._next)))
+        return max(now_ns, min(now_ns + POLL_NS, self._start_ns + self._due_ns(self._next)))
 
     def stop(self) -> None:
         self._hang_up()
@@ -158,9 +131,6 @@ class RtspCameraEmulator(Emulator):
             self._file.close()
 
     # Pictures
-
-    def _due_ns(self, index: int) -> int:
-        return round(index * 1e9 / self._fps)
 
     def _skip(self, elapsed_ns: int) -> None:
         """Pass over the pictures that nobody gets; the next one is a keyframe."""
@@ -196,8 +166,7 @@ class RtspCameraEmulator(Emulator):
         since_ns = due_ns - self._power_on_ns
         timestamp = (self._base + round(since_ns * CLOCK_HZ / 1e9)) & 0xFFFFFFFF
         packets = self._sender.packets(unit, timestamp)
-        if any(f.kind == "stall" and f.during(t_s) for f in self._device_faults):
-            self.injected["stall"] += 1
+        if self._stalls(t_s):
             return
         if self._reported_ns is None or due_ns - self._reported_ns >= _REPORT_NS:
             self._reported_ns = due_ns
@@ -231,46 +200,11 @@ class RtspCameraEmulator(Emulator):
         self._sender = RtpSender(numbers.getrandbits(32), numbers.getrandbits(16))
         self._reported_ns = None
 
-    def _begin_faults(self, elapsed_ns: int) -> None:
-        if self._first_ns is None:
-            return
-        t_s = (elapsed_ns - self._first_ns) / 1e9
-        absent = False
-        for index, fault in enumerate(self._device_faults):
-            if t_s < fault.at_s:
-                continue
-            if index not in self._begun and fault.kind != "stall":
-                self._begun.add(index)
-                self.injected[fault.kind] += 1
-                self._jump_ns += round(fault.value * 1e9)
-                self._rebooting |= fault.kind == "reboot"
-            absent |= fault.kind in ("unplug", "reboot") and fault.during(t_s)
-        if absent and not self._absent:
-            self._hang_up()
-            assert self._listener is not None
-            self._listener.close()
-            self._listener = self._bound(socket.SOCK_STREAM, self._port)  # refuses, without listen
-        elif self._absent and not absent:
-            assert self._listener is not None
-            self._listener.listen()
-            if self._rebooting:
-                self._rebooting, self._jump_ns, self._power_on_ns = False, 0, elapsed_ns
-                self._power_on()
-        self._absent = absent
+    def _came_back(self, _elapsed_ns: int, /, *, rebooted: bool) -> None:
+        if rebooted:
+            self._power_on()
 
     # Connections
-
-    def _bound(self, kind: socket.SocketKind, port: int) -> socket.socket:
-        made = socket.socket(socket.AF_INET, kind)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(kind == socket.SOCK_STREAM))
-        made.setblocking(False)
-        try:
-            made.bind((_HOST, port))
-        except OSError as error:
-            made.close()
-            where = f"{self.sensor.name}: {_HOST}:{port}"
-            raise DeviceError(f"{where}: {error.strerror}") from None
-        return made
 
     def _port_pair(self) -> tuple[socket.socket, socket.socket]:
         """An even port and the next one (RFC 3550, section 11)."""
@@ -283,52 +217,26 @@ class RtspCameraEmulator(Emulator):
             rtp.close()
         raise DeviceError(f"{self.sensor.name}: no two UDP ports in a row are free")
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        with contextlib.suppress(OSError):  # no connection is waiting
-            while True:
-                made, address = self._listener.accept()
-                made.setblocking(False)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if len(self._clients) >= _MAX_CLIENTS:
-                    made.close()
-                else:
-                    self._clients.append(_Client(made, address[0]))
-
-    def _serve(self) -> None:
-        for client in list(self._clients):
-            try:
-                alive = self._receive(client)
-                while client.waiting:
-                    del client.waiting[: client.socket.send(memoryview(client.waiting)[: 1 << 18])]
-            except BlockingIOError:
-                alive = True
-            except OSError:
-                alive = False
-            if not alive:
-                client.socket.close()
-                self._clients.remove(client)
-
     def _receive(self, client: _Client) -> bool:
         """Answer a client's requests; False if it has left."""
         try:
             data = client.socket.recv(4096)
         except BlockingIOError:
             return True
-        client.received += data
-        if not data or len(client.received) > _MAX_REQUEST_BYTES:
+        client.request += data
+        if not data or len(client.request) > _MAX_REQUEST_BYTES:
             return False
-        while client.received:
-            if client.received[0] == 0x24:  # its RTCP reports on the connection
-                end = 4 + int.from_bytes(client.received[2:4], "big")
-                if len(client.received) < max(4, end):
+        while client.request:
+            if client.request[0] == 0x24:  # its RTCP reports on the connection
+                end = 4 + int.from_bytes(client.request[2:4], "big")
+                if len(client.request) < max(4, end):
                     break
-                del client.received[:end]
+                del client.request[:end]
                 continue
-            head, found, rest = bytes(client.received).partition(b"\r\n\r\n")
+            head, found, rest = bytes(client.request).partition(b"\r\n\r\n")
             if not found:
                 break
-            client.received[:] = rest
+            client.request[:] = rest
             self._answer(client, head)
         return True
 
@@ -344,7 +252,7 @@ class RtspCameraEmulator(Emulator):
                 more = [f"Public: {_METHODS}"]
             case "DESCRIBE":
                 body = self._description
-                base = f"rtsp://{_HOST}:{self._port}{PATH}/"
+                base = f"rtsp://{LOOPBACK}:{self._port}{PATH}/"
                 more = ["Content-Type: application/sdp", f"Content-Base: {base}"]
                 more.append(f"Content-Length: {len(body)}")
             case "SETUP":
@@ -382,8 +290,3 @@ class RtspCameraEmulator(Emulator):
                 theirs = f"{ports[1]}-{ports[2]}"
                 return f"RTP/AVP;unicast;client_port={theirs};server_port={ours}"
         return None
-
-    def _hang_up(self) -> None:
-        for client in self._clients:
-            client.socket.close()
-        self._clients.clear()
