@@ -151,11 +151,6 @@ def run_all(folder: Path, seeds: Iterable[int]) -> None:
     assert not failures, "\n\n".join(failures)
 
 
-def test_a_kill_of_the_writer_and_one_of_everything(tmp_path: Path) -> None:
-    """The others are killed in `tests.acceptance.test_kills` and in the campaign."""
-    run_all(tmp_path, [VICTIMS.index("writer"), VICTIMS.index("all")])
-
-
 @pytest.mark.campaign(weight=120, least=5)
 def test_kills_at_seeded_moments_under_load(campaign: Campaign) -> None:
     # On a disk, with its stalls; `tmp_path` may lie in memory.

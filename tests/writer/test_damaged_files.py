@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ DIGESTED = {"a": (0, 2, 4, 5), "b": (0, 3, 4)}
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
 
 
-def steps(fast: object, campaign: object, long: object) -> Any:
+def steps(fast: object, campaign: object, long: object) -> pytest.MarkDecorator:
     """Parametrize a test by ``step``: one at all times, one in campaigns, one in long tests."""
     more = pytest.param(campaign, marks=pytest.mark.campaign)
     most = pytest.param(long, marks=pytest.mark.long)
