@@ -5,7 +5,6 @@ What a driver was promised it has written down itself (`tests.faults.counting`).
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from recorder.writer.recovery import recover
 from tests.campaigns import Campaign
 from tests.faults.numbers import stored
 from tests.kills import Recording
+from tests.support.events import events
 
 CONFIG = """
 version: 1
@@ -107,15 +107,9 @@ def one_run(folder: Path, seed: int) -> None:
         assert code in ((0,) if victim == "writer" else (0, 3)), where
     checked = validate(path, deep=True)
     assert checked.sound, (where, checked.problems)
-    lost = [e for e in map(json.loads, _lines(path)) if e["type"] == "lost"]
     for name in STREAMS:
-        hold_against(
-            path, name, promises(log, name), [e for e in lost if e["stream"] == name], where
-        )
-
-
-def _lines(path: Path) -> list[str]:
-    return (path / "_recorder/events.jsonl").read_text().splitlines()
+        lost = events(path, type="lost", stream=name)
+        hold_against(path, name, promises(log, name), lost, where)
 
 
 def hold_against(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))
@@ -96,12 +96,7 @@ def recover_here(path: Path, boot: str | None) -> dict[str, list[int]]:
 
 def told_lost(path: Path, name: str) -> int:
     """Samples that the session itself counts as damaged."""
-    lines = map(json.loads, (path / "_recorder/events.jsonl").read_text().splitlines())
-    return sum(
-        e["count"]
-        for e in lines
-        if (e["type"], e["stream"], e["cause"]) == ("lost", name, "damaged")
-    )
+    return sum(e["count"] for e in events(path, type="lost", stream=name, cause="damaged"))
 
 
 @BOOTS
