@@ -25,7 +25,8 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from recorder.cli import main
+from recorder.cli import main, run
+from recorder.cli.truth import Completion
 from recorder.contract import syscalls
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -80,15 +81,26 @@ def recorder(
     return Ran(done.returncode, done.stdout, done.stderr.splitlines())
 
 
-def here(*args: object) -> Ran:
+def here(*args: object, labels: bool = False) -> Ran:
     """Run ``recorder ARGS`` in this process, where a process of its own is not the point.
 
     Drivers and the writer are processes all the same; only what reads and starts them is not.
     The priority of this process stays as it is: other tests run in it.
+
+    Args:
+        args: the command's arguments.
+        labels: whether ``run`` writes the labels of simulated sensors, which takes a process more.
     """
+
+    def complete(session: Path, *, simulated: bool) -> Completion:
+        return Completion(session, simulated=simulated and labels)
+
     out, err = io.StringIO(), io.StringIO()
-    redirected = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    with redirected[0], redirected[1], mock.patch.object(syscalls, "be_idle"):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        stack.enter_context(mock.patch.object(syscalls, "be_idle"))
+        stack.enter_context(mock.patch.object(run, "Completion", complete))
         code = main([str(arg) for arg in args])
     return Ran(code, out.getvalue(), err.getvalue().splitlines())
 

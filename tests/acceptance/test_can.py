@@ -66,7 +66,9 @@ class Drive:
         """
         config = write_config(folder / "config.yaml", sensors)
         config.write_text(config.read_text() + "record_format: {streams: [bus]}\n")
-        self.ran = here("run", config, "--root", folder, "--name", "drive", "--duration", 2)
+        self.ran = here(
+            "run", config, "--root", folder, "--name", "drive", "--duration", 2, labels=True
+        )
         self.session = folder / "drive"
 
 

@@ -33,6 +33,7 @@ from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
 from tests.support.devices import stepped
+from tests.support.events import events
 from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.campaign(weight=20)
@@ -110,8 +111,7 @@ class Recorded:
     injected: Mapping[str, Mapping[str, int]]
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = (self.path / "_recorder" / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if event["type"] == kind]
+        return events(self.path, type=kind)
 
     def lost(self) -> dict[str, Counter[str]]:
         """Counted losses, by stream and cause."""

@@ -17,6 +17,7 @@ from tests.acceptance.command import (
     recorder,
     write_config,
 )
+from tests.support.events import events
 
 SHIFTY = '''
 """A sensor whose picture grows after 30 samples."""
@@ -26,6 +27,7 @@ import numpy as np
 from drivers._kit.driver import Driver, Sample
 from drivers._kit.runner import main
 from recorder.contract.streams import ChannelSpec, StreamSpec
+from tests.support.events import events
 
 
 class ShiftyDriver(Driver):
@@ -82,8 +84,7 @@ def test_samples_of_another_shape_are_counted_and_disturb_no_other_stream(tmp_pa
     values = column(session, "shifty", "value")
     np.testing.assert_array_equal(values, np.repeat(np.arange(30), 4).reshape(30, 4))
     assert_sound(session)
-    events = [json.loads(s) for s in (session / "_recorder/events.jsonl").read_text().splitlines()]
-    reported = [e for e in events if e["stream"] == "shifty" and e["type"] != "rate"]
+    reported = [e for e in events(session, stream="shifty") if e["type"] != "rate"]
     assert {e["type"] for e in reported} == {"fault", "lost"} and fault in json.dumps(reported)
     assert streams["shifty"]["lost"] == {"changed": 70}
 

@@ -33,7 +33,7 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }  # fmt: skip
     (folder / "c.yaml").write_text(yaml.safe_dump(config))
     where = ("--root", folder, "--name", "s", "--duration", 4, "--format", "json")
-    ran = here("run", folder / "c.yaml", *where)
+    ran = here("run", folder / "c.yaml", *where, labels=True)
     assert ran.code == 0, ran.err
     assert_nothing_lost(folder / "s")
     assert_sound(folder / "s")

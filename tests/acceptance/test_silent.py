@@ -15,6 +15,7 @@ import pytest
 from recorder.daemon.foreground import Foreground
 from recorder.daemon.processes import supervisor
 from tests.acceptance.command import Ran, assert_sound, column, here, relative_ns, write_config
+from tests.support.events import events
 
 MOODY = '''
 """A sensor that fails as it is told to."""
@@ -31,6 +32,7 @@ from drivers._kit.runner import main
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
+from tests.support.events import events
 
 S = 1_000_000_000
 
@@ -130,10 +132,8 @@ class Bench:
         intervals: list[dict[str, Any]] = info.result["streams"][stream]["lost_intervals"]
         return intervals
 
-    def events(self, kind: str, stream: str | None = None) -> list[dict[str, Any]]:
-        lines = (self.session / "_recorder/events.jsonl").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
-        return [e for e in events if e["type"] == kind and stream in (None, e["stream"])]
+    def events(self, kind: str, **values: object) -> list[dict[str, Any]]:
+        return events(self.session, type=kind, **values)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_drivers_that_fail_in_open_stop_nobody_else(
         "hangs": "hangs: did not open within 30 s",
     }.items():
         assert said in ran.result["faults"]
-        reported = {event["detail"] for event in bench.events("fault", name)}
+        reported = {event["detail"] for event in bench.events("fault", stream=name)}
         assert reported == {said}  # `info` shows the reason, however often the driver failed
         assert (streams[name]["samples"], streams[name]["unknown_losses"]) == (0, 1)
         assert [i["cause"] for i in bench.intervals(name)] == ["absent"]
@@ -246,7 +246,7 @@ def test_stamps_that_step_back_or_lie_far_ahead_are_placed_or_counted(
         assert stream["samples"] == 50 - lost and sum(stream["lost"].values()) == lost
         values = column(bench.session, name, "value")[:, 0].tolist()
         assert values == [k for k in range(50) if not (lost and k == 9)]
-        steps = bench.events("time", name)
+        steps = bench.events("time", stream=name)
         assert [event["cause"] for event in steps] == (["step"] if not lost else [])
     assert_sound(bench.session)
     (fault,) = [fault for fault in ran.result["faults"] if fault.startswith("back: ")]
@@ -263,7 +263,7 @@ def test_devices_whose_stamps_step_or_jump_lose_one_sample(bench: Bench) -> None
         missing = sorted({*range(values[0], values[-1] + 1)} - {*values})
         assert missing == ([90] if name != "zero" else [])
         assert ran.result["streams"][name]["lost"] == ({"time": 1} if missing else {})
-        assert bool(bench.events("time", name)) == (name != "ahead")
+        assert bool(bench.events("time", stream=name)) == (name != "ahead")
     assert_sound(bench.session)
 
 

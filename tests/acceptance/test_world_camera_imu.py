@@ -43,7 +43,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A second of the drive, annotated as the command does after a simulated recording."""
     root = tmp_path_factory.mktemp("world")
     config = write_config(root / "world.yaml", SENSORS)
-    ran = here("run", config, "--root", root, "--name", "world", "--duration", 1)
+    ran = here("run", config, "--root", root, "--name", "world", "--duration", 1, labels=True)
     assert (ran.code, ran.complaints) == (0, [])
     return root / "world"
 

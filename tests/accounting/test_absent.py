@@ -23,6 +23,7 @@ from recorder.writer.disk_policy import ending_of
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 
 IMU = StreamSpec("imu", (ChannelSpec("value", "raw", "f4", (1,)),), rate_hz=10.0)
 SENSORS: dict[str, Any] = {
@@ -90,9 +91,7 @@ def closed(tmp_path: Path) -> Path:
 def test_sensors_that_never_came_are_rows_with_one_interval(closed: Path) -> None:
     assert_told(closed)
     assert validate(closed).sound
-    events = (closed / "_recorder/events.jsonl").read_text().splitlines()
-    lost = [json.loads(line) for line in events if '"lost"' in line]
-    assert sorted(e["stream"] for e in lost) == MISSING
+    assert sorted(e["stream"] for e in events(closed, type="lost")) == MISSING
     assert [p.name for p in sorted(closed.iterdir()) if p.is_dir()] == ["_recorder", "imu"]
 
 

@@ -267,7 +267,7 @@ def test_the_real_recording(shared_data: Path) -> None:
     assert spec.rate_hz == 25.0
     assert len(items) == 221
     assert stamps(items) == [k * 40_000_000 for k in range(221)]
-    means = np.array([frame(item).mean() for item in items])
+    means = np.array([frame(item).mean() for item in items[::10]])
     assert means.min() > 50  # daylight: no picture is blank
 
 

@@ -5,7 +5,6 @@ What a driver was promised it has written down itself (`tests.faults.counting`).
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from recorder.writer.recovery import recover
 from tests.campaigns import Campaign
 from tests.faults.numbers import stored
 from tests.kills import Recording
+from tests.support.events import events
 
 CONFIG = """
 version: 1
@@ -107,15 +107,9 @@ def one_run(folder: Path, seed: int) -> None:
         assert code in ((0,) if victim == "writer" else (0, 3)), where
     checked = validate(path, deep=True)
     assert checked.sound, (where, checked.problems)
-    lost = [e for e in map(json.loads, _lines(path)) if e["type"] == "lost"]
     for name in STREAMS:
-        hold_against(
-            path, name, promises(log, name), [e for e in lost if e["stream"] == name], where
-        )
-
-
-def _lines(path: Path) -> list[str]:
-    return (path / "_recorder/events.jsonl").read_text().splitlines()
+        lost = events(path, type="lost", stream=name)
+        hold_against(path, name, promises(log, name), lost, where)
 
 
 def hold_against(
@@ -149,11 +143,6 @@ def run_all(folder: Path, seeds: Iterable[int]) -> None:
         runs = [pool.submit(one_run, folder / str(seed), seed) for seed in seeds]
     failures = [str(error) for run in runs if (error := run.exception()) is not None]
     assert not failures, "\n\n".join(failures)
-
-
-def test_a_kill_of_the_writer_and_one_of_everything(tmp_path: Path) -> None:
-    """The others are killed in `tests.acceptance.test_kills` and in the campaign."""
-    run_all(tmp_path, [VICTIMS.index("writer"), VICTIMS.index("all")])
 
 
 @pytest.mark.campaign(weight=120, least=5)

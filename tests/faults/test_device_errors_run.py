@@ -5,7 +5,6 @@ Drivers write down what was acknowledged (`tests.faults.counting`), beside that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.faults.loop_device import LoopDevice
 from tests.faults.test_campaign import CONFIG, STREAMS, hold_against, promises
 from tests.faults.test_device_errors import BLOCK, Disk
 from tests.kills import Recording
+from tests.support.events import events
 from tests.support.waiting import wait_until
 
 SECONDS = 60.0  # unless it ends before
@@ -53,10 +53,8 @@ def hold_against_promises(disk: Disk, folder: Path, where: str) -> None:
     path = disk.root / "s"
     code, result, _ = disk.command("validate", "--deep")
     assert (code, result["problems"]) == (0, []), where
-    lines = (path / "_recorder/events.jsonl").read_text().splitlines()
-    lost = [event for event in map(json.loads, lines) if event["type"] == "lost"]
     for name in (*STREAMS, "d"):
-        reported = [event for event in lost if event["stream"] == name]
+        reported = events(path, type="lost", stream=name)
         hold_against(path, name, promises(folder / "log", name), reported, where)
 
 

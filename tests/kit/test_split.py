@@ -13,6 +13,7 @@ from tests.campaigns import seeded
 from tests.kit.sim_driver import CAMERA, IMU, LIDAR, LIDAR_IMU
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import act, assert_nothing_lost, begin, recorded_in
+from tests.support.events import events
 
 DRIVERS = (("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)), ("imu", (IMU,)))
 
@@ -163,8 +164,7 @@ def test_a_device_that_is_away_is_an_interval_in_every_part(make_plane: Any) -> 
     assert first["imu"]["unknown_losses"] == second["imu"]["unknown_losses"] == 1
     estimates = []
     for session in plane.sessions:
-        lines = (session / "_recorder" / "events.jsonl").read_text().splitlines()
-        (lost,) = (e for e in map(json.loads, lines) if e["type"] == "lost")
+        (lost,) = events(session, type="lost")
         assert lost["cause"] == "device" and lost["count"] is None
         estimates.append(lost["estimate"])
     assert sum(estimates) == pytest.approx(500, abs=210) and min(estimates) >= 200

@@ -20,6 +20,7 @@ from tests.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import act, assert_nothing_lost, begin, recorded_in
 from tests.kit.test_split import play, together
+from tests.support.events import events
 
 
 def tries(fast: int, most: int) -> list[Any]:
@@ -93,9 +94,7 @@ def hang(driver: SimDriver) -> None:
 
 
 def losses(session: Path, stream: str) -> list[dict[str, Any]]:
-    lines = (session / "_recorder" / "events.jsonl").read_text().splitlines()
-    events = map(json.loads, lines)
-    return [e for e in events if e["type"] == "lost" and e["stream"] == stream]
+    return events(session, type="lost", stream=stream)
 
 
 @pytest.mark.parametrize("when", ["before", "during"])

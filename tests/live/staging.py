@@ -105,6 +105,13 @@ class Stage:
         async with self.connect(**options) as socket:
             yield Viewer(socket)
 
+    async def watching(
+        self, viewer: Viewer, number: int, stream: str, view: str, **more: Any
+    ) -> None:
+        """Let a viewer watch a stream; returns when the hub knows."""
+        await viewer.watch(number, stream, view, **more)
+        await turn_until(lambda: self.hub.watched(stream))
+
     async def request(self, head: str, body: bytes = b"") -> Answer:
         """An HTTP request of any shape; `head` has no line of ``Host`` unless it is given."""
         lines = head.strip().splitlines()

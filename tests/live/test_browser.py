@@ -58,8 +58,7 @@ async def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_com
     async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
-            await viewer.watch(3, "camera", "picture")
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await stage.watching(viewer, 3, "camera", "picture")
             stage.hub.put(picture(0))
             header, arrays = await viewer.sample()
             assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
@@ -84,8 +83,7 @@ async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
     async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
-            await viewer.watch(3, "camera", "picture")
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await stage.watching(viewer, 3, "camera", "picture")
             stage.hub.put(picture(0))
             header, _ = await viewer.sample()
             await viewer.drawn(header)
@@ -105,8 +103,7 @@ async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() 
     async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
-            await viewer.watch(1, "camera", "picture")
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await stage.watching(viewer, 1, "camera", "picture")
             stage.hub.put(picture(0))
             before, _ = await viewer.sample()
             await viewer.watch(1, "camera", "picture", options={"width": 0})
@@ -144,12 +141,10 @@ async def test_unwatch_and_disconnect_end_the_subscription() -> None:
     async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
-            await viewer.watch(1, "camera", "picture")
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await stage.watching(viewer, 1, "camera", "picture")
             await viewer.say(op="unwatch", id=1)
             await turn_until(lambda: not stage.hub.watched("camera"))
-            await viewer.watch(1, "camera", "picture")
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await stage.watching(viewer, 1, "camera", "picture")
         await turn_until(lambda: not stage.hub.watched("camera"))
 
 
@@ -290,8 +285,7 @@ async def test_a_stalled_browser_is_disconnected_and_others_see_on(
     async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.connect(max_queue=1, close_timeout=0.1), stage.viewer() as viewer:
-            await viewer.watch(1, "camera", "picture")
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await stage.watching(viewer, 1, "camera", "picture")
             number = 0
             while stage.audience.clients == 2:
                 stage.hub.put(picture(number))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +17,7 @@ from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))
@@ -29,7 +28,7 @@ DIGESTED = {"a": (0, 2, 4, 5), "b": (0, 3, 4)}
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
 
 
-def steps(fast: object, campaign: object, long: object) -> Any:
+def steps(fast: object, campaign: object, long: object) -> pytest.MarkDecorator:
     """Parametrize a test by ``step``: one at all times, one in campaigns, one in long tests."""
     more = pytest.param(campaign, marks=pytest.mark.campaign)
     most = pytest.param(long, marks=pytest.mark.long)
@@ -97,12 +96,7 @@ def recover_here(path: Path, boot: str | None) -> dict[str, list[int]]:
 
 def told_lost(path: Path, name: str) -> int:
     """Samples that the session itself counts as damaged."""
-    lines = map(json.loads, (path / "_recorder/events.jsonl").read_text().splitlines())
-    return sum(
-        e["count"]
-        for e in lines
-        if (e["type"], e["stream"], e["cause"]) == ("lost", name, "damaged")
-    )
+    return sum(e["count"] for e in events(path, type="lost", stream=name, cause="damaged"))
 
 
 @BOOTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail_digests import encode_entries
 from tests.faults.numbers import stored
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 from tests.writer.digested import SPECS, Drive
 
 COMMITS = "_recorder/commits"
@@ -189,8 +189,7 @@ def test_committed_bytes_that_the_disk_lost_are_counted(
     hit = name.partition("/")[0]
     kept = counts(drive.path)
     assert kept == {**drive.committed, hit: kept[hit]} and kept[hit] < drive.committed[hit]
-    events = map(json.loads, (drive.path / "_recorder/events.jsonl").read_text().splitlines())
-    lost = [e["count"] for e in events if e["cause"] == "damaged"]
+    lost = [e["count"] for e in events(drive.path, cause="damaged")]
     assert lost == [drive.committed[hit] - kept[hit]]
     (salvaged,) = (drive.path / "_recorder/salvage").glob(f"{name}@*")
     assert before.endswith(salvaged.read_bytes()[-100:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import re
 import shutil
@@ -25,6 +24,7 @@ from recorder.daemon.processes.children import Child, Event, writer_command
 from recorder.session.layout import SessionPlan
 from recorder.session.reader import Session as Reader
 from recorder.session.validation import validate
+from tests.support.events import events
 
 MB = 1_000_000
 BUFFER_MB = 64
@@ -139,9 +139,7 @@ def test_a_sample_larger_than_the_ring_is_refused_counted_and_said_once(
     path = writer.start()
     assert record(writer, sensor, 3)["lost"] == {"refused": 3}
     assert writer.memory_mb("VmHWM") - before_mb < BESIDES_MB
-    text = (path / "_recorder/events.jsonl").read_text()
-    events = [json.loads(line) for line in text.splitlines()]
-    lost = [event for event in events if event["type"] == "lost"]
+    lost = events(path, type="lost")
     assert sum(event["count"] for event in lost) == 3
     assert {(event["stream"], event["cause"]) for event in lost} == {("huge", "refused")}
     said = capfd.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 
 A, B = stream("a"), stream("b")
 OTHER_BOOT = "after the machine was started again"
@@ -54,8 +54,7 @@ class Recording:
 
 
 def losses(path: Path, cause: str) -> list[dict[str, Any]]:
-    events = map(json.loads, (path / "_recorder/events.jsonl").read_text().splitlines())
-    return [e for e in events if (e["type"], e["cause"]) == ("lost", cause)]
+    return events(path, type="lost", cause=cause)
 
 
 @pytest.mark.parametrize("boot", [None, OTHER_BOOT])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.faults.numbers import stored, stream
 from tests.faults.rig import rig
 from tests.faults.syscalls import FAULTS, Fails, Syscalls
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 from tests.support.waiting import wait_until
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
@@ -45,11 +45,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def syscalls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Syscalls:
     return Syscalls(root, monkeypatch)
-
-
-def events(path: Path) -> list[dict[str, Any]]:
-    text = (path / "_recorder/events.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 # The floor

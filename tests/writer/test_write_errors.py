@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -32,6 +31,7 @@ from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
 from tests.faults.syscalls import FAULTS, Fails, Syscalls
 from tests.manual_clock import ManualClock
+from tests.support.events import events
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))
@@ -194,11 +194,6 @@ def every_call(
 
 def tell_of_the_seal(path: Path) -> None:
     assert read_session_json(path)["sealed"].startswith("sealed: ")
-
-
-def events(path: Path) -> list[dict[str, object]]:
-    text = (path / "_recorder/events.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_a_seal_tells_what_it_lost(root: Path, syscalls: Syscalls) -> None:

@@ -110,6 +110,13 @@ class Rig:
         self._stack.push_async_callback(client.close)
         return client
 
+    async def viewing(self, topic: str, subscription: int) -> Client:
+        """Return a client whose subscription the server has."""
+        client = await (await self.client()).greeted(topic)
+        await client.subscribe(topic, subscription)
+        await client.answered()
+        return client
+
     def put(self, spec: StreamSpec, *messages: Message) -> None:
         self.hub.declare(spec)
         for message in messages:

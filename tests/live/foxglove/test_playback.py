@@ -245,9 +245,7 @@ def test_a_session_without_poses_has_no_world(tmp_path: Path) -> None:
 async def test_events_are_logged_as_the_playback_reaches_them(session: Path) -> None:
     source = player()
     async with serving(playback=source, backend=playing(), session=session) as rig:
-        client = await (await rig.client()).greeted("/log")
-        await client.subscribe("/log", 1)
-        await client.answered()
+        client = await rig.viewing("/log", 1)
         source.position = replace(source.position, t_ns=START_NS + 9 * STEP_NS, playing=True)
         received = await client.data(1)
         log = decode_schema(client.channels["/log"], received.payload)

@@ -191,9 +191,7 @@ async def test_parameters_show_the_config_without_secrets_and_paths(tmp_path: Pa
 
 async def test_events_and_marks_are_log_messages() -> None:
     async with serving() as rig:
-        client = await (await rig.client()).greeted("/log")
-        await client.subscribe("/log", 5)
-        await client.answered()
+        client = await rig.viewing("/log", 5)
         rig.audience.tell({"type": "status", "status": {}})
         for note in (
             {"kind": "mark", "stream": None, "text": "pothole"},
@@ -271,9 +269,7 @@ async def test_a_stalled_viewer_holds_a_bounded_number_of_bytes_and_is_disconnec
     message.frames = [large, *message.frames[1:]]
     message.sizes = (np.array([len(large)], np.uint32),)
     async with serving(specs=(spec,)) as rig:
-        reading = await (await rig.client()).greeted("/camera/image")
-        await reading.subscribe("/camera/image", 1)
-        await reading.answered()
+        reading = await rig.viewing("/camera/image", 1)
         before = set(rig.foxglove.connections)
         number = reading.channels["/camera/image"]["id"]
         with closing(await _stalled_viewer(rig.url, number)):

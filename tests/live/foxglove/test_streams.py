@@ -29,9 +29,7 @@ from tests.session.build import HEIGHT, WIDTH, raw_camera_spec
 async def test_pictures_are_passed_on_unchanged_with_their_stamps() -> None:
     spec, _, message = first("camera")
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/camera/image")
-        await client.subscribe("/camera/image", 7)
-        await rig.watched("camera")
+        client = await rig.viewing("/camera/image", 7)
         rig.put(spec, message)
         received = await client.data(7)
         channel = client.channels["/camera/image"]
@@ -181,9 +179,7 @@ async def test_every_sample_of_an_imu_is_a_json_message() -> None:
     ]
     spec = parts[0][0]
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/imu")
-        await client.subscribe("/imu", 3)
-        await rig.watched("imu")
+        client = await rig.viewing("/imu", 3)
         rig.put(spec, *(message for _, _, message in parts))
         for _, sample, _ in parts:
             for index, t_mono in enumerate(sample.t_ns):
@@ -227,9 +223,7 @@ async def test_positions_are_location_fixes_and_a_sample_without_a_position_is_n
         assert (fix.velocity.x, fix.velocity.y, fix.velocity.z) == (2.0, 1.0, -3.0)
 
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/gnss")
-        await client.subscribe("/gnss", 2)
-        await rig.watched("gnss")
+        client = await rig.viewing("/gnss", 2)
         rig.put(spec, message)
         sample = json.loads((await client.data(2)).payload)
         assert sample["pos"] == [None, None, None]
@@ -240,9 +234,7 @@ async def test_positions_are_location_fixes_and_a_sample_without_a_position_is_n
 async def test_a_viewer_of_the_newest_gets_no_backlog_and_unsubscribing_ends_the_stream() -> None:
     spec, _, message = first("camera")
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/camera/image")
-        await client.subscribe("/camera/image", 1)
-        await rig.watched("camera")
+        client = await rig.viewing("/camera/image", 1)
         rig.put(spec, *[message] * 100)
         await client.data(1)
         await client.send(op="unsubscribe", subscriptionIds=[1])
@@ -292,9 +284,7 @@ async def test_a_damaged_sample_is_reported_once_and_the_next_one_is_shown() -> 
     spec, _, message = first("lidar")
     cut = replace(message, frames=[b"\0" * len(bytes(frame)) for frame in message.frames])
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/lidar/points")
-        await client.subscribe("/lidar/points", 1)
-        await rig.watched("lidar")
+        client = await rig.viewing("/lidar/points", 1)
         rig.put(spec, cut)
         status = await client.op("status")
         assert status["level"] == 1
@@ -311,9 +301,7 @@ async def test_a_sample_of_the_wrong_shape_ends_no_viewer() -> None:
         replace(message, frames=[b"no picture"], sizes=(np.array([10], np.uint32),)),
     ]
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/camera/image")
-        await client.subscribe("/camera/image", 1)
-        await rig.watched("camera")
+        client = await rig.viewing("/camera/image", 1)
         for wrong in strange:
             rig.put(spec, wrong)
             assert "cannot be shown" in (await client.op("status"))["message"]
