@@ -30,7 +30,7 @@ _ALWAYS = settings(
     # A busy machine is slow, and no test is to depend on that.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-settings.register_profile("fast", _ALWAYS, max_examples=30)
+settings.register_profile("fast", _ALWAYS, max_examples=15)
 settings.register_profile("campaign", _ALWAYS, max_examples=100)
 
 TESTS = Path(__file__).parent

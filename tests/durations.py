@@ -43,6 +43,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 row["tests"] += report.when == "call"
                 row["wall"] += report.duration
                 row["cpu"] += sum(v for name, v in report.user_properties if name == _CPU)
+    if not rows:
+        return
     terminalreporter.section("durations by folder")
     total = Counter[str]()
     for row in rows.values():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns import SEEDS_APART, Budget, Campaign, choose, seeded
+from tests.campaigns import SEEDS_APART, Budget, Campaign, Selector, choose, seeded
 
 
 class Clock:
@@ -134,3 +134,12 @@ def test_a_part_of_the_cases_of_each_test_is_done() -> None:
     assert chosen(many, 1.0, 7) == [case.nodeid for case in many]
     tried = {name for seed in range(40) for name in chosen(many, 0.25, seed)}
     assert tried == {case.nodeid for case in many}, "other seeds, other cases"
+
+
+def test_a_selection_has_both_ends_and_is_the_same_in_each_run() -> None:
+    chosen = Selector("a test")(range(1000), 20)
+    assert len(chosen) == len(set(chosen)) == 20 and chosen == sorted(chosen)
+    assert (chosen[0], chosen[-1]) == (0, 999)
+    assert chosen == Selector("a test")(range(1000), 20) != Selector("other")(range(1000), 20)
+    assert Selector("a test")(range(20), 20) == list(range(20))
+    assert Selector(None)(range(1000), 20) == list(range(1000))

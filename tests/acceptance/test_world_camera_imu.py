@@ -26,6 +26,7 @@ from tests.acceptance.command import (
     write_config,
 )
 from tests.sim.numbers import read_frame_number
+from tests.sim.test_annotate import matrix
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,17 +54,6 @@ def calibration() -> dict[str, Any]:
     text = (PROJECT / "configs/demo_calibration.yaml").read_text()
     sensors: dict[str, Any] = yaml.safe_load(text)["sensors"]
     return sensors
-
-
-def matrix(quaternion: list[float]) -> Floats:
-    x, y, z, w = quaternion
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
 
 
 def labels(path: Path) -> list[dict[str, Any]]:

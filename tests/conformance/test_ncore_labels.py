@@ -15,6 +15,7 @@ from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.sequence import StoreKind
 from recorder.finalizer import Finalized, Step, finalize
 from recorder.session.reader import Session
+from tests.archives.contract import backward
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
 from tests.archives.ncore.test_packer import write_labels
@@ -94,16 +95,6 @@ def test_intrinsics_project_as_opencv_does(labelled: Any) -> None:
 
 
 # Odd sessions
-
-
-def backward(path: Path) -> Path:
-    builder = Builder(path, plain=True)
-    builder.add(camera_spec(), count=10)
-    path = builder.close()
-    ts = np.fromfile(path / "camera/ts")
-    ts[3], ts[6] = ts[2], ts[4] - 0.01
-    ts.tofile(path / "camera/ts")
-    return path
 
 
 def one(spec: Any) -> Callable[[Path], Path]:

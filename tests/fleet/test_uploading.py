@@ -25,7 +25,7 @@ from recorder.session.reader import Session
 from recorder.session.upload_record import is_safe_at, read_uploaded
 from recorder.session.validation import validate
 from tests.campaigns import seeded
-from tests.fleet.conftest import ALL, use
+from tests.fleet.conftest import ALL
 from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server
 from tests.fleet.sessions import content_of, make_session
@@ -372,29 +372,29 @@ def test_kills_and_cuts_cost_at_most_a_part(
     assert "upload" not in left
 
 
+@pytest.mark.parametrize("server", ["moto"], indirect=True)
 def test_a_server_that_dies_is_one_message_and_the_upload_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, url: str, session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.fleet.servers import Moto, running
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # of botocore, between its attempts
+    address = server.environment["AWS_ENDPOINT_URL"]
+    link = Link(address)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", link.address)
+    sent: list[int] = []
 
-    session = make_session(tmp_path / "root/drive")
-    (tmp_path / "moto").mkdir()
-    with running(Moto, tmp_path / "moto") as server:
-        use(server, monkeypatch, tmp_path)
-        store = open_store("s3://fleet/v")
+    def dies(size: int) -> None:
+        if not sent:
+            link.close()
+        sent.append(size)
 
-        def dies(size: int) -> None:
-            server.close()
-
-        with pytest.raises(StorageError, match="the server cannot be reached"):
-            upload_session(session, store, pace=dies)
-        server.start()  # it has forgotten all
-        use(server, monkeypatch, tmp_path)
-        store = open_store("s3://fleet/v")
-        assert upload_session(session, store).sent > 0
-        assert set(stored(store)) == {
-            *(f"drive/{path}" for path in files_of(session)), "_manifests/drive.json",
-        }  # fmt: skip
+    with pytest.raises(StorageError, match="the server cannot be reached"):
+        upload_session(session, open_store(url), pace=dies)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    store = open_store(url)
+    assert upload_session(session, store).sent > 0
+    assert set(stored(store)) == {
+        *(f"drive/{path}" for path in files_of(session)), "_manifests/drive.json",
+    }  # fmt: skip
 
 
 def test_a_full_disk_under_a_store_leaves_no_manifest(

@@ -21,14 +21,6 @@ def default_metadata() -> str:
     return str(info.to_json_string())
 
 
-@pytest.fixture(params=["default", *NAMES])
-def metadata(request: pytest.FixtureRequest) -> str:
-    if request.param == "default":
-        return default_metadata()
-    folder: Path = request.getfixturevalue("shared_data")
-    return (folder / "ouster" / f"{request.param}.json").read_text()
-
-
 def sweep(optics: OusterOptics, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     ranges = rng.integers(300, 260_000, (optics.beams, optics.columns)).astype(np.uint32)

@@ -20,14 +20,6 @@ T_NS = 1_717_236_000_123_456_789
 EXACT_M = 1e-4
 
 
-@pytest.fixture(params=["default", *NAMES])
-def metadata(request: pytest.FixtureRequest) -> str:
-    if request.param == "default":
-        return default_metadata()
-    folder: Path = request.getfixturevalue("shared_data")
-    return (folder / "ouster" / f"{request.param}.json").read_text()
-
-
 def declared(text: str, shape: tuple[int, int], *names: str) -> StreamSpec:
     types = {"rfl": "u1", "rfl2": "u1", "rng_far": "u4", "rng2_far": "u4"}
     channels = [ChannelSpec(name, "raw", types.get(name, "u2"), shape) for name in names]

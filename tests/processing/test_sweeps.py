@@ -12,15 +12,7 @@ from ouster.sdk import core
 
 from recorder.processing.lidar import OusterOptics, pixel_shifts
 from recorder.processing.sweeps import SweepGrid, pack_brightness, pack_ranges
-from tests.processing.test_lidar import NAMES, default_metadata, sweep
-
-
-@pytest.fixture(params=["default", *NAMES])
-def metadata(request: pytest.FixtureRequest) -> str:
-    if request.param == "default":
-        return default_metadata()
-    folder: Path = request.getfixturevalue("shared_data")
-    return (folder / "ouster" / f"{request.param}.json").read_text()
+from tests.processing.test_lidar import NAMES, sweep
 
 
 def grid_of(text: str, **limits: int) -> tuple[OusterOptics, SweepGrid]:

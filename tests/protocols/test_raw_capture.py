@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.capture_series import find_captures
@@ -23,6 +23,7 @@ from drivers._protocols.chirp import ChirpConfig
 from drivers._protocols.raw_capture import CapturedFrame, CaptureFiles, LostFrames
 from recorder.contract.errors import SourceError
 from tests.drivers.test_mmwave import SMALL, SMALL_BYTES, SMALL_SHAPE, frames
+from tests.examples import examples
 
 CHIRP = ChirpConfig(**SMALL)
 PACKET = 1456
@@ -408,7 +409,7 @@ def test_samples_are_no_headers(tmp_path: Path) -> None:
         assert played(read(tmp_path / "a.bin")) == all_of(data)
 
 
-@settings(max_examples=60)
+@examples(2)
 @given(st.data())
 def test_every_frame_comes_right_or_is_counted(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -396,6 +396,7 @@ def test_lidar_odometry_needs_a_lidar(tmp_path: Path, monkeypatch: pytest.Monkey
         pack(builder.close(), poses="kiss-icp")
 
 
+@pytest.mark.campaign(weight=3)
 def test_memory_does_not_grow(tmp_path: Path) -> None:
     """Beyond what the chunks at hand take."""
 

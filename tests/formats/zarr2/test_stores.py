@@ -300,6 +300,7 @@ def test_spools_give_back_what_they_took(tmp_path: Path) -> None:
         spool.close()
 
 
+@pytest.mark.campaign(weight=3)
 def test_long_attributes_take_no_memory(tmp_path: Path) -> None:
     """Their text is 7.5 MB, their numbers as Python's 13 MB."""
     code = f"""
