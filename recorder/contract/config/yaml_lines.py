@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,33 +162,7 @@ def shareable_text(text: str) -> str:
         return "".join(map(_shareable_line, text.splitlines(keepends=True)))
     if root is None:
         return mask_comment(text)
-    secret: set[int] = set()
-    for path in (("session", "metadata"), ("sensors",)):
-        _find_secrets(_below(root, path), secret, False, set())
-    return _mask(text, root, secret)
-
-
-def _below(node: Node | None, path: tuple[str, ...]) -> Node | None:
-    for name in path:
-        pairs = node.value if isinstance(node, MappingNode) else []
-        node = next((value for key, value in pairs if key.value == name), None)
-    return node
-
-
-def _find_secrets(node: Node | None, found: set[int], secret: bool, seen: set[Any]) -> None:
-    """Add the ids of the scalars under keys that are named like secrets."""
-    if node is None or (id(node), secret) in seen:
-        return
-    seen.add((id(node), secret))
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            named = isinstance(key, ScalarNode) and is_secret_key(key.value)
-            _find_secrets(value, found, secret or named, seen)
-    elif isinstance(node, SequenceNode):
-        for item in node.value:
-            _find_secrets(item, found, secret, seen)
-    elif secret and node.value:
-        found.add(id(node))
+    return _mask(text, root, likely=True)
 
 
 def _shareable_line(line: str) -> str:
@@ -366,21 +340,21 @@ _NEEDED = {
 }
 
 
-def _mask(text: str, root: Node, more: Collection[int] = ()) -> str:
+def _mask(text: str, root: Node, *, likely: bool = False) -> str:
     """Mask passwords in a text: in values, however they are quoted, and in comments.
 
     Values are masked one by one, so that what is around them stays the YAML that it was.
 
     Args:
         text, root: the file.
-        more: ids of further nodes whose values are masked.
+        likely: see `_find_secrets`.
     """
     spans: dict[tuple[int, int], str] = {}
-    nodes, secret = _walk(root)
+    nodes, secret = _find_secrets(root, likely)
     for node in nodes:
         start, end = node.start_mark.index, node.end_mark.index
         written, masked = text[start:end], mask_value(node.value)
-        if id(node) in secret or id(node) in more:
+        if node in secret:
             written = _spell_as_json(written, MASK)
         elif masked != node.value:
             written = _spell(written, node.value, masked)
@@ -394,26 +368,45 @@ def _mask(text: str, root: Node, more: Collection[int] = ()) -> str:
     return "".join([*parts, mask_comment(text[at:])])
 
 
-def _walk(root: Node) -> tuple[list[ScalarNode], set[int]]:
-    """Return all scalars, and ids of those that are values of secret keys."""
-    scalars: list[ScalarNode] = []
-    secret: set[int] = set()
-    stack, seen = [root], set()
+def _find_secrets(root: Node, likely: bool) -> tuple[set[ScalarNode], set[Node]]:
+    """Return all scalars, and those that are secrets.
+
+    Args:
+        root: the file.
+        likely: also those under keys that are named like secrets, in ``session.metadata`` and
+            ``sensors``.
+    """
+    scalars: set[ScalarNode] = set()
+    secret: set[Node] = set()
+    stack: list[tuple[Node, str, bool]] = [(root, "" if likely else "other", False)]
+    seen = set()  # a node may be reached by several aliases
     while stack:
-        node = stack.pop()
-        if id(node) in seen:
+        node, place, hidden = state = stack.pop()
+        if state in seen:
             continue
-        seen.add(id(node))
+        seen.add(state)
         if isinstance(node, ScalarNode):
-            scalars.append(node)
+            scalars.add(node)
+            if hidden and node.value:
+                secret.add(node)
         elif isinstance(node, SequenceNode):
-            stack += node.value
+            stack += [(item, place, hidden) for item in node.value]
         else:
             for key, value in node.value:
-                stack += (key, value)
-                if key.value in SECRET_KEYS and value.tag == _TAG + "str":
-                    secret.add(id(value))
+                name = key.value if isinstance(key, ScalarNode) else ""
+                if name in SECRET_KEYS and value.tag == _TAG + "str":
+                    secret.add(value)
+                named = place == "searched" and is_secret_key(name)
+                below = "searched" if place == "searched" else _PLACES.get((place, name))
+                stack += [(key, "other", False), (value, below or "other", hidden or named)]
     return scalars, secret
+
+
+_PLACES = {
+    ("", "session"): "session",
+    ("session", "metadata"): "searched",
+    ("", "sensors"): "searched",
+}
 
 
 def is_secret(key: str) -> bool:
