@@ -33,12 +33,12 @@ class FileSource(CameraSource):
     def open(self) -> StreamSpec:
         where = f"{self.name}: file:{self.address}"
         if self.copying:
-            copied = H264File(where, self.address, self.set["fps"])
+            copied = H264File(where, self.address, self.config["fps"])
             copied.open()
             self._video = copied
             return self.spec(copied.size, copied.fps, {"codec": "h264"}, finite=True)
-        video = open_video(where, self.address, self.set["fps"])
-        self._video, self._size = video, wanted_size(self.set, video.size)
+        video = open_video(where, self.address, self.config["fps"])
+        self._video, self._size = video, wanted_size(self.config, video.size)
         passed_through = video.jpegs and self._size is None
         settings = {"codec": video.codec, "passed_through": passed_through}
         return self.spec(self._size or video.size, video.fps, settings, finite=True)

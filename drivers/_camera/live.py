@@ -62,7 +62,7 @@ class LiveSource(CameraSource):
         self._came: deque[Shot | Note] = deque()
         self._device_clock: bool | None = None  # as declared at the first opening
         self._exposures = False  # channel declared at the first opening
-        self._latency_ns = round(self.set["latency_ms"] * 1e6)  # to subtract from arrivals
+        self._latency_ns = round(self.config["latency_ms"] * 1e6)  # to subtract from arrivals
 
     @abstractmethod
     def make(self) -> LiveCamera:
@@ -72,7 +72,7 @@ class LiveSource(CameraSource):
         live = self.make()
         live.open()
         self._live = live
-        self._size = wanted_size(self.set, live.size)
+        self._size = wanted_size(self.config, live.size)
         if self._device_clock is None:
             self._device_clock, self._exposures = live.device_clock, live.reports_exposure
         passed_through = self.copying or (live.jpegs and self._size is None)
@@ -130,7 +130,7 @@ class V4l2Source(LiveSource):
         self._latency_ns = 0  # `Timing` subtracts it
 
     def make(self) -> LiveCamera:
-        options = self.set
+        options = self.config
         return V4l2Camera(
             self.name,
             self.address,
@@ -162,10 +162,10 @@ class RtspSource(LiveSource):
         return RtspCamera(
             self.name,
             self.address,
-            fps=self.set["fps"],
-            timeout_s=self.set["timeout_s"],
+            fps=self.config["fps"],
+            timeout_s=self.config["timeout_s"],
             copying=self.copying,
-            over_udp=self.set["transport"] == "udp",
+            over_udp=self.config["transport"] == "udp",
         )
 
 
@@ -184,7 +184,7 @@ class HttpSource(LiveSource):
             self.name,
             self._scheme,
             self.address,
-            fps=self.set["fps"],
-            timeout_s=self.set["timeout_s"],
-            number_header=self.set["frame_number_header"],
+            fps=self.config["fps"],
+            timeout_s=self.config["timeout_s"],
+            number_header=self.config["frame_number_header"],
         )

@@ -28,14 +28,14 @@ class SimulatedSource(CameraSource):
     copies = copies_sizes = True
 
     def open(self) -> StreamSpec:
-        size = wanted_size(self.set, SIM_SIZE) or SIM_SIZE
-        self._fps = self.set["fps"] or SIM_FPS
-        self._camera = simulated_camera(self.name, self.set, size, self._fps)
+        size = wanted_size(self.config, SIM_SIZE) or SIM_SIZE
+        self._fps = self.config["fps"] or SIM_FPS
+        self._camera = simulated_camera(self.name, self.config, size, self._fps)
         self._index = 0
         self._coded = SimulatedVideo(self.name, self._camera, 0) if self.copying else None
-        settings: dict[str, Any] = {"scene": self.set["scene"], "seed": self.set["seed"]}
+        settings: dict[str, Any] = {"scene": self.config["scene"], "seed": self.config["seed"]}
         settings |= self.known_times()
-        self._raw = raw_format(self.name, self.set["pixel_format"], size[0])
+        self._raw = raw_format(self.name, self.config["pixel_format"], size[0])
         if self._raw is not None:
             settings["pixel_format"] = self._raw.name
         pixels = None if self._raw is None else self._raw.pixels
@@ -48,10 +48,10 @@ class SimulatedSource(CameraSource):
         if self._coded is not None:
             return Sample(self.name, t_ns, {VIDEO: [self._coded.unit()]})
         if self._raw is not None:
-            levels = Levels.of_settings(self._raw.pixels, self.set)
+            levels = Levels.of_settings(self._raw.pixels, self.config)
             raw = partial(raw_pictures, self._camera, index, self._raw, levels)
             return Sample(self.name, t_ns, DeferredData(raw))
-        make = partial(simulated_pictures, self._camera, index, self.set["quality"], CHANNEL)
+        make = partial(simulated_pictures, self._camera, index, self.config["quality"], CHANNEL)
         return Sample(self.name, t_ns, DeferredData(make))
 
     def close(self) -> None:

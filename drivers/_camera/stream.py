@@ -72,9 +72,11 @@ class CameraSource(ABC):
         sensor: its options are checked against the driver's table.
 
     Attributes:
-        options: the source's own options, beside `COMMON_OPTIONS`.
+        options: the source's own options, beside `COMMON_OPTIONS`; an option that several sources
+            have is declared by one of them.
         refused: options that the source does not have, and what an error says of each; of others
             that it does not have, no value would change what is recorded.
+        config: the sensor's options, checked.
         copies: the source gives H.264 for ``codec: copy``.
         copies_sizes: the source also gives H.264 of a requested size.
     """
@@ -86,7 +88,7 @@ class CameraSource(ABC):
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.name, self.address = sensor.name, sensor.address
-        self.set = sensor.options
+        self.config = sensor.options
         self.copying = sensor.options["codec"] == "copy"
         self._size: tuple[int, int] | None = None  # to resize to
         self._channel = CHANNEL
@@ -112,16 +114,16 @@ class CameraSource(ABC):
         Raises:
             SourceError: an option is set that the source does not have.
         """
-        copies_format = self.set["pixel_format"] == COPIED_FORMAT
+        copies_format = self.config["pixel_format"] == COPIED_FORMAT
         if copies_format and not self.copying:
             raise self.fault("pixel_format: H264 is recorded only with codec: copy")
         if self.copying:
-            if self.set["pixel_format"] and not copies_format:
+            if self.config["pixel_format"] and not copies_format:
                 raise self.fault("pixel_format: codec: copy records H264 only")
-            if not self.copies_sizes and (self.set["width"] or self.set["height"]):
+            if not self.copies_sizes and (self.config["width"] or self.config["height"]):
                 raise self.fault("width, height: codec: copy does not resize pictures")
         for option, text in self.refused.items():
-            if self.set[option] not in (table[option].default, {}):
+            if self.config[option] not in (table[option].default, {}):
                 raise self.fault(f"{option}: {text}")
 
     def fault(self, text: str) -> SourceError:
@@ -131,7 +133,7 @@ class CameraSource(ABC):
     def known_times(self) -> dict[str, float]:
         """Return the camera's times that the config states, for the stream's settings."""
         names = ("exposure_ms", "readout_ms", "latency_ms")
-        return {name: value for name in names if (value := self.set[name])}
+        return {name: value for name in names if (value := self.config[name])}
 
     def item(self, t_ns: int, picture: Picture, t_device_ns: int | None = None) -> Item:
         """Return the sample of a picture, or the loss in its place.
@@ -197,7 +199,7 @@ class CameraSource(ABC):
                 "width": width,
                 "height": height,
                 "fps": fps,
-                "jpeg_quality": self.set["quality"],
+                "jpeg_quality": self.config["quality"],
                 **self._raw_settings(pixels),
                 **settings,
             },
@@ -205,13 +207,13 @@ class CameraSource(ABC):
 
     def _raw_settings(self, pixels: RawPixels | None) -> Mapping[str, Any]:
         """Return what is known of raw pictures; nothing if the pictures are not raw."""
-        stated = {key: self.set[key] for key in RAW_OPTIONS if self.set[key] is not None}
+        stated = {key: self.config[key] for key in RAW_OPTIONS if self.config[key] is not None}
         if pixels is None:
             for key in stated:
                 raise self.fault(f"{key}: only a raw pixel_format has this option")
             return {}
         try:
-            Levels.of_settings(pixels, self.set)
+            Levels.of_settings(pixels, self.config)
         except FormatError as error:
             raise self.fault(str(error)) from None
         pattern = {"bayer_pattern": pixels.pattern} if pixels.pattern else {}

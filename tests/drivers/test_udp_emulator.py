@@ -99,6 +99,15 @@ def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
     assert sorted(set(got)) == expected and len(got) == len(expected) + 3
 
 
+def test_a_datagram_without_bytes_has_none_to_corrupt(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "a.pcap", [(1, b""), (1, b"x")])
+    emulator = emulator_for("file", str(path), [Fault("corrupt", rate=1.0)])
+    with receiving(emulator) as made:
+        (_, empty), (_, damaged) = steps_of(emulator, made, 3000)
+    assert empty == b"" and len(damaged) == 1 and damaged != b"x"
+    assert emulator.injected == {"corrupt": 1}
+
+
 @pytest.mark.parametrize(
     ("scheme", "address", "options", "text"),
     [
