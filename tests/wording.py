@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 WORDS: Final = re.compile(
-    r"\b(nobody('s)?|anew|so manieth|told|oddly|oddities|oddity|let go|lets go|of use|whoever|whence"
-    r"|thereof|be gone on with|is of no \w+)\b",
+    r"\b(nobody('s)?|anew|so manieth|told|oddly|oddities|oddity|let go|lets go|of use|whoever"
+    r"|whence|thereof|be gone on with|is of no \w+)\b",
     re.IGNORECASE,
 )
 """Words of a dialect: write the field's words instead."""
