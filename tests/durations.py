@@ -7,8 +7,7 @@ that they started and waited for.  Workers of pytest-xdist send both with the re
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import PurePath
 
 import pytest
@@ -18,10 +17,10 @@ _CPU = "cpu_s"
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[pytest.TestReport]:
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add to a report what the phase of the test took of the CPUs."""
-    report: pytest.TestReport = yield
+    report = yield
     now = sum(os.times()[:4])
     report.user_properties = [*report.user_properties, (_CPU, now - item.session.stash[_cpu])]
     item.session.stash[_cpu] = now
@@ -35,24 +34,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table, slowest folder first."""
-    rows: dict[str, Counter[str]] = {}
+    rows: dict[str, list[float]] = {}  # wall time, CPU time, tests
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                row = rows.setdefault(_find_folder(report.nodeid), Counter())
-                row["tests"] += report.when == "call"
-                row["wall"] += report.duration
-                row["cpu"] += sum(v for name, v in report.user_properties if name == _CPU)
+                cpu_s = sum(float(str(s)) for key, s in report.user_properties if key == _CPU)
+                for name in (_find_folder(report.nodeid), "all"):
+                    row = rows.setdefault(name, [0.0, 0.0, 0.0])
+                    row[0] += report.duration
+                    row[1] += cpu_s
+                    row[2] += report.when == "call"
     if not rows:
         return
     terminalreporter.section("durations by folder")
-    total = Counter[str]()
-    for row in rows.values():
-        total.update(row)
-    slowest = sorted(rows.items(), key=lambda item: -item[1]["wall"])
     terminalreporter.line(f"{'wall s':>8} {'CPU s':>8} {'tests':>6}")
-    for name, row in [*slowest, ("all", total)]:
-        terminalreporter.line(f"{row['wall']:8.1f} {row['cpu']:8.1f} {row['tests']:6} {name}")
+    for name, (wall_s, cpu_s, tests) in sorted(rows.items(), key=lambda row: -row[1][0]):
+        terminalreporter.line(f"{wall_s:8.1f} {cpu_s:8.1f} {tests:6.0f} {name}")
 
 
 def _find_folder(nodeid: str) -> str:
