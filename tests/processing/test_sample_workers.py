@@ -172,6 +172,21 @@ def test_closing_ends_what_is_being_made(session: Path) -> None:
     assert set(threading.enumerate()) <= before
 
 
+def test_the_earliest_group_of_all_streams_comes_first(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = SampleWorkers(session, WHOLE, 1)
+    monkeypatch.setattr(workers, "_start", lambda: None)
+    for stream, first, t_ns in (("lidar", 7, 50), ("radar", 32, 20), ("imu", 0, 30)):
+        workers.submit(stream, len, [first], group=1, time_of=lambda _, t_ns=t_ns: t_ns)
+    found = [workers._earliest(0) for _ in range(3)]
+    assert [one.key for one in found if one is not None] == [
+        ("radar", 32),
+        ("imu", 0),
+        ("lidar", 7),
+    ]
+
+
 def test_no_more_groups_are_made_than_ahead(session: Path) -> None:
     with SampleWorkers(session, WHOLE, 1) as workers:
         made = workers.encode_samples("imu", asked("imu"), range(200), group=1)
