@@ -51,7 +51,8 @@ def test_workers_get_the_times_of_samples_and_their_remarks_become_notes(tmp_pat
     with Session(builder.close()) as session:
         workers: Any = SimpleNamespace(submit=submit)
         job = Job(session, tmp_path, {}, Calibration(), ["imu: late"], workers=workers)
-        assert job.submit("camera", len, [1, 2], group=2)() == ["camera", len, [1, 2]]
+        factory: Any = len
+        assert job.submit("camera", factory, [1, 2], group=2)() == ["camera", len, [1, 2]]
         assert [given["time_of"](index) for index in range(3)] == made.t_ns.tolist()
         given["remark"]("too dark")
     assert job.notes.lines == ["imu: late", "camera: too dark"]

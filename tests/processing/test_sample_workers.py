@@ -177,8 +177,10 @@ def test_the_earliest_group_of_all_streams_comes_first(
 ) -> None:
     workers = SampleWorkers(session, WHOLE, 1)
     monkeypatch.setattr(workers, "_start", lambda: None)
-    for stream, first, t_ns in (("lidar", 7, 50), ("radar", 32, 20), ("imu", 0, 30)):
-        workers.submit(stream, len, [first], group=1, time_of=lambda _, t_ns=t_ns: t_ns)
+    times = {"lidar": 50, "radar": 20, "imu": 30}
+    for stream, first in (("lidar", 7), ("radar", 32), ("imu", 0)):
+        time_of = partial(dict.__getitem__, dict.fromkeys(range(64), times[stream]))
+        workers.submit(stream, stuck, [first], group=1, time_of=time_of)
     found = [workers._earliest(0) for _ in range(3)]
     assert [one.key for one in found if one is not None] == [
         ("radar", 32),
