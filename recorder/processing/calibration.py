@@ -1,4 +1,4 @@
-"""The calibration file: poses of sensors, and models of cameras (DESIGN, section 5).
+"""The calibration file: poses of sensors, and models of cameras.
 
 ::
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -35,3 +37,22 @@ def test_causes_are_added_up(tmp_path: Path, crashes: int, sentence: str) -> Non
     counted = {"buffer": 4, "disk": 2}
     assert lost == {"camera": {"counted": counted, "uncounted_intervals": crashes}}
     assert job.notes.lines == [f"camera: {sentence}"]
+
+
+def test_workers_get_the_times_of_samples_and_their_remarks_become_notes(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    made = builder.add(camera_spec(), seq=[0, 1, 2])
+    given: dict[str, Any] = {}
+
+    def submit(stream: str, factory: Any, indices: Any, **settings: Any) -> Any:
+        given.update(settings)
+        return SimpleNamespace(result=lambda: [stream, factory, indices])
+
+    with Session(builder.close()) as session:
+        workers: Any = SimpleNamespace(submit=submit)
+        job = Job(session, tmp_path, {}, Calibration(), ["imu: late"], workers=workers)
+        factory: Any = len
+        assert job.submit("camera", factory, [1, 2], group=2)() == ["camera", len, [1, 2]]
+        assert [given["time_of"](index) for index in range(3)] == made.t_ns.tolist()
+        given["remark"]("too dark")
+    assert job.notes.lines == ["imu: late", "camera: too dark"]

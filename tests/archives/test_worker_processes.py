@@ -65,6 +65,8 @@ def test_processes_tell_the_same_damage(
     with (damaged / "lidar" / "rng").open("r+b") as file:
         file.seek(int(ends[5]) + 40)
         file.write(bytes(20))
+    # Verification reads some samples; which ones depends on their number.
+    monkeypatch.setattr("recorder.finalizer.sessions._find_warnings", lambda _: [])
     told = []
     for processes in (0, 2):
         monkeypatch.setattr(finalizer, "processes_for", lambda _, n=processes: n)

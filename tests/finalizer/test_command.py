@@ -16,6 +16,7 @@ from recorder.cli.finalize import configured_steps, finalize_session, parse_step
 from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.loading import load_config
 from recorder.contract.errors import ConfigError, UsageError
+from recorder.daemon.postprocessing.steps import option_arguments
 from recorder.finalizer import Step
 from tests.session.build import Builder, camera_spec, imu_spec
 
@@ -201,6 +202,17 @@ def test_options_have_types() -> None:
     (step,) = parse_steps("ncore", [f"ncore.{key}={value}" for key, value in given.items()])
     wanted = {"radar_limit": 3, "poses": "imu", "x": [1, 2], "y": {"a": "b"}, "z": 1e-05}
     assert step == Step("ncore", wanted)
+
+
+def test_options_that_are_handed_on_keep_their_types() -> None:
+    archives: dict[str, dict[str, Any]] = {
+        "ncore": {"poses": "imu", "store": "1", "x": "yes", "y": 2.5, "z": None},
+        "l5kit": {"classes": {"a": "b=c"}, "empty": ""},
+    }
+    arguments = option_arguments(archives)
+    assert arguments[::2] == ["--option"] * 7
+    steps = parse_steps("ncore,l5kit", arguments[1::2])
+    assert {step.archive: step.options for step in steps} == archives
 
 
 def test_without_numcodecs_the_extra_is_named(

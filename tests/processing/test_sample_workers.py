@@ -172,6 +172,23 @@ def test_closing_ends_what_is_being_made(session: Path) -> None:
     assert set(threading.enumerate()) <= before
 
 
+def test_the_earliest_group_of_all_streams_comes_first(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = SampleWorkers(session, WHOLE, 1)
+    monkeypatch.setattr(workers, "_start", lambda: None)
+    times = {"lidar": 50, "radar": 20, "imu": 30}
+    for stream, first in (("lidar", 7), ("radar", 32), ("imu", 0)):
+        time_of = partial(dict.__getitem__, dict.fromkeys(range(64), times[stream]))
+        workers.submit(stream, stuck, [first], group=1, time_of=time_of)
+    found = [workers._earliest(0) for _ in range(3)]
+    assert [one.key for one in found if one is not None] == [
+        ("radar", 32),
+        ("imu", 0),
+        ("lidar", 7),
+    ]
+
+
 def test_no_more_groups_are_made_than_ahead(session: Path) -> None:
     with SampleWorkers(session, WHOLE, 1) as workers:
         made = workers.encode_samples("imu", asked("imu"), range(200), group=1)

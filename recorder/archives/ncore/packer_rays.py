@@ -122,7 +122,7 @@ class _SweepEncoder:
         )
         end_ns = int(stream.times(index, index + 1)[0])
         times = self._clock.times(index, end_ns)
-        start_ns = min(times.start_ns, end_ns)
+        start_ns = times.start_ns
         encoded = self._rays.encode(
             start_ns,
             end_ns,

@@ -360,18 +360,36 @@ def test_streams_of_other_kinds(tmp_path: Path) -> None:
     assert packed.noted("sonar: is of no kind that is packed") == 1
 
 
-def test_missing_columns_have_no_return_and_a_time(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    spec = lidar()
-    made = builder.add(spec, count=2)
-    t_col = np.arange(64, dtype=np.uint64) * 1_000_000 + 5
-    t_col[10:20] = 0
-    rebuilt = Builder(tmp_path / "t")
+def pack_column_times(path: Path, t_col: Any) -> Archive:
+    """Pack a lidar's sweeps with these device times of columns, u8 [sweeps, 64]."""
+    builder = Builder(path / "s")
+    made = builder.add(lidar(), count=len(t_col))
+    rebuilt = Builder(path / "t")
     made.data["t_col"][:] = t_col
     rebuilt.streams, rebuilt.epochs = builder.streams, builder.epochs
     rebuilt.sensors = builder.sensors
     rebuilt._write(made)
-    packed = pack(rebuilt.close())
+    return pack(rebuilt.close())
+
+
+def test_a_sweep_that_begins_before_the_one_before_it(tmp_path: Path) -> None:
+    """Its start is moved, and no ray is measured before it; a sweep without times is noted."""
+    columns = np.arange(64, dtype=np.uint64)[None]
+    steps = np.array([1_000_000, 0, 4_000_000], np.uint64)[:, None]
+    packed = pack_column_times(tmp_path, columns * steps + (steps > 0))
+    assert packed.noted("lidar: sweeps without column times of the device") == 1
+    assert packed.noted("lidar: 1 samples began before the one before them") == 1
+    spans = packed.times_us("lidars/lidar")
+    assert spans[2, 0] == spans[1, 0] + 1
+    for start, end in spans.tolist():
+        times = packed.array(f"lidars/lidar/frames/{end}/ray_bundle/timestamp_us")
+        assert (times.min(), times.max()) == (start, end)
+
+
+def test_missing_columns_have_no_return_and_a_time(tmp_path: Path) -> None:
+    t_col = np.arange(64, dtype=np.uint64) * 1_000_000 + 5
+    t_col[10:20] = 0
+    packed = pack_column_times(tmp_path, np.tile(t_col, (2, 1)))
     end = packed.times_us("lidars/lidar")[0, 1]
     times = packed.array(f"lidars/lidar/frames/{end}/ray_bundle/timestamp_us").reshape(8, 64)
     assert (np.diff(times[0].astype(np.int64)) == 1000).all()
