@@ -20,7 +20,7 @@ from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.packing import record
 from recorder.contract.clock import SystemClock
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.store import Manifest, open_store
 
@@ -96,10 +96,10 @@ def _planned(run: Run, manifest: Manifest) -> Iterator[Figure]:
                 store.put_new(f"_manifests/{name}.json", copy.encode())
             out = f"file://{folder}/out"
             began_ns = clock.monotonic_ns()
-            plan = plan_jobs([store.url], [Step("ncore"), Step("mcap")], out)
+            plan = plan_jobs([store.url], [ArchiveRequest("ncore"), ArchiveRequest("mcap")], out)
             seconds.append((clock.monotonic_ns() - began_ns) / 1e9)
             tracemalloc.start()
-            plan = plan_jobs([store.url], [Step("ncore"), Step("mcap")], out)
+            plan = plan_jobs([store.url], [ArchiveRequest("ncore"), ArchiveRequest("mcap")], out)
             now, peak = tracemalloc.get_traced_memory()
             kept.append(now / 1e3)
             peaks.append(peak / 1e6)

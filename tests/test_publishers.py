@@ -20,7 +20,7 @@ from recorder.daemon.postprocessing.retention import keep
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.state_machine import DesiredState
 from recorder.daemon.root_lock import RootLock
-from recorder.finalizer import Step, collect, finalize
+from recorder.finalizer import ArchiveRequest, collect, finalize
 from recorder.fleet.fetching import download_session
 from recorder.fleet.store import open_store
 from recorder.fleet.uploading import upload_session
@@ -131,7 +131,7 @@ def edgefirst(root: Path, **options: str) -> Iterator[None]:
         builder.close()
     yield
     for name in ("one", "two"):
-        list(collect([root / name], [Step("edgefirst", options)], root / "data"))
+        list(collect([root / name], [ArchiveRequest("edgefirst", options)], root / "data"))
 
 
 def edgefirst_folder(root: Path) -> Iterator[None]:
@@ -143,14 +143,14 @@ def ncore_added(root: Path) -> Iterator[None]:
     builder.add(camera_spec(), 0.5)
     builder.close()
     yield
-    (result,) = finalize(builder.path, [Step("ncore")])
+    (result,) = finalize(builder.path, [ArchiveRequest("ncore")])
     stores: tuple[StoreKind, ...] = ("itar", "folder")
     for store in stores:
         with SequenceWriter.extend(result.files[-1], store=store) as later:
             later.cuboids(store, group=store).add(build.CUBOIDS[:0])
             writer = later.camera_labels(build.CLASSES, f"{store}@camera", group=store)
             writer.label(START_NS + 100_000_000, build.jpeg(1))
-    list(finalize(builder.path, [Step("ncore")]))
+    list(finalize(builder.path, [ArchiveRequest("ncore")]))
 
 
 def vrs_copied(root: Path) -> Iterator[None]:

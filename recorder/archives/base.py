@@ -6,12 +6,12 @@ name.  The config's `ARCHIVES` lists the names.  The module has a `Packer` objec
     class NcorePacker(Packer):
         options = {"store": Option("str", "itar", "...", choices=("itar", "folder"))}
 
-        def ticks(self, job): ...          # the amount of work
-        def pack(self, job): ...           # writes into job.folder
+        def ticks(self, context): ...          # the amount of work
+        def pack(self, context): ...           # writes into context.folder
 
     PACKER = NcorePacker()
 
-A packer writes complete, synced files into `Job.folder` under their final names, and
+A packer writes complete, synced files into `PackingContext.folder` under their final names, and
 returns the order in which the finalizer renames them into place.  A packer that ``collects`` has
 ``pack_all`` instead of ``pack``: its archives hold several sessions.  The guide is
 docs/archives.md.
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import UsageError
@@ -38,7 +38,7 @@ class Packed:
     """The files that a packer has written.
 
     Attributes:
-        files: names of files and folders in `Job.folder`, in the order in which they
+        files: names of files and folders in `PackingContext.folder`, in the order in which they
             are renamed into place: a file that names other files comes last.
         stale: names that an older archive of the same name may have and this one does not.  The
             finalizer removes them after all files are in place.
@@ -86,33 +86,35 @@ class Packer(ABC):
         return check_options(self.options, options, self.name)
 
     @abstractmethod
-    def ticks(self, job: Job) -> float:
-        """The amount of work, in the unit that `Job.advance` is called with."""
+    def ticks(self, context: PackingContext) -> float:
+        """The amount of work, in the unit that `PackingContext.advance` is called with."""
 
-    def pack(self, job: Job) -> Packed:
+    def pack(self, context: PackingContext) -> Packed:
         """Pack one session as an archive named like the session.
 
         Raises:
             ArchiveError, FormatError: the session cannot be packed; names stream and sample.
             StorageError: the disk reported an error.
         """
-        return self.pack_all([job], job.session.name, None)
+        return self.pack_all([context], context.session.name, None)
 
-    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+    def pack_all(
+        self, contexts: Sequence[PackingContext], name: str, existing: Path | None
+    ) -> Packed:
         """Pack sessions as one archive; only for packers that `collects`.
 
-        An error inside `Job.at` or `Job.fault_scope`
+        An error inside `PackingContext.locate_errors` or `PackingContext.fault_scope`
         marks the session: the finalizer then empties the folder and calls this method again without
         the session.  The files of many sessions cannot all be open at once: close each one after
         packing it.
 
         Args:
-            jobs: one per session, at least one, in the order of the command line; all share
-                `Job.folder` and the options.
+            contexts: one per session, at least one, in the order of the command line; all share
+                `PackingContext.folder` and the options.
             name: the archive's name.
             existing: the folder of an older archive of the same name, to which the sessions are
                 added.  The new archive also gets the older archive's sessions, except those that
-                `jobs` contains (same name and start).  The packer never changes the older
+                `contexts` contains (same name and start).  The packer never changes the older
                 archive.  The new archive must be complete without it, because it replaces the
                 older one.  None: begin a new archive.
 

@@ -40,7 +40,7 @@ CAMERA_AHEAD: Floats = transform(
 
 
 @dataclass
-class Job:
+class PackingContext:
     """One session to pack, as one archive or into a shared archive.
 
     Attributes:
@@ -80,7 +80,7 @@ class Job:
         """Yield encoded samples of a stream, in order; see `SampleWorkers.encode_samples`.
 
         Raises:
-            ArchiveError, StorageError: as by `at`.
+            ArchiveError, StorageError: as by `locate_errors`.
         """
         encode, settings = self._pool().encode_samples, self._settings(stream)
         try:
@@ -94,7 +94,7 @@ class Job:
         """Begin to encode samples of one group; the returned function waits for them.
 
         Raises:
-            ArchiveError, StorageError: by that function, as by `at`.
+            ArchiveError, StorageError: by that function, as by `locate_errors`.
         """
         submit, settings = self._pool().submit, self._settings(stream)
         pending = submit(stream, factory, indices, group=group, **settings)
@@ -124,7 +124,7 @@ class Job:
         }
 
     def _raise(self, stream: str, error: SampleError) -> NoReturn:
-        with self.at(stream, error.index):
+        with self.locate_errors(stream, error.index):
             raise error.error from None
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Job:
 
     def has_samples(self, stream: Stream) -> bool:
         """Whether a stream has samples with times; notes a stream that has none."""
-        with self.at(stream.name):
+        with self.locate_errors(stream.name):
             missing = not len(stream)
         if not stream.has_times:
             self.notes.add("has no times: left out", stream.name)
@@ -186,7 +186,7 @@ class Job:
             raise
 
     @contextmanager
-    def at(self, stream: str, sample: int | None = None) -> Iterator[None]:
+    def locate_errors(self, stream: str, sample: int | None = None) -> Iterator[None]:
         """Add the stream and the sample to errors raised inside, and act as `fault_scope`.
 
         Raises:

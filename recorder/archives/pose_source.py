@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.contract.config.options import Option
 from recorder.contract.errors import SessionError
 from recorder.processing.lidar import OusterOptics
@@ -29,29 +29,31 @@ def require_poses(options: Mapping[str, Any]) -> None:
         require_odometry()
 
 
-def choose_poses(job: Job, lidars: Iterator[tuple[Stream, OusterOptics]]) -> PoseSource:
+def choose_poses(
+    context: PackingContext, lidars: Iterator[tuple[Stream, OusterOptics]]
+) -> PoseSource:
     """Poses from the source that the option ``poses`` names; odometry uses the first lidar.
 
     Raises:
         SessionError: the session does not have the source.
     """
-    if job.options["poses"] != ODOMETRY:
-        return find_poses(job.session.whole, job.calibration, job.options["poses"])
+    if context.options["poses"] != ODOMETRY:
+        return find_poses(context.session.whole, context.calibration, context.options["poses"])
     lidar = next(lidars, None)
     if lidar is None:
-        raise SessionError(f"{job.session.path}: has no lidar for odometry")
+        raise SessionError(f"{context.session.path}: has no lidar for odometry")
     stream, optics = lidar
-    pose = job.calibration.of(stream.name).pose
-    return LidarOdometry(stream, optics, np.eye(4) if pose is None else pose, job.advance)
+    pose = context.calibration.of(stream.name).pose
+    return LidarOdometry(stream, optics, np.eye(4) if pose is None else pose, context.advance)
 
 
 def note_poses(
-    job: Job, source: PoseSource, cover: Cover, margins_ns: tuple[int, int] = (0, 0)
+    context: PackingContext, source: PoseSource, cover: Cover, margins_ns: tuple[int, int] = (0, 0)
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Note the source of the poses, and where they are held or interpolated for long.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         source: source of the poses.
         cover: cover of the source, after its last block.
         margins_ns: time by which the cover begins before and ends after the packed samples.
@@ -59,7 +61,7 @@ def note_poses(
     Returns:
         the source's description; seconds for which the first and the last pose are held, if any.
     """
-    note, held = job.notes.add, {}
+    note, held = context.notes.add, {}
     text: dict[str, Any] = source.describe()
     if not text["measured"]:
         note(text.get("note", text["source"]), "poses")

@@ -69,12 +69,12 @@ def run(args: argparse.Namespace) -> int:
 def _packable(config: Config) -> list[str]:
     """The archives of the config, but for those whose packages are not installed."""
     from recorder.contract.errors import UsageError
-    from recorder.finalizer import Step, prepare
+    from recorder.finalizer import ArchiveRequest, prepare
 
     names = []
     for step in config.finalize:
         try:
-            prepare([Step(step.archive, step.options)])
+            prepare([ArchiveRequest(step.archive, step.options)])
         except UsageError as error:
             note(f"recorder demo: {step.archive} is not packed: {error}")
         else:

@@ -29,7 +29,7 @@ from recorder.cli.truth import complete_interrupted
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
-    from recorder.finalizer import Finalized, Redact, Step
+    from recorder.finalizer import ArchiveRequest, Finalized, Redact
     from recorder.session.part import Moment, Part
 
 
@@ -293,7 +293,7 @@ def _name(path: Path) -> str:
 def _pack_apart(
     args: argparse.Namespace,
     part: Part,
-    steps: list[Step],
+    steps: list[ArchiveRequest],
     results: list[Finalized],
     failed: set[Path],
 ) -> bool:
@@ -341,7 +341,7 @@ def _pack_apart(
 def _pack_together(
     args: argparse.Namespace,
     part: Part,
-    steps: list[Step],
+    steps: list[ArchiveRequest],
     results: list[Finalized],
     failed: set[Path],
 ) -> None:
@@ -396,7 +396,7 @@ def _pending(args: argparse.Namespace) -> int:
     return 1 if done["failed"] else 0
 
 
-def parse_steps(names: str, options: list[str]) -> list[Step]:
+def parse_steps(names: str, options: list[str]) -> list[ArchiveRequest]:
     """The archives to pack, from ``--to`` and ``--option``.
 
     Raises:
@@ -405,7 +405,7 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
     import yaml
 
     from recorder.contract.errors import UsageError
-    from recorder.finalizer import Step
+    from recorder.finalizer import ArchiveRequest
 
     chosen: dict[str, dict[str, Any]] = {}
     for name in names.split(","):
@@ -428,7 +428,7 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
             chosen[name][key] = yaml.safe_load(value)
         except yaml.YAMLError:
             chosen[name][key] = value
-    return [Step(name, values) for name, values in chosen.items()]
+    return [ArchiveRequest(name, values) for name, values in chosen.items()]
 
 
 def interrupt(_: int) -> None:
@@ -458,27 +458,27 @@ def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], No
         yield show
 
 
-def configured_steps(config: Config) -> list[Step]:
+def configured_steps(config: Config) -> list[ArchiveRequest]:
     """The archives that a config asks for, their options checked before anything is recorded.
 
     Raises:
         ConfigError: an option is wrong, or something is not installed.
     """
     from recorder.contract.errors import UsageError
-    from recorder.finalizer import Step, prepare
+    from recorder.finalizer import ArchiveRequest, prepare
 
     steps = []
     for number, step in enumerate(config.finalize):
         try:
-            prepare([Step(step.archive, step.options)])
+            prepare([ArchiveRequest(step.archive, step.options)])
         except UsageError as error:
             raise config.error(f"finalize[{number}]", str(error)) from None
-        steps.append(Step(step.archive, step.options))
+        steps.append(ArchiveRequest(step.archive, step.options))
     return steps
 
 
 def finalize_session(
-    session: Path, steps: list[Step], redact: Path | None = None
+    session: Path, steps: list[ArchiveRequest], redact: Path | None = None
 ) -> list[dict[str, Any]] | None:
     """Pack a session that has just been recorded, in a process of its own that gives way.
 

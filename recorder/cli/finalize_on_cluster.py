@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import emit, human_bytes, human_seconds, note, plain, progress
 
 if TYPE_CHECKING:
-    from recorder.finalizer import Step
+    from recorder.finalizer import ArchiveRequest
     from recorder.fleet.packing_jobs import Job, Plan
     from recorder.fleet.packing_worker import Packed
 
 
-def run(args: argparse.Namespace, steps: list[Step]) -> int:
+def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
     """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.fleet.dask_cluster import cluster, run_jobs, workers_of

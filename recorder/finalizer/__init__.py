@@ -2,7 +2,7 @@
 
 ::
 
-    for result in finalize(Path("sessions/rig-1"), [Step("ncore", {})]):
+    for result in finalize(Path("sessions/rig-1"), [ArchiveRequest("ncore", {})]):
         result.files, result.notes
 
 A session is verified first: only what is closed or recovered is packed, and it is only read.  Each
@@ -13,7 +13,7 @@ beside it (`recorder.session.packing_records`).
 
 Archives that can hold several sessions become one dataset in a given folder::
 
-    for result in collect([Path("a"), Path("b")], [Step("edgefirst")], Path("data/all")):
+    for result in collect([Path("a"), Path("b")], [ArchiveRequest("edgefirst")], Path("data/all")):
         result.files                            # data/all/edgefirst/all
 """
 
@@ -30,12 +30,12 @@ from recorder.contract.errors import RecorderError, RedactionError, UsageError
 from recorder.custody.sealing import common_signer, is_proven_by, signer_of
 from recorder.finalizer.packing import existing_archive, keep_record, pack
 from recorder.finalizer.requests import (
+    ArchiveRequest,
     Failed,
     Finalized,
     Prepared,
     Progress,
     Refused,
-    Step,
     dataset_name,
     prepare,
 )
@@ -61,9 +61,9 @@ from recorder.session.vehicle_key import VehicleKey
 __all__ = [
     "AS_CONFIGURED",
     "ORIGINALS",
+    "ArchiveRequest",
     "Finalized",
     "Redact",
-    "Step",
     "collect",
     "dataset_name",
     "finalize",
@@ -73,7 +73,7 @@ __all__ = [
 
 def finalize(
     path: Path,
-    steps: Sequence[Step],
+    steps: Sequence[ArchiveRequest],
     *,
     out: Path | None = None,
     datasets: bool = False,
@@ -199,7 +199,7 @@ def _at_once(
 
 def collect(
     paths: Sequence[Path],
-    steps: Sequence[Step],
+    steps: Sequence[ArchiveRequest],
     out: Path,
     *,
     calibration: Path | None = None,

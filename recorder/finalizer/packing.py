@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recorder.archives.base import Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.staging import empty, publish, size_of, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.custody.archives import file_digests
@@ -48,38 +48,42 @@ def pack(
     """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
-        jobs = [_make_job(s, stack.enter_context(s.open()), step) for s in sessions]
-        for job in jobs:
-            stack.callback(job.close)
-            job.folder, job.workers = folder, workers
+        contexts = [_make_context(s, stack.enter_context(s.open()), step) for s in sessions]
+        for context in contexts:
+            stack.callback(context.close)
+            context.folder, context.workers = folder, workers
         # Not before the place is ours: another process may have been making it.
         existing = existing_archive(place, name) if adds else None
         while True:
-            _count_progress(jobs, step.packer, progress)
+            _count_progress(contexts, step.packer, progress)
             try:
                 if step.packer.collects:
-                    packed = step.packer.pack_all(jobs, name, existing)
+                    packed = step.packer.pack_all(contexts, name, existing)
                 else:
-                    packed = step.packer.pack(jobs[0])
+                    packed = step.packer.pack(contexts[0])
                 digests = file_digests(folder / name for name in packed.files)
                 files = publish(folder, place, packed)
                 break
             except UsageError:
                 raise
             except RecorderError as error:
-                at_fault = [job for job in jobs if job.at_fault]
-                path = (at_fault or jobs)[0].session.path if len(jobs) == 1 or at_fault else place
+                at_fault = [context for context in contexts if context.at_fault]
+                path = (
+                    (at_fault or contexts)[0].session.path
+                    if len(contexts) == 1 or at_fault
+                    else place
+                )
                 named = type(error)(f"{path}: {step.packer.name}: {error}")
-                if refused is None or not at_fault or len(jobs) == 1:
+                if refused is None or not at_fault or len(contexts) == 1:
                     raise named from error
                 refused(path, named)
-                jobs = [job for job in jobs if not job.at_fault]
+                contexts = [context for context in contexts if not context.at_fault]
                 empty(folder)
             except OSError as error:
-                path = jobs[0].session.path if len(jobs) == 1 else place
+                path = contexts[0].session.path if len(contexts) == 1 else place
                 reason = f"{error.filename or folder}: {error.strerror or error}"
                 raise StorageError(f"{path}: {step.packer.name}: {reason}") from error
-    paths = tuple(job.session.path for job in jobs)
+    paths = tuple(context.session.path for context in contexts)
     return Finalized(
         paths[0] if len(paths) == 1 else None,
         paths,
@@ -88,9 +92,9 @@ def pack(
         sum(size_of(path) for path in files),
         time.monotonic() - started,
         packed.summary,
-        tuple(_notes(jobs)),
+        tuple(_notes(contexts)),
         digests,
-        {job.session.name: job.redaction for job in jobs if job.redaction},
+        {context.session.name: context.redaction for context in contexts if context.redaction},
     )
 
 
@@ -131,34 +135,34 @@ def existing_archive(place: Path, name: str) -> Path | None:
     return place if any(n == name or n.startswith(name + ".") for n in names) else None
 
 
-def _make_job(locked: LockedSession, session: Session, step: Prepared) -> Job:
+def _make_context(locked: LockedSession, session: Session, step: Prepared) -> PackingContext:
     about = locked.redaction if step.packer.has_pictures else {}
     calibration, warnings = locked.calibration, locked.warnings
-    job = Job(session, Path(), step.options, calibration, warnings, redaction=about)
+    context = PackingContext(session, Path(), step.options, calibration, warnings, redaction=about)
     if isinstance(session, SessionPart):
-        job.notes.add(f"packed in part: {session.part}", "session")
+        context.notes.add(f"packed in part: {session.part}", "session")
         for name in session.empty:
-            job.notes.add("has no sample in the packed part", name)
+            context.notes.add("has no sample in the packed part", name)
     for camera, facts in about.items():
-        job.notes.add(sentence(facts), camera)
-    return job
+        context.notes.add(sentence(facts), camera)
+    return context
 
 
-def _count_progress(jobs: Sequence[Job], packer: Packer, progress: Progress) -> None:
-    """Report the combined progress of all jobs."""
-    done, total = 0.0, sum(packer.ticks(job) for job in jobs)
+def _count_progress(contexts: Sequence[PackingContext], packer: Packer, progress: Progress) -> None:
+    """Report the combined progress of all contexts."""
+    done, total = 0.0, sum(packer.ticks(context) for context in contexts)
 
     def advance(amount: float) -> None:
         nonlocal done
         done += amount
         progress(packer.name, done, total)
 
-    for job in jobs:
-        job.advance = advance
+    for context in contexts:
+        context.advance = advance
     progress(packer.name, 0.0, total)
 
 
-def _notes(jobs: Sequence[Job]) -> Iterator[str]:
-    for job in jobs:
-        for line in job.notes.lines:
-            yield line if len(jobs) == 1 else f"{job.session.name}: {line}"
+def _notes(contexts: Sequence[PackingContext]) -> Iterator[str]:
+    for context in contexts:
+        for line in context.notes.lines:
+            yield line if len(contexts) == 1 else f"{context.session.name}: {line}"

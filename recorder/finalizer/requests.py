@@ -24,7 +24,7 @@ Failed = Callable[[RecorderError], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class ArchiveRequest:
     """One archive to pack: its name and options, as they were given."""
 
     archive: str
@@ -68,7 +68,7 @@ class Prepared:
     options: Mapping[str, Any]
 
 
-def prepare(steps: Iterable[Step]) -> list[Prepared]:
+def prepare(steps: Iterable[ArchiveRequest]) -> list[Prepared]:
     """Look at the steps before any work is done.
 
     Raises:

@@ -2,7 +2,7 @@
 
 ::
 
-    plan = plan_jobs(["s3://fleet/vehicle-7"], [Step("ncore")], "s3://fleet/packed")
+    plan = plan_jobs(["s3://fleet/vehicle-7"], [ArchiveRequest("ncore")], "s3://fleet/packed")
     plan.jobs, plan.finished, plan.refused
 
 The identity is a digest of the session's data, the archive, its options and the recorder's version.
@@ -23,7 +23,7 @@ import msgspec
 import recorder
 from recorder.contract.config.settings import plain_settings
 from recorder.contract.errors import FormatError, RecorderError, SessionError
-from recorder.finalizer import AS_CONFIGURED, ORIGINALS, Redact, Step, prepare
+from recorder.finalizer import AS_CONFIGURED, ORIGINALS, ArchiveRequest, Redact, prepare
 from recorder.fleet.store import (
     Entry,
     Manifest,
@@ -68,7 +68,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         stored: whether the source is a store.
         inputs: digest of the session's data.
         size: bytes that are packed.
-        archive, options: as for `recorder.finalizer.Step`.
+        archive, options: as for `recorder.finalizer.ArchiveRequest`.
         calibration: content of the calibration file instead of the session's own.
         out: URL of the store for the result.
         redact: entries of ``redact`` (`RedactSettings`), for archives with pictures.
@@ -141,7 +141,7 @@ class _Found:
 
 def plan_jobs(
     sources: Sequence[str],
-    steps: Sequence[Step],
+    steps: Sequence[ArchiveRequest],
     out: str,
     calibration: Path | None = None,
     identity_file: str | None = None,

@@ -21,7 +21,7 @@ import recorder
 from recorder.contract.config.settings import RedactSettings, read_settings
 from recorder.contract.errors import RecorderError, RedactionError, StorageError, UsageError
 from recorder.custody.sealing import source_of
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
 from recorder.fleet.packing_jobs import Job, conflict, is_input, planned_redaction
@@ -139,7 +139,7 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
         calibration = out.with_name("calibration.yaml")
         with disk_errors(calibration):
             calibration.write_bytes(job.calibration)
-    step = Step(job.archive, job.options)
+    step = ArchiveRequest(job.archive, job.options)
     redact = tuple(read_settings(entry, RedactSettings) for entry in job.redact)
     if planned_redaction(redact) != job.redaction:
         raise RedactionError(

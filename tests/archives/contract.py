@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from recorder.contract.errors import ConfigError, FormatError, SessionError, StorageError
-from recorder.finalizer import Finalized, Step, finalize, prepare
+from recorder.finalizer import ArchiveRequest, Finalized, finalize, prepare
 from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
@@ -105,7 +105,7 @@ class ArchiveContract:
     """The progress is reported in more steps than these."""
 
     def pack(self, path: Path, **options: Any) -> Finalized:
-        (result,) = finalize(path, [Step(self.archive, self.options | options)])
+        (result,) = finalize(path, [ArchiveRequest(self.archive, self.options | options)])
         return result
 
     @pytest.fixture
@@ -141,7 +141,7 @@ class ArchiveContract:
     def progress(self, path: Path, **options: Any) -> list[float]:
         """The reported amounts of finished work, which end at the announced amount."""
         reported: list[tuple[float, float]] = []
-        steps = [Step(self.archive, self.options | options)]
+        steps = [ArchiveRequest(self.archive, self.options | options)]
         list(finalize(path, steps, progress=lambda _, *at: reported.append(at)))
         done = [at for at, _ in reported]
         assert done == sorted(done)
@@ -171,7 +171,7 @@ class ArchiveContract:
 
     def test_an_unknown_option_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=rf"{self.archive}\.no_such_option"):
-            prepare([Step(self.archive, {"no_such_option": 1})])
+            prepare([ArchiveRequest(self.archive, {"no_such_option": 1})])
 
     def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
         files = self.pack(session).files

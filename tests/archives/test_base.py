@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 from tests.session.build import Builder, camera_spec, imu_spec
@@ -32,11 +32,11 @@ def test_causes_are_added_up(tmp_path: Path, crashes: int, sentence: str) -> Non
     for _ in range(crashes):
         builder.lose("camera", 10, None, "crash", count=None)
     with Session(builder.close()) as session:
-        job = Job(session, tmp_path, {}, Calibration())
-        lost = job.notes.add_losses()
+        context = PackingContext(session, tmp_path, {}, Calibration())
+        lost = context.notes.add_losses()
     counted = {"buffer": 4, "disk": 2}
     assert lost == {"camera": {"counted": counted, "uncounted_intervals": crashes}}
-    assert job.notes.lines == [f"camera: {sentence}"]
+    assert context.notes.lines == [f"camera: {sentence}"]
 
 
 def test_workers_get_the_times_of_samples_and_their_remarks_become_notes(tmp_path: Path) -> None:
@@ -50,9 +50,11 @@ def test_workers_get_the_times_of_samples_and_their_remarks_become_notes(tmp_pat
 
     with Session(builder.close()) as session:
         workers: Any = SimpleNamespace(submit=submit)
-        job = Job(session, tmp_path, {}, Calibration(), ["imu: late"], workers=workers)
+        context = PackingContext(
+            session, tmp_path, {}, Calibration(), ["imu: late"], workers=workers
+        )
         factory: Any = len
-        assert job.submit("camera", factory, [1, 2], group=2)() == ["camera", len, [1, 2]]
+        assert context.submit("camera", factory, [1, 2], group=2)() == ["camera", len, [1, 2]]
         assert [given["time_of"](index) for index in range(3)] == made.t_ns.tolist()
         given["remark"]("too dark")
-    assert job.notes.lines == ["imu: late", "camera: too dark"]
+    assert context.notes.lines == ["imu: late", "camera: too dark"]

@@ -14,7 +14,7 @@ from drivers._kit.driver import Sample, SensorConfig
 from drivers._kit.session_source import SessionSource
 from drivers._kit.vrs_source import VrsSource
 from recorder.contract.streams import StreamSpec
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.vrs import LayoutBlock, RecordType, VrsReader
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import exif_of
@@ -77,7 +77,7 @@ def test_edgefirst_pictures_have_their_own_exposure(tmp_path: Path) -> None:
 
 
 def test_the_vrs_archive_has_the_exposure_of_each_record(tmp_path: Path) -> None:
-    (result,) = finalize(built(tmp_path / "s", measured()), [Step("vrs", {})])
+    (result,) = finalize(built(tmp_path / "s", measured()), [ArchiveRequest("vrs", {})])
     found = []
     with VrsReader(result.files[0]) as vrs:
         for record in vrs.records(stream_of(vrs, "camera"), RecordType.DATA):
@@ -103,7 +103,7 @@ def test_a_session_is_replayed_with_its_exposures(tmp_path: Path) -> None:
 
 
 def test_pictures_of_such_a_vrs_file_are_played(tmp_path: Path) -> None:
-    (result,) = finalize(built(tmp_path / "s", measured()), [Step("vrs", {})])
+    (result,) = finalize(built(tmp_path / "s", measured()), [ArchiveRequest("vrs", {})])
     source = VrsSource(SensorConfig("camera", "vrs", str(result.files[0]), {}), "camera")
     (spec,) = source.open()
     assert [channel.name for channel in spec.channels] == ["video.avi"]

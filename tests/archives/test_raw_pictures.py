@@ -11,7 +11,7 @@ import pytest
 from drivers._kit.driver import EndOfSource, Sample, SensorConfig
 from drivers._kit.vrs_source import VrsSource
 from recorder.contract.raw_pixels import RawPixels
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.vrs import DataBlock, ImageContent, RecordType, VrsReader
 from recorder.processing.camera_pictures import Pictures
 from recorder.session.reader import Session
@@ -81,7 +81,7 @@ def test_edgefirst_gets_pictures_of_eight_bits(tmp_path: Path, images: str) -> N
 )
 def test_vrs_keeps_the_values(tmp_path: Path, pixels: RawPixels, text: str) -> None:
     path, put = built(tmp_path / "drive", pixels)
-    (result,) = finalize(path, [Step("vrs", {})])
+    (result,) = finalize(path, [ArchiveRequest("vrs", {})])
     values = put.data[pixels.channel]
     with VrsReader(result.files[0]) as vrs:
         stream = stream_of(vrs, "camera")

@@ -15,7 +15,7 @@ from mcap.reader import make_reader
 from recorder.cli import main
 from recorder.contract.config.yaml_lines import parse_yaml, shareable_text
 from recorder.contract.errors import ConfigError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.vrs import VrsReader
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
@@ -41,7 +41,7 @@ sensors:
   camera: {{driver: camera, source: "rtsp://u:{SECRETS[5]}@h/s"}}
 custody: {{key: vehicle.key}}
 """
-ALL = [Step(name) for name in ("ncore", "edgefirst", "l5kit", "vrs", "mcap")]
+ALL = [ArchiveRequest(name) for name in ("ncore", "edgefirst", "l5kit", "vrs", "mcap")]
 
 
 def everything(path: Path) -> bytes:
@@ -102,7 +102,7 @@ def test_a_session_with_a_file_of_records(tmp_path: Path) -> None:
     path = recording.end()
     with VrsReader(path / "session.vrs") as older:
         assert older.tags["metadata.wifi_password"] == SECRETS[0]
-    (made,) = finalize(path, [Step("vrs")])
+    (made,) = finalize(path, [ArchiveRequest("vrs")])
     assert b"Zx9" not in everything(made.files[0])
     with VrsReader(made.files[0]) as vrs:
         assert vrs.tags["metadata.wifi_password"] == vrs.tags["metadata.tokens"][2:5] == "***"

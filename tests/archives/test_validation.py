@@ -19,7 +19,7 @@ from recorder.archives.validation import (
 )
 from recorder.cli import main
 from recorder.contract.errors import UsageError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from tests.archives.ncore.packer_rig import lidar, still_imu
 from tests.session.build import Builder, camera_spec
 
@@ -40,7 +40,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for spec in (camera_spec(), lidar(), still_imu()):
         builder.add(spec, 0.3)
     path = builder.close()
-    list(finalize(path, [Step(name) for name in FIRST]))
+    list(finalize(path, [ArchiveRequest(name) for name in FIRST]))
     return path / "_archives"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from recorder.cli import main
 from recorder.contract.channel_formats.jpeg import encode_jpeg
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.vrs import DataBlock, ImageContent, LayoutBlock, RecordType, VrsReader
 from recorder.live.views.picture import PictureView
 from recorder.processing.camera_pictures import Pictures
@@ -91,7 +91,7 @@ def test_edgefirst_gets_pictures(path: Path, images: str) -> None:
 
 
 def test_mcap_has_compressed_video(path: Path, put: Recorded, tmp_path: Path) -> None:
-    (result,) = finalize(path, [Step("mcap", {})], out=tmp_path)
+    (result,) = finalize(path, [ArchiveRequest("mcap", {})], out=tmp_path)
     found = read(result.files[0])
     assert found.schemas["/camera/video"] == "foxglove.CompressedVideo"
     messages = found.messages["/camera/video"]
@@ -117,7 +117,7 @@ def test_a_bag_of_ros_2_has_jpegs(drive: tuple[Path, Recorded, Builder]) -> None
 
 
 def test_vrs_has_video_with_its_keyframes(path: Path, put: Recorded, tmp_path: Path) -> None:
-    (result,) = finalize(path, [Step("vrs", {})], out=tmp_path)
+    (result,) = finalize(path, [ArchiveRequest("vrs", {})], out=tmp_path)
     with VrsReader(result.files[0]) as vrs:
         stream = stream_of(vrs, "camera")
         records = list(vrs.records(stream, RecordType.DATA))

@@ -19,7 +19,7 @@ import pytest
 from recorder import finalizer
 from recorder.archives import ArchiveError
 from recorder.archives.base import available, load_packer
-from recorder.finalizer import Finalized, Step, collect, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, collect, finalize
 from recorder.processing.worker_process import WorkerProcess
 from tests.acceptance.command import contents
 from tests.session.simulated import simulated_session
@@ -28,9 +28,9 @@ for package in ("numcodecs", "pyarrow", "mcap"):
     pytest.importorskip(package, reason=f"needs {package} (the extra `archives`)")
 
 USERS = [name for name in available() if load_packer(name).worker_modules]
-WAYS = {name: Step(name) for name in USERS} | {
-    "ros2": Step("mcap", {"profile": "ros2", "maps": True, "iq": True}),
-    "staggered": Step("mcap", {"points": "staggered", "lidar": "points_and_ranges"}),
+WAYS = {name: ArchiveRequest(name) for name in USERS} | {
+    "ros2": ArchiveRequest("mcap", {"profile": "ros2", "maps": True, "iq": True}),
+    "staggered": ArchiveRequest("mcap", {"points": "staggered", "lidar": "points_and_ranges"}),
 }
 
 
@@ -71,7 +71,7 @@ def test_processes_tell_the_same_damage(
     for processes in (0, 2):
         monkeypatch.setattr(finalizer, "processes_for", lambda _, n=processes: n)
         with pytest.raises(ArchiveError) as caught:
-            list(finalize(damaged, [Step(archive)], out=tmp_path / "out"))
+            list(finalize(damaged, [ArchiveRequest(archive)], out=tmp_path / "out"))
         told.append(str(caught.value))
     assert told[0] == told[1]
     assert told[0].startswith(f"{damaged}: {archive}: lidar, sample 5: ")
@@ -81,7 +81,7 @@ def test_processes_tell_the_same_damage(
 def test_archives_packed_at_once_are_those_packed_apart(
     session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = [Step(archive) for archive in available()]
+    steps = [ArchiveRequest(archive) for archive in available()]
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     at_once = list(finalize(session, steps, out=tmp_path / "at_once"))
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 0)
@@ -106,7 +106,7 @@ def test_a_killed_worker_is_one_clear_error_of_each_archive_that_uses_it(
     monkeypatch.setattr(WorkerProcess, "ask", killed)
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     failures: list[str] = []
-    steps = [Step(archive) for archive in available()]
+    steps = [ArchiveRequest(archive) for archive in available()]
     made = finalize(session, steps, out=tmp_path, failed=lambda error: failures.append(str(error)))
     assert [result.archive for result in made] == [a for a in available() if a not in USERS]
     for text, archive in zip(failures, USERS, strict=True):
@@ -200,7 +200,7 @@ def test_an_interrupt_while_archives_are_begun_ends_those_that_have_begun(
     monkeypatch.setattr(finalizer, "ThreadPoolExecutor", Interrupted)
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     with pytest.raises(KeyboardInterrupt):
-        list(finalize(session, [Step("mcap"), Step("ncore")], out=tmp_path))
+        list(finalize(session, [ArchiveRequest("mcap"), ArchiveRequest("ncore")], out=tmp_path))
     assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
 
 
@@ -210,7 +210,7 @@ def test_workers_of_a_dataset_have_its_modules_from_the_start(
     preloaded: list[str] = []
     monkeypatch.setattr(forkserver, "set_forkserver_preload", preloaded.extend)
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
-    list(collect([session], [Step("edgefirst")], tmp_path / "all"))
+    list(collect([session], [ArchiveRequest("edgefirst")], tmp_path / "all"))
     assert set(load_packer("edgefirst").worker_modules) <= set(preloaded)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.errors import RecorderError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.reader import Session
 from recorder.writer.session_writer import SessionWriter
 from tests.archives.edgefirst.rig import FULL_CALIBRATION
@@ -31,10 +31,10 @@ def test_a_session_is_packed_or_refused_with_its_reason(
     path = builder.close()
     if start_ns < 0 and archive in UNSIGNED:
         with pytest.raises(RecorderError, match=f"{path}: .*{UNSIGNED[archive]}"):
-            list(finalize(path, [Step(archive)]))
+            list(finalize(path, [ArchiveRequest(archive)]))
         assert not (path / "_archives").exists() or not any((path / "_archives").rglob("*.*"))
     else:
-        (result,) = finalize(path, [Step(archive)])
+        (result,) = finalize(path, [ArchiveRequest(archive)])
         assert result.files and all(file.exists() for file in result.files)
 
 

@@ -19,7 +19,7 @@ from recorder.clip import writing
 from recorder.clip.writing import write_clip
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session import layout
 from recorder.session.kept_events import KeptEvent, State, read_index, write_events
@@ -85,7 +85,7 @@ def test_a_clip_says_where_it_comes_from(drive: Path, tmp_path: Path) -> None:
 
 def test_every_archive_packs_a_clip(drive: Path, tmp_path: Path) -> None:
     clip = write_clip([drive], part(0.3, 1.7), tmp_path)
-    steps = [Step(name) for name in available()]
+    steps = [ArchiveRequest(name) for name in available()]
     assert [made.archive for made in finalize(clip.session, steps)] == available()
     assert main(["recover", str(clip.session)]) == 0
     sound(clip.session)

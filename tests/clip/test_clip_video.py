@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.clip.writing import write_clip
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.part import WHOLE
 from recorder.session.reader import Session
 from tests.clip.cuts import part, samples, sound
@@ -57,7 +57,7 @@ def test_a_clip_of_video_may_be_clipped_and_packed(video: Path, tmp_path: Path) 
     sound(again.session)
     with Session(again.session) as session:
         assert len(session.streams["camera"]) > 0
-    (result,) = finalize(clip.session, [Step("mcap", {})])
+    (result,) = finalize(clip.session, [ArchiveRequest("mcap", {})])
     assert result.files
 
 

@@ -12,7 +12,7 @@ import pytest
 from mcap.reader import NonSeekingReader, make_reader
 from ouster.sdk import core
 
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.commit_times import CommitTimes
 from recorder.session.reader import Session, lidar_range_mm
 from tests.archives.mcap.reading import Read, read
@@ -30,7 +30,7 @@ SAMPLES = {
 
 @pytest.fixture(scope="module")
 def path(session: Path) -> Path:
-    (result,) = finalize(session, [Step("mcap", {"iq": True})])
+    (result,) = finalize(session, [ArchiveRequest("mcap", {"iq": True})])
     return result.files[0]
 
 

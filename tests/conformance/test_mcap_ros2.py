@@ -21,7 +21,7 @@ from mcap.reader import make_reader
 from ouster.sdk import core
 from scipy.spatial.transform import Rotation
 
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.reader import Session
 from tests.conformance.bag_messages import digest as digest_of
 from tests.conformance.bag_messages import plain
@@ -61,7 +61,7 @@ class Packed:
 def pack(session: Path, **options: Any) -> Path:
     wanted = {"profile": "ros2", "lidar": "points_and_ranges", "iq": True, "maps": True}
     (result,) = finalize(
-        session, [Step("mcap", wanted | options)], out=session.parent.parent / "bags"
+        session, [ArchiveRequest("mcap", wanted | options)], out=session.parent.parent / "bags"
     )
     (folder,) = result.files
     assert (folder / "metadata.yaml").is_file()

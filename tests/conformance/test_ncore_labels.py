@@ -13,7 +13,7 @@ import pytest
 
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.sequence import StoreKind
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from recorder.session.reader import Session
 from tests.archives.contract import backward
 from tests.archives.ncore import build
@@ -31,7 +31,7 @@ S = 1_000_000_000
 
 
 def pack(path: Path, **options: Any) -> Finalized:
-    (result,) = finalize(path, [Step("ncore", options)])
+    (result,) = finalize(path, [ArchiveRequest("ncore", options)])
     return result
 
 

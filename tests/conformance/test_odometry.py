@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recorder.archives.ncore.manifest import read_manifest
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.processing.calibration import read_calibration
 from recorder.processing.geometry import invert
 from recorder.processing.lidar import OusterOptics
@@ -70,7 +70,7 @@ def test_the_way_driven_is_found(drive: Path) -> None:
 
 
 def test_an_archive_says_where_its_poses_come_from(drive: Path, tmp_path: Path) -> None:
-    (result,) = finalize(drive, [Step("ncore", {"poses": "kiss-icp"})], out=tmp_path)
+    (result,) = finalize(drive, [ArchiveRequest("ncore", {"poses": "kiss-icp"})], out=tmp_path)
     (entry,) = read_manifest(result.files[-1]).stores
     trajectory = entry.components["poses"]["default"]["generic_meta_data"]["trajectory"]
     assert trajectory["source"] == "lidar odometry of lidar"

@@ -10,7 +10,7 @@ import pytest
 
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from recorder.contract.wire import Kind
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.reader import Session
@@ -123,7 +123,7 @@ def test_a_session_packed_as_one_file(tmp_path: Path, compression: str) -> None:
     recording = recorded(tmp_path, ["imu"])
     path = recording.end()
     counts = {n: sum(m.count or 0 for m in messages) for n, messages in recording.sent.items()}
-    (result,) = finalize(path, [Step("vrs", {"compression": compression})])
+    (result,) = finalize(path, [ArchiveRequest("vrs", {"compression": compression})])
     hold(result.files[0], recording, counts)
     reader = pyvrs.SyncVRSReader(str(result.files[0]))
     stamps = [reader[number].timestamp for number in range(len(reader))]
@@ -137,14 +137,14 @@ def test_a_recovered_session_packed_as_one_file(tmp_path: Path, boot: str | None
     acknowledged = {n: sum(m.count or 0 for m in sent) for n, sent in recording.sent.items()}
     recording.writer.abandon()
     recover(recording.path, PosixDisk(), ManualClock(9_000_000_000), boot=boot)
-    (result,) = finalize(recording.path, [Step("vrs")])
+    (result,) = finalize(recording.path, [ArchiveRequest("vrs")])
     hold(result.files[0], recording, acknowledged)
     assert "session: recovered: its writer died, or its disk failed" in result.notes
 
 
 def test_simulated_and_real_sensors_packed_as_one_file(session: Path) -> None:
     """Pictures, sweeps, IQ and IMU of whole sessions."""
-    (result,) = finalize(session, [Step("vrs")])
+    (result,) = finalize(session, [ArchiveRequest("vrs")])
     reader = pyvrs.SyncVRSReader(str(result.files[0]))
     with Session(session) as opened, VrsReader(result.files[0]) as ours:
         assert set(reader.stream_ids) == {str(s) for s in ours.streams}
@@ -189,7 +189,7 @@ def test_raw_pictures_are_images_with_all_bits(tmp_path: Path, name: str) -> Non
     pixels = RAW_FORMATS[name].pixels
     builder = Builder(tmp_path / "drive")
     put = builder.add(raw_camera_spec(pixels=pixels), 0.2)
-    (result,) = finalize(builder.close(), [Step("vrs", {})])
+    (result,) = finalize(builder.close(), [ArchiveRequest("vrs", {})])
     reader = pyvrs.SyncVRSReader(str(result.files[0]))
     with VrsReader(result.files[0]) as ours:
         stream = str(stream_of(ours, "camera"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import (
     Compression,
@@ -294,7 +294,7 @@ def test_compressed_video_is_what_ffmpeg_decodes(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "drive")
     builder.add(video_camera_spec(), count=GROUP + 3)
     session = builder.close()
-    (result,) = finalize(session, [Step("vrs")], out=tmp_path)
+    (result,) = finalize(session, [ArchiveRequest("vrs")], out=tmp_path)
     reader = pyvrs.SyncVRSReader(str(result.files[0]))
     records = [record for record in reader if record.n_image_blocks]
     specs = [record.image_specs[0] for record in records]

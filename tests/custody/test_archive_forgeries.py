@@ -14,7 +14,7 @@ import pytest
 from recorder.custody.archives import file_digests
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
-from recorder.finalizer import Step, collect, finalize
+from recorder.finalizer import ArchiveRequest, collect, finalize
 from recorder.session.packing_records import encode_record
 from recorder.session.vehicle_key import VehicleKey
 from tests.custody.forging import rewrite
@@ -22,7 +22,7 @@ from tests.custody.vehicle import Vehicle, faults, journal
 
 
 def pack(session: Path, *kinds: str) -> Path:
-    list(finalize(session, [Step(kind) for kind in kinds or ("vrs",)]))
+    list(finalize(session, [ArchiveRequest(kind) for kind in kinds or ("vrs",)]))
     return session / "_archives"
 
 
@@ -99,12 +99,12 @@ def test_what_is_added_to_an_archive_that_was_changed_is_not_signed(
     out = tmp_path / "summer"
     record = out / "edgefirst.summer.json"
     for session in sessions[:2]:
-        list(collect([session], [Step("edgefirst")], out))
+        list(collect([session], [ArchiveRequest("edgefirst")], out))
         assert is_signed(record)
     values = json.loads(record.read_text())
     values["custody"] |= {"signature": "", "public_key": ""}
     record.write_bytes(encode_record(values))
-    list(collect([sessions[2]], [Step("edgefirst")], out))
+    list(collect([sessions[2]], [ArchiveRequest("edgefirst")], out))
     assert not is_signed(record)
     assert "will not be signed: what is added to is not proven" in capfd.readouterr().err
 

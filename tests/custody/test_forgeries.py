@@ -13,7 +13,7 @@ import pytest
 from recorder.clip.writing import write_clip
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.part import Part
 from recorder.session.vehicle_key import VehicleKey, make_key
 from tests.campaigns import seeded
@@ -50,7 +50,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     drive, plain = vehicle.record("drive"), vehicle.record("plain", 2)
     parts = vehicle.record_parts("drive_p001", "drive_p002")
     for session in (drive, plain):
-        list(finalize(session, [Step("vrs"), Step("mcap")]))
+        list(finalize(session, [ArchiveRequest("vrs"), ArchiveRequest("mcap")]))
     clips = folder / "clips"
     part = Part(second(0.5), second(2.5))
     clip = write_clip([drive], part, clips, "clip").session

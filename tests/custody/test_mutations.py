@@ -12,7 +12,7 @@ import pytest
 from recorder.clip.writing import write_clip
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.verifying import verify
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.part import Moment, Part
 from recorder.session.repacking import repack
 from tests.campaigns import seeded
@@ -53,7 +53,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     half = Part(Moment.parse("1"), None)
     clip = write_clip([plain], half, vehicle.root, "clip").session
     signed = write_clip([plain], half, vehicle.root, "own", signing_key=vehicle.key).session
-    list(finalize(plain, [Step("vrs"), Step("mcap")]))
+    list(finalize(plain, [ArchiveRequest("vrs"), ArchiveRequest("mcap")]))
     archives = plain / "_archives"
     made = [p for p in archives.rglob("*") if p.is_file() and p.suffix in (".vrs", ".mcap")]
     sessions = [Target.session(path) for path in (drive, drive, plain, clip, signed)]

@@ -20,7 +20,7 @@ from recorder.contract.errors import SessionError
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
 from recorder.daemon.postprocessing.retention import delete
-from recorder.finalizer import Step, collect, finalize
+from recorder.finalizer import ArchiveRequest, collect, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, first_record, read_journal
 from recorder.session.journal_frames import decode_frames
@@ -66,7 +66,7 @@ def clip(vehicle: Vehicle) -> Path:
 @pytest.fixture
 def archives(vehicle: Vehicle, drive: Path) -> Path:
     """A session's archives, which are proven."""
-    list(finalize(drive, [Step("vrs")]))
+    list(finalize(drive, [ArchiveRequest("vrs")]))
     assert faults(vehicle, drive) == []
     return drive / "_archives"
 
@@ -402,8 +402,8 @@ def test_rule_25_closed(vehicle: Vehicle, drive: Path) -> None:
 
 def test_rule_26_packed(vehicle: Vehicle, drive: Path, tmp_path: Path) -> None:
     change(drive / "imu/acc")
-    list(finalize(drive, [Step("vrs")]))
-    list(collect([drive], [Step("edgefirst")], tmp_path / "summer"))
+    list(finalize(drive, [ArchiveRequest("vrs")]))
+    list(collect([drive], [ArchiveRequest("edgefirst")], tmp_path / "summer"))
     for record in (drive / "_archives/vrs.json", tmp_path / "summer/edgefirst.summer.json"):
         assert json.loads(record.read_text())["custody"]["signature"] == ""
 

@@ -11,7 +11,7 @@ import pytest
 
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from tests.custody.vehicle import Vehicle, faults
 
 
@@ -31,7 +31,7 @@ def test_what_is_no_file_is_not_opened(vehicle: Vehicle) -> None:
 
 def test_a_link_is_found(vehicle: Vehicle, tmp_path: Path) -> None:
     session = vehicle.record("drive")
-    list(finalize(session, [Step("vrs")]))
+    list(finalize(session, [ArchiveRequest("vrs")]))
     for name in ("imu/acc", "imu", "_recorder/session.json", "_archives/vrs", "_archives"):
         path = session / name
         path.rename(tmp_path / "moved")

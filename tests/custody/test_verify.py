@@ -25,7 +25,7 @@ from recorder.contract.errors import UsageError
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
 from recorder.daemon.postprocessing.retention import delete
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.journal_frames import encode_frame
@@ -320,7 +320,7 @@ def test_lawful_changes_stay_proven(vehicle: Vehicle) -> None:
     (session / "_recorder/uploaded.json").write_text("{}")
     (session / "_pose").mkdir()
     (session / "_pose/ts").write_bytes(b"12345678")
-    list(finalize(session, [Step("vrs")]))
+    list(finalize(session, [ArchiveRequest("vrs")]))
     proof = verify(session, Trust([vehicle.public]))
     assert proof.sound
     assert proof.unproven == [

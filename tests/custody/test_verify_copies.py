@@ -15,7 +15,7 @@ from recorder.clip.sources import origin_of
 from recorder.clip.writing import write_clip
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
-from recorder.finalizer import Step, collect, finalize
+from recorder.finalizer import ArchiveRequest, collect, finalize
 from recorder.session.packing_records import encode_record
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
@@ -103,7 +103,7 @@ def test_a_clip_that_left_out_a_sample_is_found(
 
 def test_an_archive_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
     session = vehicle.record("drive")
-    (made,) = finalize(session, [Step("vrs")])
+    (made,) = finalize(session, [ArchiveRequest("vrs")])
     trust = Trust([vehicle.public])
     record = session / "_archives/vrs.json"
     for path in (made.files[0], record, session / "_archives/vrs", session / "_archives"):
@@ -125,7 +125,7 @@ def test_an_archive_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) 
 def test_a_record_whose_values_were_edited_is_found(vehicle: Vehicle) -> None:
     """Reports show these values; its form stays that of a record."""
     session = vehicle.record("drive")
-    list(finalize(session, [Step("vrs")]))
+    list(finalize(session, [ArchiveRequest("vrs")]))
     path = session / "_archives/vrs.json"
     values = json.loads(path.read_text())
     for name, value in (("notes", ["all is well"]), ("bytes", 1), ("more", 1)):
@@ -140,7 +140,7 @@ def test_a_record_whose_values_were_edited_is_found(vehicle: Vehicle) -> None:
 def test_archives_elsewhere_have_a_record_of_their_own(vehicle: Vehicle, tmp_path: Path) -> None:
     sessions = [vehicle.record(name, seed) for seed, name in enumerate(("a", "b"))]
     for session in sessions:
-        list(finalize(session, [Step("vrs")], out=tmp_path / "out"))
+        list(finalize(session, [ArchiveRequest("vrs")], out=tmp_path / "out"))
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"vrs", "vrs.a.json", "vrs.b.json"}
     trust = Trust([vehicle.public])
     assert len(verify(tmp_path / "out", trust, [vehicle.root]).parts) == 2
@@ -170,7 +170,7 @@ def test_a_dataset_names_all_its_sessions(vehicle: Vehicle, tmp_path: Path) -> N
     first, second = (vehicle.record(name, seed) for seed, name in enumerate(("a", "b")))
     out = tmp_path / "summer"
     for session in (first, second):  # one after the other
-        list(collect([session], [Step("edgefirst")], out))
+        list(collect([session], [ArchiveRequest("edgefirst")], out))
     proof = verify(out, Trust([vehicle.public]), [vehicle.root])
     assert proof.sound
     assert [line for line in proof.proven if "unchanged since" in line] == [

@@ -11,8 +11,8 @@ import pytest
 from recorder import finalizer
 from recorder.archives import ArchiveError
 from recorder.archives.base import Packed
-from recorder.archives.context import Job
-from recorder.finalizer import Step, finalize
+from recorder.archives.context import PackingContext
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import read_records
 from tests.finalizer.test_finalizer import FakePacker
@@ -32,9 +32,9 @@ class MeetingPacker(FakePacker):
 
     meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(2))
 
-    def pack(self, job: Job) -> Packed:
+    def pack(self, context: PackingContext) -> Packed:
         self.meeting.wait(60)
-        return super().pack(job)
+        return super().pack(context)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_archives_of_a_large_session_are_packed_at_once(
     at_once: dict[str, MeetingPacker], session: Path
 ) -> None:
     reported: dict[str, list[float]] = {"a": [], "b": []}
-    steps = [Step("b"), Step("a")]
+    steps = [ArchiveRequest("b"), ArchiveRequest("a")]
     made = finalize(session, steps, progress=lambda name, done, _: reported[name].append(done))
     assert [result.archive for result in made] == ["b", "a"]
     for name in at_once:
@@ -68,7 +68,11 @@ def test_an_archive_that_fails_beside_another_leaves_it_alone(
     at_once["a"].fail = ArchiveError("cannot be")
     failures: list[str] = []
     made = list(
-        finalize(session, [Step("a"), Step("b")], failed=lambda error: failures.append(str(error)))
+        finalize(
+            session,
+            [ArchiveRequest("a"), ArchiveRequest("b")],
+            failed=lambda error: failures.append(str(error)),
+        )
     )
     assert [result.archive for result in made] == ["b"]
     assert failures == [f"{session}: a: camera, sample 2: cannot be"]
@@ -80,14 +84,14 @@ def test_who_stops_stops_all_that_are_packed_at_once(
 ) -> None:
     at_once["a"].fail = ArchiveError("cannot be")
 
-    def pack(job: Job) -> Packed:
+    def pack(context: PackingContext) -> Packed:
         at_once["b"].meeting.wait(60)
         while True:
-            job.advance(0)
+            context.advance(0)
 
     at_once["b"].pack = pack  # type: ignore[method-assign]
     with pytest.raises(ArchiveError, match="cannot be"):
-        list(finalize(session, [Step("a"), Step("b")]))
+        list(finalize(session, [ArchiveRequest("a"), ArchiveRequest("b")]))
     assert not list((session / ARCHIVES).glob("a/*"))
     assert not list((session / ARCHIVES).glob("b/*"))
     assert not [t for t in threading.enumerate() if t.name.startswith("archive")]

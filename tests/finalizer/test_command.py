@@ -17,7 +17,7 @@ from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.loading import load_config
 from recorder.contract.errors import ConfigError, UsageError
 from recorder.daemon.postprocessing.steps import option_arguments
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from tests.session.build import Builder, camera_spec, imu_spec
 
 pytest.importorskip("numcodecs", reason="needs numcodecs (the extra `archives`)")
@@ -201,7 +201,7 @@ def test_options_have_types() -> None:
     given = {"radar_limit": "3", "poses": "imu", "x": "[1, 2]", "y": "{a: b}", "z": "1e-05"}
     (step,) = parse_steps("ncore", [f"ncore.{key}={value}" for key, value in given.items()])
     wanted = {"radar_limit": 3, "poses": "imu", "x": [1, 2], "y": {"a": "b"}, "z": 1e-05}
-    assert step == Step("ncore", wanted)
+    assert step == ArchiveRequest("ncore", wanted)
 
 
 def test_options_that_are_handed_on_keep_their_types() -> None:
@@ -235,7 +235,7 @@ def config(tmp_path: Path, finalize: str) -> Any:
 
 def test_configured_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = configured_steps(config(tmp_path, "[{ncore: {store: folder}}]"))
-    assert steps == [Step("ncore", {"store": "folder"})]
+    assert steps == [ArchiveRequest("ncore", {"store": "folder"})]
     with pytest.raises(ConfigError, match=r"rig\.yaml:3: finalize\[0\]: ncore\.stor: unknown"):
         configured_steps(config(tmp_path, "[{ncore: {stor: folder}}]"))
 
@@ -245,9 +245,11 @@ def test_a_session_is_packed_by_a_process_that_gives_way(
 ) -> None:
     path = session(tmp_path / "drive")
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    archives = finalize_session(path, [Step("ncore", {"store": "folder", "radar_limit": 5})])
+    archives = finalize_session(
+        path, [ArchiveRequest("ncore", {"store": "folder", "radar_limit": 5})]
+    )
     assert archives is not None
     assert (path / "_archives/ncore/drive.ncore4.zarr").is_dir()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
-    assert finalize_session(tmp_path / "none", [Step("ncore", {})]) is None
+    assert finalize_session(tmp_path / "none", [ArchiveRequest("ncore", {})]) is None
     assert "not all archives could be packed" in capfd.readouterr().err

@@ -16,11 +16,11 @@ import pytest
 
 from recorder.archives import ArchiveError, staging
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.cli import main
 from recorder.contract import syscalls
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
-from recorder.finalizer import Step, collect, finalize, packing
+from recorder.finalizer import ArchiveRequest, collect, finalize, packing
 from tests.acceptance.command import contents
 from tests.session.build import Builder, imu_spec
 
@@ -35,27 +35,29 @@ class CollectingPacker(Packer):
     name = "fake"
     collects = True
 
-    def ticks(self, job: Job) -> float:
+    def ticks(self, context: PackingContext) -> float:
         return 2
 
-    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
-        self.calls.append([job.session.name for job in jobs])
-        self.workers += [job.workers for job in jobs]
-        assert len({job.folder for job in jobs}) == 1
-        folder = jobs[0].folder
+    def pack_all(
+        self, contexts: Sequence[PackingContext], name: str, existing: Path | None
+    ) -> Packed:
+        self.calls.append([context.session.name for context in contexts])
+        self.workers += [context.workers for context in contexts]
+        assert len({context.folder for context in contexts}) == 1
+        folder = contexts[0].folder
         assert list(folder.iterdir()) == []
         rows: dict[str, int] = {}
         if existing is not None:
             rows = json.loads((existing / f"{name}.set/all.json").read_bytes())
         (folder / f"{name}.set").mkdir()
-        for job in jobs:
-            with job.at("imu", 1):
+        for context in contexts:
+            with context.locate_errors("imu", 1):
                 (folder / f"{name}.set/half").write_bytes(b"half")
-                job.advance(2)
-                if error := self.bad.get(job.session.name):
+                context.advance(2)
+                if error := self.bad.get(context.session.name):
                     raise error
-            rows[f"{job.session.name} {job.session.start_ns}"] = len(self.calls)
-            job.notes.add("is odd", "imu")
+            rows[f"{context.session.name} {context.session.start_ns}"] = len(self.calls)
+            context.notes.add("is odd", "imu")
         (folder / f"{name}.set/half").unlink()
         (folder / f"{name}.set/all.json").write_text(json.dumps(rows))
         return Packed((f"{name}.set",), (), {"sessions": len(rows)})
@@ -93,7 +95,7 @@ def test_sessions_become_one_dataset(
     before = [contents(path) for path in sessions]
     shown: list[tuple[str, float, float]] = []
     (result,) = collect(
-        sessions, [Step("fake")], out, progress=lambda *progress: shown.append(progress)
+        sessions, [ArchiveRequest("fake")], out, progress=lambda *progress: shown.append(progress)
     )
     assert result.files == (out / "fake/summer.set",)
     assert (result.session, result.sessions) == (None, tuple(sessions))
@@ -109,8 +111,8 @@ def test_sessions_are_added_and_replaced(
     packer: CollectingPacker, sessions: list[Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "summer"
-    list(collect(sessions[:2], [Step("fake")], out))
-    (result,) = collect(sessions[1:], [Step("fake")], out)
+    list(collect(sessions[:2], [ArchiveRequest("fake")], out))
+    (result,) = collect(sessions[1:], [ArchiveRequest("fake")], out)
     assert rows(out) == {"a": 1, "b": 2, "c": 2}
     assert result.summary == {"sessions": 3}
 
@@ -134,7 +136,7 @@ def test_a_neighbour_is_no_older_dataset(
     place.mkdir(parents=True)
     (place / name).write_text("a neighbour")
     assert packing.existing_archive(place, "summer") is None
-    list(collect(sessions[:1], [Step("fake")], tmp_path / "summer"))
+    list(collect(sessions[:1], [ArchiveRequest("fake")], tmp_path / "summer"))
     assert rows(tmp_path / "summer") == {"a": 1}
     assert (place / name).read_text() == "a neighbour"
 
@@ -150,11 +152,11 @@ def test_a_dataset_that_was_made_meanwhile_is_added_to(
 
     def late(place: Path, name: str) -> contextlib.AbstractContextManager[Path]:
         monkeypatch.setattr(packing, "staging", real)
-        list(collect(sessions[:1], [Step("fake")], out))
+        list(collect(sessions[:1], [ArchiveRequest("fake")], out))
         return real(place, name)
 
     monkeypatch.setattr(packing, "staging", late)
-    list(collect(sessions[1:], [Step("fake")], out))
+    list(collect(sessions[1:], [ArchiveRequest("fake")], out))
     assert rows(out) == {"a": 1, "b": 2, "c": 2}
 
 
@@ -162,7 +164,7 @@ def test_one_session_has_an_archive_of_its_own_name(
     packer: CollectingPacker, sessions: list[Path]
 ) -> None:
     for _ in range(2):  # the second begins anew, too
-        (result,) = finalize(sessions[0], [Step("fake")])
+        (result,) = finalize(sessions[0], [ArchiveRequest("fake")])
         assert result.files == (sessions[0] / "_archives/fake/a.set",)
         assert (result.session, result.summary) == (sessions[0], {"sessions": 1})
 
@@ -172,7 +174,7 @@ def test_all_are_looked_at_before_anything_is_packed(
 ) -> None:
     damaged = make(tmp_path / "open", "recording")
     with pytest.raises(SessionError, match="run `recorder recover"):
-        list(collect([*sessions, damaged], [Step("fake")], tmp_path / "out"))
+        list(collect([*sessions, damaged], [ArchiveRequest("fake")], tmp_path / "out"))
     assert not packer.calls
     assert not (tmp_path / "out").exists()
 
@@ -189,7 +191,7 @@ def test_all_are_locked_while_one_is_packed(
             finally:
                 os.close(fd)
 
-    list(collect(sessions, [Step("fake")], tmp_path / "out", progress=try_to_recover))
+    list(collect(sessions, [ArchiveRequest("fake")], tmp_path / "out", progress=try_to_recover))
     assert packer.calls == [["a", "b", "c"]]
 
 
@@ -200,7 +202,7 @@ def test_a_session_at_fault_is_left_out(
     refused: list[str] = []
     (result,) = collect(
         sessions,
-        [Step("fake")],
+        [ArchiveRequest("fake")],
         tmp_path / "out",
         refused=lambda path, error: refused.append(f"{path.name}: {error}"),
     )
@@ -215,10 +217,10 @@ def test_what_fails_leaves_the_older_dataset(
     packer: CollectingPacker, sessions: list[Path], tmp_path: Path, error: RecorderError
 ) -> None:
     out = tmp_path / "out"
-    list(collect(sessions[:1], [Step("fake")], out))
+    list(collect(sessions[:1], [ArchiveRequest("fake")], out))
     packer.bad["b"] = error
     with pytest.raises(type(error), match=r"fake: imu, sample 1: "):
-        list(collect(sessions[1:], [Step("fake")], out))
+        list(collect(sessions[1:], [ArchiveRequest("fake")], out))
     assert rows(out) == {"a": 1}
 
 
@@ -231,7 +233,7 @@ def test_what_is_nobodys_fault_ends_it_all(
         raise AssertionError(path)
 
     with pytest.raises(StorageError, match=rf"{tmp_path}/out/fake: fake: imu, .*disk full"):
-        list(collect(sessions, [Step("fake")], tmp_path / "out", refused=refused))
+        list(collect(sessions, [ArchiveRequest("fake")], tmp_path / "out", refused=refused))
 
 
 @pytest.mark.parametrize("name", ["-x", "a b", "x" * 101])
@@ -239,7 +241,7 @@ def test_a_folder_whose_name_no_dataset_can_have(
     packer: CollectingPacker, sessions: list[Path], tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(UsageError, match="a dataset takes its folder's name"):
-        list(collect(sessions, [Step("fake")], tmp_path / name))
+        list(collect(sessions, [ArchiveRequest("fake")], tmp_path / name))
 
 
 def test_a_session_given_twice(
@@ -247,7 +249,7 @@ def test_a_session_given_twice(
 ) -> None:
     again = sessions[0].parent / "b" / ".." / "a"
     with pytest.raises(UsageError, match="given twice"):
-        list(collect([sessions[0], again], [Step("fake")], tmp_path / "out"))
+        list(collect([sessions[0], again], [ArchiveRequest("fake")], tmp_path / "out"))
 
 
 def test_a_packer_has_what_it_says() -> None:
@@ -257,7 +259,7 @@ def test_a_packer_has_what_it_says() -> None:
             name = "broken"
             collects = True
 
-            def ticks(self, job: Job) -> float:
+            def ticks(self, context: PackingContext) -> float:
                 return 1
 
 
@@ -340,7 +342,7 @@ def test_sigterm_ends_the_command_as_an_interrupt_does(
     def unexpected(*_: object) -> None:
         raise AssertionError("the command did not see to it")
 
-    def ticks(_: Job) -> float:
+    def ticks(_: PackingContext) -> float:
         os.kill(os.getpid(), signal.SIGTERM)
         return 1
 

@@ -19,7 +19,7 @@ import pytest
 
 from recorder.archives import ArchiveError, base, staging
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.contract import syscalls
 from recorder.contract.config.options import Option
 from recorder.contract.errors import (
@@ -28,7 +28,7 @@ from recorder.contract.errors import (
     StorageError,
     UsageError,
 )
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.finalizer.sessions import LockedSession
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES
@@ -49,23 +49,23 @@ class FakePacker(Packer):
     name = "fake"
     options = {"speed": Option("int", 3, "of packing", minimum=1)}
 
-    def ticks(self, job: Job) -> float:
-        return len(job.session.streams["camera"])
+    def ticks(self, context: PackingContext) -> float:
+        return len(context.session.streams["camera"])
 
-    def pack(self, job: Job) -> Packed:
-        self.seen.append(job.options)
-        assert list(job.folder.iterdir()) == []
-        name = job.session.name
-        (job.folder / f"{name}.bin").write_bytes(self.content)
-        (job.folder / f"{name}.d").mkdir()
-        (job.folder / f"{name}.d" / "part").write_bytes(self.content)
-        for index in range(len(job.session.streams["camera"])):
-            with job.at("camera", index):
-                job.advance(1)
+    def pack(self, context: PackingContext) -> Packed:
+        self.seen.append(context.options)
+        assert list(context.folder.iterdir()) == []
+        name = context.session.name
+        (context.folder / f"{name}.bin").write_bytes(self.content)
+        (context.folder / f"{name}.d").mkdir()
+        (context.folder / f"{name}.d" / "part").write_bytes(self.content)
+        for index in range(len(context.session.streams["camera"])):
+            with context.locate_errors("camera", index):
+                context.advance(1)
                 if self.fail is not None and index == 2:
                     raise self.fail
-        job.notes.add("is odd", "camera")
-        job.notes.add("is odd", "camera")
+        context.notes.add("is odd", "camera")
+        context.notes.add("is odd", "camera")
         return Packed((f"{name}.d", f"{name}.bin"), (f"{name}.older",), {"frames": {"camera": 6}})
 
 
@@ -95,7 +95,9 @@ def in_place(session: Path) -> dict[str, bytes]:
 def test_an_archive_comes_into_place(packer: FakePacker, session: Path) -> None:
     before = contents(session)
     shown: list[tuple[str, float, float]] = []
-    (result,) = finalize(session, [Step("fake")], progress=lambda *reported: shown.append(reported))
+    (result,) = finalize(
+        session, [ArchiveRequest("fake")], progress=lambda *reported: shown.append(reported)
+    )
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
     assert [path.name for path in result.files] == ["drive.d", "drive.bin"]
     assert (result.bytes, result.notes) == (6, ("camera: is odd",))
@@ -106,7 +108,7 @@ def test_an_archive_comes_into_place(packer: FakePacker, session: Path) -> None:
 
 
 def test_what_was_packed_is_kept_with_its_notes(packer: FakePacker, session: Path) -> None:
-    (result,) = finalize(session, [Step("fake", {"speed": 5})])
+    (result,) = finalize(session, [ArchiveRequest("fake", {"speed": 5})])
     record = read_records(session)["fake"]
     assert record.pop("packed_ns") > 1_600_000_000_000_000_000
     assert set(record.pop("custody")) == {"statement", "signature", "public_key"}
@@ -120,12 +122,12 @@ def test_what_was_packed_is_kept_with_its_notes(packer: FakePacker, session: Pat
     }
     packer.fail = ArchiveError("bad")
     with pytest.raises(ArchiveError):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     assert read_records(session)["fake"]["options"] == {"speed": 5}
 
 
 def test_the_record_of_a_part_is_the_parts(packer: FakePacker, session: Path) -> None:
-    list(finalize(session, [Step("fake")], part=Part(end=Moment.parse("0.1"))))
+    list(finalize(session, [ArchiveRequest("fake")], part=Part(end=Moment.parse("0.1"))))
     ((name, record),) = read_records(session).items()
     assert name == "fake, until_0.1" and "packed in part: until 0.1 s" in record["notes"][0]
 
@@ -133,7 +135,7 @@ def test_the_record_of_a_part_is_the_parts(packer: FakePacker, session: Path) ->
 def test_archives_elsewhere_leave_their_record_beside_them(
     packer: FakePacker, session: Path, tmp_path: Path
 ) -> None:
-    list(finalize(session, [Step("fake")], out=tmp_path / "out"))
+    list(finalize(session, [ArchiveRequest("fake")], out=tmp_path / "out"))
     assert read_records(session) == {} and not (session / ARCHIVES).exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fake", "fake.drive.json"}
 
@@ -142,18 +144,18 @@ def test_archives_elsewhere_leave_their_record_beside_them(
 def test_a_record_that_cannot_be_read_is_empty(
     packer: FakePacker, session: Path, text: str
 ) -> None:
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     (session / ARCHIVES / "fake.json").write_bytes(text.encode("latin-1"))
     assert read_records(session) == {"fake": {}}
 
 
 def test_an_older_archive_is_replaced(packer: FakePacker, session: Path) -> None:
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     folder = session / ARCHIVES / "fake"
     (folder / "drive.older").write_bytes(b"of another kind")
     (folder / "labels.bin").write_bytes(b"somebody's own")
     packer.content = b"two"
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {
         "drive.bin": b"two",
         "drive.d/part": b"two",
@@ -165,7 +167,7 @@ def test_what_an_interrupted_run_left_is_removed(packer: FakePacker, session: Pa
     left = session / ARCHIVES / "fake" / ".drive.part"
     (left / "drive.d").mkdir(parents=True)
     (left / "half").write_bytes(b"half")
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
     assert not left.exists()
 
@@ -180,10 +182,10 @@ def test_what_an_interrupted_run_left_is_removed(packer: FakePacker, session: Pa
 def test_a_failure_says_where_and_leaves_the_old_one(
     packer: FakePacker, session: Path, error: Exception, kind: type[Exception], words: str
 ) -> None:
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     packer.content, packer.fail = b"two", error
     with pytest.raises(kind, match=words):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
     assert not (session / ARCHIVES / "fake/.drive.part").exists()
 
@@ -191,7 +193,7 @@ def test_a_failure_says_where_and_leaves_the_old_one(
 def test_an_interrupt_leaves_nothing(packer: FakePacker, session: Path) -> None:
     packer.fail = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {}
 
 
@@ -222,11 +224,11 @@ class Renames:
 def test_renames_that_fail_are_taken_back(
     packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     packer.content = b"two"
     Renames(monkeypatch, failing, dead=False)
     with pytest.raises(StorageError, match=r"fake: .*Input/output error"):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
 
 
@@ -235,16 +237,16 @@ def test_a_kill_between_renames_leaves_no_mixture(
     packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     """The file that names the others never stands beside some that are not its own."""
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     packer.content = b"two"
     Renames(monkeypatch, failing, dead=True)  # nothing is taken back, as after a kill
     with pytest.raises(StorageError):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     left = in_place(session)
     assert "drive.bin" not in left or set(left.values()) == {b"one"}
     monkeypatch.undo()
     monkeypatch.setattr("recorder.finalizer.requests.load_packer", lambda name: packer)
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
 
 
@@ -252,7 +254,7 @@ def test_a_kill_between_renames_leaves_no_mixture(
 def test_an_interrupt_right_behind_a_rename_is_taken_back(
     packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     packer.content = b"two"
     calls = 0
 
@@ -269,7 +271,7 @@ def test_an_interrupt_right_behind_a_rename_is_taken_back(
     monkeypatch.setattr(staging, "exchange", interrupted(staging.exchange))
     monkeypatch.setattr(Path, "rename", interrupted(Path.rename))
     with pytest.raises(KeyboardInterrupt):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
 
 
@@ -277,7 +279,7 @@ def test_out_takes_the_place_of_the_sessions_own_folder(
     packer: FakePacker, session: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "far" / "away"
-    (result,) = finalize(session, [Step("fake")], out=out)
+    (result,) = finalize(session, [ArchiveRequest("fake")], out=out)
     assert result.files[-1] == out / "fake/drive.bin"
     assert not (session / ARCHIVES).exists()
 
@@ -291,7 +293,7 @@ def test_unclosed_sessions_are_refused(
     builder = Builder(tmp_path / "open")
     builder.add(imu_spec(), 0.1)
     with pytest.raises(SessionError, match=f"{why}.*; run `recorder recover"):
-        list(finalize(builder.close(state), [Step("fake")]))
+        list(finalize(builder.close(state), [ArchiveRequest("fake")]))
     assert not packer.seen
 
 
@@ -300,7 +302,7 @@ def test_live_sessions_are_refused(packer: FakePacker, session: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         with pytest.raises(SessionError, match="is being recorded or recovered"):
-            list(finalize(session, [Step("fake")]))
+            list(finalize(session, [ArchiveRequest("fake")]))
     finally:
         os.close(fd)
 
@@ -309,7 +311,7 @@ def test_damaged_sessions_are_refused(packer: FakePacker, session: Path) -> None
     with (session / "camera/video.avi").open("r+b") as file:
         file.truncate(4000)
     with pytest.raises(SessionError, match=r"is damaged, not packed: .*video.avi") as raised:
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     errors = [p for p in validate(session, digests=False).problems if p.severity == "error"]
     rest = f" (and {len(errors) - 1} more; see `recorder validate`)" if len(errors) > 1 else ""
     assert str(raised.value).endswith(f"{errors[0].message}{rest}")
@@ -322,7 +324,7 @@ def test_two_packers_of_one_archive(packer: FakePacker, session: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         with pytest.raises(SessionError, match="another process packs"):
-            list(finalize(session, [Step("fake")]))
+            list(finalize(session, [ArchiveRequest("fake")]))
     finally:
         os.close(fd)
 
@@ -342,7 +344,7 @@ def test_a_staging_folder_that_was_just_removed_is_made_anew(
             folder.rmdir()
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    list(finalize(session, [Step("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
     assert removed
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
 
@@ -356,8 +358,8 @@ def test_a_staging_folder_that_cannot_be_locked_or_emptied(
     with monkeypatch.context() as patch:
         patch.setattr("recorder.archives.staging.empty", fail)
         with pytest.raises(StorageError, match=r"drive.part: cannot be made: Input/output"):
-            list(finalize(session, [Step("fake")]))
-    list(finalize(session, [Step("fake")]))
+            list(finalize(session, [ArchiveRequest("fake")]))
+    list(finalize(session, [ArchiveRequest("fake")]))
 
 
 def test_new_folders_are_durable(
@@ -372,7 +374,7 @@ def test_new_folders_are_durable(
 
     monkeypatch.setattr(PosixDisk, "sync_folder", sync_folder)
     out = tmp_path / "far" / "away"
-    list(finalize(session, [Step("fake")], out=out))
+    list(finalize(session, [ArchiveRequest("fake")], out=out))
     assert {tmp_path, tmp_path / "far", out, out / "fake"} <= set(synced)
 
 
@@ -383,7 +385,7 @@ def test_names_that_lead_elsewhere_are_refused(
     header = session / "_recorder/session.json"
     header.write_text(header.read_text().replace('"drive"', json.dumps(name), 1))
     with pytest.raises(SessionError, match="no archive can have the name"):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     assert not packer.seen
 
 
@@ -392,9 +394,9 @@ def test_a_calibration_that_is_wrong(packer: FakePacker, session: Path) -> None:
     own = session / "calibration.yaml"
     own.write_text("sensors: [")
     with pytest.raises(SessionError, match=r"calibration\.yaml:1: bad YAML"):
-        list(finalize(session, [Step("fake")]))
+        list(finalize(session, [ArchiveRequest("fake")]))
     with pytest.raises(ConfigError, match=r"calibration\.yaml:1: bad YAML"):
-        list(finalize(session, [Step("fake")], calibration=own))
+        list(finalize(session, [ArchiveRequest("fake")], calibration=own))
 
 
 def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> None:
@@ -403,7 +405,7 @@ def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> No
     reported: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recorder.finalizer.requests.load_packer", packers.__getitem__)
-        steps = [Step("bad"), Step("fake")]
+        steps = [ArchiveRequest("bad"), ArchiveRequest("fake")]
         (result,) = finalize(session, steps, failed=lambda error: reported.append(str(error)))
     assert result.archive == "fake"
     assert reported == [f"{session}: fake: camera, sample 2: bad frame"]
@@ -416,7 +418,7 @@ def test_damage_beside_the_sensors_is_no_hindrance(packer: FakePacker, session: 
     entry = {"format": "raw", "type": "f8", "shape": [3], "desc": ""}
     (folder / "meta.json").write_text(json.dumps({"pos": entry}))
     (folder / "pos").write_bytes(b"13 bytes long")
-    (result,) = finalize(session, [Step("fake")])
+    (result,) = finalize(session, [ArchiveRequest("fake")])
     assert [note for note in result.notes if note.startswith("_pose: ")]
 
 
@@ -439,7 +441,7 @@ def test_packing_gives_way() -> None:
 
 def test_no_such_session(packer: FakePacker, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="no such session folder"):
-        list(finalize(tmp_path / "none", [Step("fake")]))
+        list(finalize(tmp_path / "none", [ArchiveRequest("fake")]))
 
 
 def test_archives_are_found_by_name() -> None:
@@ -456,7 +458,7 @@ def test_options_are_checked_first(
     packer: FakePacker, session: Path, options: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=r"fake\.spee?d"):
-        list(finalize(session, [Step("fake", options)]))
+        list(finalize(session, [ArchiveRequest("fake", options)]))
 
 
 def test_verify_lets_odd_times_of_plain_traces_pass(tmp_path: Path) -> None:
@@ -486,7 +488,7 @@ def test_a_link_out_of_its_folder_is_refused_and_one_within_is_followed(
     link.symlink_to(session, target_is_directory=True)
     before = contents(session)
     with pytest.raises(SessionError) as caught:
-        list(finalize(link, [Step("fake")]))
+        list(finalize(link, [ArchiveRequest("fake")]))
     assert str(caught.value) == (
         f"{link}: is a symbolic link to {session}, outside of {root}; "
         "not packed: name that folder instead"
@@ -494,5 +496,5 @@ def test_a_link_out_of_its_folder_is_refused_and_one_within_is_followed(
     assert contents(session) == before and packer.seen == []
     latest = session.parent / "latest"
     latest.symlink_to(session.name)
-    (result,) = finalize(latest, [Step("fake")])
+    (result,) = finalize(latest, [ArchiveRequest("fake")])
     assert result.files[0].exists()

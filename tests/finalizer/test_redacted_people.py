@@ -20,7 +20,7 @@ from drivers.sim.lens import Lens
 from drivers.sim.world import World
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.streams import ChannelSpec
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.processing.camera_pictures import Pictures
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import read as read_edgefirst
@@ -58,7 +58,9 @@ def test_pedestrians_are_covered_and_nothing_else_is_changed(tmp_path: Path) -> 
     path = record(tmp_path / "drive", camera)
     command = (sys.executable, people.__file__)
     redact = [RedactSettings("front", tmp_path, command, quality=90)]
-    mcap, edgefirst = finalize(path, [Step("mcap"), Step("edgefirst")], redact=redact)
+    mcap, edgefirst = finalize(
+        path, [ArchiveRequest("mcap"), ArchiveRequest("edgefirst")], redact=redact
+    )
     data = read_edgefirst(edgefirst)
     archived = [
         [m.value.data for m in read_mcap(mcap.files[0]).messages["/front/image"]],

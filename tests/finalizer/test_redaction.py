@@ -22,12 +22,12 @@ import pytest
 from mcap.reader import make_reader
 from PIL import Image
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.cli import main
 from recorder.contract.config.loading import asks_for_redaction
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.errors import FormatError, RedactionError, SessionError, StorageError
-from recorder.finalizer import ORIGINALS, Finalized, Step, collect, finalize
+from recorder.finalizer import ORIGINALS, ArchiveRequest, Finalized, collect, finalize
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.processing.calibration import Calibration
 from recorder.processing.camera_pictures import Pictures
@@ -49,7 +49,7 @@ from tests.writer.vrs_session import stream_of
 Array = npt.NDArray[Any]
 COUNT = 7
 BOX = np.s_[3:12, 2:10]  # what `GOOD` answers: (2, 3, 9.5, 12)
-ALL = [Step(name) for name in ("ncore", "edgefirst", "vrs", "mcap", "l5kit")]
+ALL = [ArchiveRequest(name) for name in ("ncore", "edgefirst", "vrs", "mcap", "l5kit")]
 
 
 def build(path: Path) -> Path:
@@ -161,7 +161,9 @@ def test_every_archive_has_redacted_pictures_only(
     before = everything(path)
     results = [
         *finalize(path, ALL, redact=entries, out=tmp_path / "a", processes=processes),
-        *finalize(path, [Step("mcap", {"profile": "ros2"})], redact=entries, out=tmp_path / "b"),
+        *finalize(
+            path, [ArchiveRequest("mcap", {"profile": "ros2"})], redact=entries, out=tmp_path / "b"
+        ),
     ]
     assert [result.archive for result in results] == [*(s.archive for s in ALL), "mcap"]
     for result in results:
@@ -226,7 +228,7 @@ def test_masks_are_painted(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
         row = bytes(x >= 16 for x in range(width))
         answer(number, height, width, row * height, b"RMSK")
     """
-    (made,) = finalize(path, [Step("mcap")], redact=redactor(tmp_path, body))
+    (made,) = finalize(path, [ArchiveRequest("mcap")], redact=redactor(tmp_path, body))
     pictures = recorded(path)
     for name, jpegs in jpegs_of(made).items():
         for jpeg, picture in zip(jpegs, pictures[name], strict=True):
@@ -258,11 +260,13 @@ def test_workers_have_no_recorded_picture(path: Path, tmp_path: Path, processes:
         redact_session(session, redactor(tmp_path), folder, lambda *_: None)
     with Session(path, virtual=True, redacted=folder) as session:
         want = [session.streams["front"].channels["video.avi"].encoded(k) for k in range(COUNT)]
-        job = Job(session, tmp_path, {}, Calibration())
+        context = PackingContext(session, tmp_path, {}, Calibration())
         try:
-            assert list(job.encode_samples("front", index_reader, range(COUNT), group=2)) == want
+            assert (
+                list(context.encode_samples("front", index_reader, range(COUNT), group=2)) == want
+            )
         finally:
-            job.close()
+            context.close()
     with SampleWorkers(path, WHOLE, processes, redacted=folder) as workers:
         assert list(workers.encode_samples("front", index_reader, range(COUNT), group=2)) == want
 
@@ -294,13 +298,13 @@ for count, (number, *_) in enumerate(pictures()):
 
 @pytest.mark.parametrize("step", ["ncore", "edgefirst", "vrs", "mcap"])
 def test_a_dead_redactor_leaves_nothing(path: Path, tmp_path: Path, step: str) -> None:
-    (older,) = finalize(path, [Step(step)], out=tmp_path / "out")
+    (older,) = finalize(path, [ArchiveRequest(step)], out=tmp_path / "out")
     before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     failed: list[Exception] = []
     with pytest.raises(RedactionError) as caught:
         list(
             finalize(
-                path, [Step(step), Step("l5kit")],
+                path, [ArchiveRequest(step), ArchiveRequest("l5kit")],
                 redact=redactor(tmp_path, DIES), out=tmp_path / "out", failed=failed.append,
             )
         )  # fmt: skip
@@ -316,7 +320,7 @@ def test_a_dead_redactor_leaves_nothing(path: Path, tmp_path: Path, step: str) -
 def test_an_error_after_the_last_answer_is_one(path: Path, tmp_path: Path) -> None:
     entries = redactor(tmp_path, f"{GOOD}\nsys.exit(8)")
     with pytest.raises(RedactionError, match=r"front: redactor .* exit code 8 after its last"):
-        list(finalize(path, [Step("vrs")], redact=entries))
+        list(finalize(path, [ArchiveRequest("vrs")], redact=entries))
     assert not list(path.glob("_archives/vrs/*"))
 
 
@@ -340,12 +344,14 @@ def test_a_dataset_of_several_is_not_packed_without_the_session(tmp_path: Path) 
     with pytest.raises(RedactionError, match=r"/b: front, sample 2: .* exit code 9"):
         list(
             collect(
-                paths, [Step("edgefirst")], tmp_path / "out",
+                paths, [ArchiveRequest("edgefirst")], tmp_path / "out",
                 redact=redactor(tmp_path, body), refused=lambda *_: pytest.fail("left out"),
             )
         )  # fmt: skip
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
-    (made,) = collect(paths, [Step("edgefirst")], tmp_path / "out", redact=redactor(tmp_path))
+    (made,) = collect(
+        paths, [ArchiveRequest("edgefirst")], tmp_path / "out", redact=redactor(tmp_path)
+    )
     assert made.redaction.keys() == {"a", "b"}
     data = read_edgefirst(made)
     jpegs = [content for name, content in data.files.items() if name.endswith(".camera.jpeg")]
@@ -360,7 +366,7 @@ def test_a_part_is_redacted_and_nothing_else(path: Path, tmp_path: Path) -> None
     )
     part = Part(Moment.parse("0.08"), Moment.parse("0.15"))
     pictures = recorded(path)
-    (made,) = finalize(path, [Step("vrs")], redact=redactor(tmp_path, body), part=part)
+    (made,) = finalize(path, [ArchiveRequest("vrs")], redact=redactor(tmp_path, body), part=part)
     with Session(path) as session:
         start_ns = session.start_ns or 0
         inside = {
@@ -405,9 +411,9 @@ def test_each_camera_needs_an_entry(path: Path, tmp_path: Path) -> None:
     (entry,) = redactor(tmp_path)
     front = RedactSettings("front", entry.folder, entry.command)
     with pytest.raises(RedactionError, match=r"rear: has pictures, and redact has no entry for it"):
-        list(finalize(path, [Step("vrs")], redact=[front]))
+        list(finalize(path, [ArchiveRequest("vrs")], redact=[front]))
     kept = [front, *(RedactSettings(name, tmp_path) for name in ("rear", "side"))]
-    (made,) = finalize(path, [Step("mcap")], redact=kept)
+    (made,) = finalize(path, [ArchiveRequest("mcap")], redact=kept)
     assert [m.value.data for m in read_mcap(made.files[0]).messages["/rear/video"]]
     assert made.redaction["drive"]["rear"] == {"kept": True}
     assert any(note.startswith("rear: not redacted: ") for note in made.notes)
@@ -436,7 +442,7 @@ def test_a_session_that_asks_for_redaction(
     (path / "config.yaml").write_text("version: 1\nredact: {a: b}\n\tbroken: [\n")
     assert asks_for_redaction(path / "config.yaml")
     with pytest.raises((SessionError, RedactionError)):
-        list(finalize(path, [Step("vrs")]))
+        list(finalize(path, [ArchiveRequest("vrs")]))
     (path / "config.yaml").write_text("version: 1\n\tbroken: [\n")
     assert not asks_for_redaction(path / "config.yaml")
     assert not asks_for_redaction(path / "none.yaml")
@@ -451,7 +457,7 @@ def test_what_cannot_be_decoded_is_not_packed(
     file.write_bytes(file.read_bytes().replace(jpeg, bytes(len(jpeg))))
     monkeypatch.setattr("recorder.finalizer.sessions._find_warnings", lambda _: [])
     with pytest.raises(FormatError, match=r"front, sample 2: .*decode as JPEG"):
-        list(finalize(path, [Step("vrs")], redact=redactor(tmp_path)))
+        list(finalize(path, [ArchiveRequest("vrs")], redact=redactor(tmp_path)))
 
 
 def test_a_full_disk(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,7 +466,7 @@ def test_a_full_disk(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("recorder.processing.redaction.pictures._append", full)
     with pytest.raises(StorageError, match=r"front: video.avi: No space left on device"):
-        list(finalize(path, [Step("vrs")], redact=redactor(tmp_path)))
+        list(finalize(path, [ArchiveRequest("vrs")], redact=redactor(tmp_path)))
     assert not list(path.glob("_archives/**/*.*"))
 
 
@@ -488,5 +494,7 @@ def test_killed_packing_leaves_no_redactor(path: Path, tmp_path: Path, number: i
     while is_running(pid):
         time.sleep(0.01)
     assert not list(path.glob("_archives/vrs/*"))
-    list(finalize(path, [Step("vrs")], redact=redactor(tmp_path)))  # what SIGKILL left is removed
+    list(
+        finalize(path, [ArchiveRequest("vrs")], redact=redactor(tmp_path))
+    )  # what SIGKILL left is removed
     assert sorted(p.name for p in path.glob("_archives/*")) == ["vrs", "vrs.json"]

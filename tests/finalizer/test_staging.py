@@ -12,7 +12,7 @@ import pytest
 
 from recorder.archives import ArchiveError, staging
 from recorder.archives.base import Packed
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import PosixDisk
 from recorder.processing.calibration import Calibration
@@ -148,7 +148,11 @@ def test_errors_get_the_innermost_place(
     error: Exception, kind: type[RecorderError], at_fault: bool
 ) -> None:
     session: Any = SimpleNamespace(streams={})
-    job = Job(session, Path(), {}, Calibration())
-    with pytest.raises(kind, match=r"^imu, sample 3: bad$"), job.at("outer"), job.at("imu", 3):
+    context = PackingContext(session, Path(), {}, Calibration())
+    with (
+        pytest.raises(kind, match=r"^imu, sample 3: bad$"),
+        context.locate_errors("outer"),
+        context.locate_errors("imu", 3),
+    ):
         raise error
-    assert job.at_fault == at_fault
+    assert context.at_fault == at_fault

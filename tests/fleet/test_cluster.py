@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import open_store
@@ -70,7 +70,7 @@ def finish(words: list[str]) -> dict[str, Any]:
 def reference(source: str, tmp_path: Path) -> dict[str, bytes]:
     """What the jobs make, one after the other, in this process."""
     url = f"file://{tmp_path}/reference"
-    for job in plan_jobs([source], [Step("vrs"), Step("l5kit")], url).jobs:
+    for job in plan_jobs([source], [ArchiveRequest("vrs"), ArchiveRequest("l5kit")], url).jobs:
         pack_job(job, str(tmp_path / "scratch"))
     return stored(open_store(url))
 

@@ -20,7 +20,7 @@ from recorder.catalog.rows import Row
 from recorder.cli import main
 from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.custody.proof import Trust
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from recorder.fleet import sealed_upload
 from recorder.fleet.encryption import Identity, Recipients
 from recorder.fleet.fetching import download_session
@@ -450,13 +450,14 @@ def test_the_chain_goes_through_the_encryption(tmp_path: Path, identity_file: Pa
     recipients = Recipients([recipient_of(identity_file)])
     upload_session(vehicle.record("a", 1), store, recipients=recipients)
     out = f"file://{tmp_path}/packed"
-    plan = plan_jobs([url], [Step("l5kit")], out)
+    plan = plan_jobs([url], [ArchiveRequest("l5kit")], out)
     assert plan.jobs == () and plan.refused == {f"{url}/a": "is encrypted; give --identity"}
-    plan = plan_jobs([url], [Step("l5kit")], out, identity_file=str(identity_file))
+    plan = plan_jobs([url], [ArchiveRequest("l5kit")], out, identity_file=str(identity_file))
     (job,) = plan.jobs
     assert secret_of(identity_file) not in repr(job)
     assert (
-        job.identity == plan_jobs([url], [Step("l5kit")], out, None, "elsewhere").jobs[0].identity
+        job.identity
+        == plan_jobs([url], [ArchiveRequest("l5kit")], out, None, "elsewhere").jobs[0].identity
     )
     pack_job(job, str(tmp_path / "scratch"))
     assert manifest_of(open_store(out), "a/l5kit").name == "a"
@@ -472,7 +473,9 @@ def test_the_chain_goes_through_the_encryption(tmp_path: Path, identity_file: Pa
     identity = Identity(identity_file)
     assert not verify_store(store, Trust([stranger.public]), identity=identity).sound
     identity_file.chmod(0o644)
-    second = plan_jobs([url], [Step("vrs")], out, identity_file=str(identity_file)).jobs[0]
+    second = plan_jobs([url], [ArchiveRequest("vrs")], out, identity_file=str(identity_file)).jobs[
+        0
+    ]
     with pytest.raises(UsageError, match=r"worker .*: .*identity.txt: others can read it"):
         pack_job(second, str(tmp_path / "scratch"))
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.fleet import packing_worker
 from recorder.fleet.dask_cluster import key_of
 from recorder.fleet.packing_jobs import Job, Plan, plan_jobs
@@ -19,7 +19,7 @@ from recorder.fleet.store import Manifest, ObjectExistsError, open_store
 from recorder.fleet.uploading import upload_session
 from tests.fleet.sessions import content_of, make_session
 
-L5KIT, VRS = Step("l5kit"), Step("vrs")
+L5KIT, VRS = ArchiveRequest("l5kit"), ArchiveRequest("vrs")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_identity_is_of_data_options_calibration_and_version(
 def test_another_result_is_left_as_it_is(fleet: str, tmp_path: Path) -> None:
     do(plan_jobs([fleet], [VRS], out(tmp_path)), tmp_path)
     before = content_of(tmp_path / "out")
-    plan = plan_jobs([fleet], [Step("vrs", {"compression": "lz4"})], out(tmp_path))
+    plan = plan_jobs([fleet], [ArchiveRequest("vrs", {"compression": "lz4"})], out(tmp_path))
     assert plan.jobs == () and list(plan.refused) == ["a: vrs", "b: vrs"]
     assert "_manifests/a/vrs.json: was packed from other data, with other options" in str(
         plan.refused["a: vrs"]
@@ -237,7 +237,9 @@ def test_jobs_cross_to_other_processes() -> None:
 def test_dask_hands_out_jobs_as_workers_become_free(fleet: str, tmp_path: Path) -> None:
     """Those of one group, as Dask names it by their keys; it divides single tasks at once."""
     key_split = pytest.importorskip("dask.utils", reason="needs the extra cluster").key_split
-    plan = plan_jobs([fleet], [Step("vrs"), Step("l5kit")], f"file://{tmp_path}/out")
+    plan = plan_jobs(
+        [fleet], [ArchiveRequest("vrs"), ArchiveRequest("l5kit")], f"file://{tmp_path}/out"
+    )
     keys = [key_of(job) for job in plan.jobs]
     assert len(set(keys)) == len(plan.jobs) > 2
     assert len({key_split(key) for key in keys}) == 1

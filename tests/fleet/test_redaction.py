@@ -12,7 +12,7 @@ import pytest
 from recorder.cli import main
 from recorder.contract.config.settings import RedactSettings
 from recorder.contract.errors import RedactionError
-from recorder.finalizer import ORIGINALS, Step
+from recorder.finalizer import ORIGINALS, ArchiveRequest
 from recorder.fleet.packing_jobs import Job, plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest
@@ -21,7 +21,7 @@ from tests.processing.redaction.programs import GOOD, program
 from tests.session.build import Builder, camera_spec
 from tests.writer.vrs_session import stream_of
 
-VRS, L5KIT = Step("vrs"), Step("l5kit")
+VRS, L5KIT = ArchiveRequest("vrs"), ArchiveRequest("l5kit")
 
 
 @pytest.fixture

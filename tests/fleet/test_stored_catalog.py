@@ -10,7 +10,7 @@ import pytest
 from recorder.catalog.rows import read_row
 from recorder.catalog.table import read_table
 from recorder.cli import main
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Store, open_store
@@ -38,7 +38,7 @@ def test_a_stores_sessions_are_in_its_catalog(store: Store, tmp_path: Path) -> N
     upload_session(make_session(tmp_path / "c"), store)
     update = catalog_store(store, out)
     assert (update.read, update.unchanged, update.gone) == (1, 2, 0)
-    for job in plan_jobs([store.url], [Step("vrs")], store.url).jobs[:1]:
+    for job in plan_jobs([store.url], [ArchiveRequest("vrs")], store.url).jobs[:1]:
         pack_job(job, str(tmp_path / "scratch"))
     update = catalog_store(store, out)
     assert (update.read, update.unchanged) == (1, 2)

@@ -13,7 +13,7 @@ import pytest
 from recorder.cli import main
 from recorder.contract.errors import FormatError, RecorderError, SessionError, StorageError
 from recorder.custody.proof import Trust
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from recorder.fleet.fetching import download_session
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
@@ -23,7 +23,7 @@ from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store
 from tests.fleet.sessions import content_of, make_session
 
-VRS = Step("vrs")
+VRS = ArchiveRequest("vrs")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from msgspec import structs
 from recorder.cli import main
 from recorder.contract.errors import StorageError
 from recorder.custody.proof import Proof, Trust
-from recorder.finalizer import Step
+from recorder.finalizer import ArchiveRequest
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest, open_store
@@ -34,7 +34,7 @@ def fill(url: str, folder: Path) -> Vehicle:
     store = open_store(url)
     for seed, name in enumerate(("a", "b")):
         upload_session(vehicle.record(name, seed), store)
-    for job in plan_jobs([url], [Step("l5kit")], url).jobs:
+    for job in plan_jobs([url], [ArchiveRequest("l5kit")], url).jobs:
         pack_job(job, str(folder / "scratch"))
     return vehicle
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.table import Annotation
 from recorder.contract.errors import FormatError
@@ -135,14 +135,14 @@ class Cuboids:
     """Reads cuboids from files ordered by time.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         tolerance_ns: largest time between a sample and a set of boxes.
         base: prefix of the tracks' names.
     """
 
-    def __init__(self, job: Job, tolerance_ns: int, base: str) -> None:
-        self._job, self._tolerance_ns, self._base = job, tolerance_ns, base
-        self._sets = [_Sets(file) for file in cuboid_files(job.session.path)]
+    def __init__(self, context: PackingContext, tolerance_ns: int, base: str) -> None:
+        self._context, self._tolerance_ns, self._base = context, tolerance_ns, base
+        self._sets = [_Sets(file) for file in cuboid_files(context.session.path)]
         self.unknown = 0
 
     def at(self, t_ns: int, rig_to_world: Floats | None) -> list[Annotation]:
@@ -204,7 +204,7 @@ class Cuboids:
             return _IDENTITY
         if frame == "world":
             return None if rig_to_world is None else invert(rig_to_world)
-        return self._job.calibration.of(frame).pose
+        return self._context.calibration.of(frame).pose
 
 
 class _Sets:
@@ -241,11 +241,11 @@ def object_id(base: str, track: str) -> str:
     return f"{base}/{track}"
 
 
-def camera_masks(job: Job, camera: str, size: tuple[int, int]) -> dict[str, Mask]:
+def camera_masks(context: PackingContext, camera: str, size: tuple[int, int]) -> dict[str, Mask]:
     """The masks that are valid for all pictures of a camera, by name: bool [height, width]."""
     masks = {}
-    for name, path in mask_files(job.session.path).get(camera, {}).items():
-        with job.at(f"_masks/{camera}/{path.name}"):
+    for name, path in mask_files(context.session.path).get(camera, {}).items():
+        with context.locate_errors(f"_masks/{camera}/{path.name}"):
             masks[name] = read_mask(path, size)
     return masks
 

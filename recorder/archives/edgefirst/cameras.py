@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.container import Payload
@@ -29,7 +29,7 @@ class CameraFiles:
     """Makes the files of a camera's pictures.
 
     Args:
-        job: the session's job, with the option ``images``.
+        context: the session's context, with the option ``images``.
         stream: the camera's stream.
 
     Attributes:
@@ -38,28 +38,28 @@ class CameraFiles:
         recodes: whether pictures are encoded again instead of packed as recorded.
     """
 
-    def __init__(self, job: Job, stream: Stream) -> None:
+    def __init__(self, context: PackingContext, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
-        self._job = job
-        self._pictures = Pictures(stream, job.options["jpeg_quality"])
+        self._context = context
+        self._pictures = Pictures(stream, context.options["jpeg_quality"])
         if remark := self._pictures.remark():
-            job.notes.add(remark, stream.name)
+            context.notes.add(remark, stream.name)
         self._exposures = Exposures(stream)
         self.size = self._pictures.size
         self._settings: dict[str, Any] = dict(stream.spec.settings) if stream.spec else {}
-        calibration = job.calibration.of(stream.name)
+        calibration = context.calibration.of(stream.name)
         self.projection: Projection | None = None
         if calibration.model is not None:
             if calibration.resolution == self.size:
-                self.projection = Projection(job.calibration, stream.name)
+                self.projection = Projection(context.calibration, stream.name)
             else:
-                job.notes.add(
+                context.notes.add(
                     "calibrated for {}x{}, but the pictures have {}x{}: not used".format(
                         *(calibration.resolution or (0, 0)), *self.size
                     ),
                     stream.name,
                 )
-        self._png: bool = job.options["images"] == "png"
+        self._png: bool = context.options["images"] == "png"
         self.recodes = self._png or self._pictures.encodes
         self._from_rig = None if calibration.pose is None else invert(calibration.pose)
         self._comment = self._parameters()
@@ -71,7 +71,7 @@ class CameraFiles:
 
     def make(self, index: int, t_ns: int, place: Place | None, name: str) -> dict[str, Payload]:
         """A picture's file, by file ending."""
-        with self._job.at(self.name, index):
+        with self._context.locate_errors(self.name, index):
             exposure_ns = self._exposures.at_ns(index)
             tags = encode_exif(self._exif(t_ns, exposure_ns, place, name))
             if not self._png:
@@ -102,7 +102,7 @@ class CameraFiles:
             make=str(self._settings.get("make") or ""),
             model=model or self.name,
             serial=str(self._settings.get("serial") or ""),
-            host=str((self._job.session.header or {}).get("hostname") or ""),
+            host=str((self._context.session.header or {}).get("hostname") or ""),
             software=f"recorder {recorder.__version__}",
             description=name,
             size=self.size,
@@ -113,7 +113,7 @@ class CameraFiles:
 
     def _parameters(self) -> str:
         """Camera parameters as JSON: model and pose as in the calibration."""
-        calibration = self._job.calibration.of(self.name)
+        calibration = self._context.calibration.of(self.name)
         parameters: dict[str, Any] = {"camera": self.name}
         if self.projection is not None:
             parameters |= {"model": calibration.model, "parameters": dict(calibration.parameters)}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
@@ -77,12 +77,14 @@ class EdgeFirstPacker(Packer):
             raise ConfigError("the sum of val and test exceeds 1", key="edgefirst.val")
         return checked
 
-    def ticks(self, job: Job) -> float:
-        return sum(len(s) for s in job.streams if s.has_times and kind_of(s) == "camera")
+    def ticks(self, context: PackingContext) -> float:
+        return sum(len(s) for s in context.streams if s.has_times and kind_of(s) == "camera")
 
-    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+    def pack_all(
+        self, contexts: Sequence[PackingContext], name: str, existing: Path | None
+    ) -> Packed:
         tune_for_packing()
-        return _DatasetPacker(jobs, name, existing).pack()
+        return _DatasetPacker(contexts, name, existing).pack()
 
 
 PACKER = EdgeFirstPacker()
@@ -91,26 +93,28 @@ PACKER = EdgeFirstPacker()
 class _DatasetPacker:
     """Packs one dataset."""
 
-    def __init__(self, jobs: Sequence[Job], name: str, existing: Path | None) -> None:
-        self._jobs, self._name = jobs, name
-        self._options = jobs[0].options
-        self._root = jobs[0].folder / name
+    def __init__(
+        self, contexts: Sequence[PackingContext], name: str, existing: Path | None
+    ) -> None:
+        self._contexts, self._name = contexts, name
+        self._options = contexts[0].options
+        self._root = contexts[0].folder / name
         old = None if existing is None else existing / name
         self._old = old if old is not None and old.exists() else None
 
     def pack(self) -> Packed:
         options, disk = self._options, PosixDisk()
         before = self._read_existing()
-        catalog = DatasetIndex.of([job.session for job in self._jobs], before)
+        catalog = DatasetIndex.of([context.session for context in self._contexts], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
         with self._container() as container, Table(self._root, options["schema"]) as table:
             if self._old is not None:
                 self._keep(container, table, catalog)
-            for job, entry in zip(self._jobs, catalog.new, strict=True):
-                with job.fault_scope():
-                    counts |= SessionPacker(job, entry, container, table).pack()
-                job.close()
+            for context, entry in zip(self._contexts, catalog.new, strict=True):
+                with context.fault_scope():
+                    counts |= SessionPacker(context, entry, container, table).pack()
+                context.close()
             container.finish()
             metadata = catalog.metadata(dict(options)) | class_names(before, catalog.new)
             arrow = self._root / f"{self._name}.arrow"

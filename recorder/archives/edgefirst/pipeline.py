@@ -2,7 +2,7 @@
 
 ::
 
-    pipeline = Pipeline(job, camera, sequence, [lidar, radar], places, motion, pool)
+    pipeline = Pipeline(context, camera, sequence, [lidar, radar], places, motion, pool)
     for window in pipeline.windows():
         window.write(container)
         window.index, window.t_ns, window.lidar_t_ns     # for the table
@@ -23,7 +23,7 @@ from itertools import groupby, islice
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.container import Container, Payload
 from recorder.archives.edgefirst.samples import (
@@ -141,7 +141,7 @@ class Pipeline:
     """Makes a camera's samples.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         camera: the camera.
         sequence: name of the camera's sequence.
         sensors: files of the sensors that are matched to a picture.
@@ -152,7 +152,7 @@ class Pipeline:
 
     def __init__(
         self,
-        job: Job,
+        context: PackingContext,
         camera: CameraFiles,
         sequence: str,
         sensors: Sequence[SensorFiles],
@@ -160,9 +160,9 @@ class Pipeline:
         motion: EgoMotion,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self._job, self._pool, self._motion = job, pool, motion
+        self._context, self._pool, self._motion = context, pool, motion
         self._camera, self._sequence, self._places = camera, sequence, places
-        tolerance_ns = round(job.options["tolerance_ms"] * 1e6)
+        tolerance_ns = round(context.options["tolerance_ms"] * 1e6)
         self._sensors = [_Sensor(files, tolerance_ns) for files in sensors]
 
     @property
@@ -172,7 +172,7 @@ class Pipeline:
 
     def windows(self) -> Iterator[Window]:
         """All samples; while a window is written, the next ones are being made."""
-        every, max_rate_hz = self._job.options["every"], self._job.options["max_rate"]
+        every, max_rate_hz = self._context.options["every"], self._context.options["max_rate"]
         chosen = choose_pictures(self._camera.stream, every, max_rate_hz)
         begun: deque[Window] = deque()
         size = _PNG_WINDOW if self._camera.recodes else WINDOW
@@ -206,7 +206,7 @@ class Pipeline:
     def _places_at(self, t_ns: Times) -> list[Place | None]:
         if self._places is None:
             return [None] * len(t_ns)
-        with self._job.at(self._places.name):
+        with self._context.locate_errors(self._places.name):
             return [self._places.at(t) for t in t_ns.tolist()]
 
     def _picture(
@@ -221,7 +221,7 @@ class Pipeline:
     ) -> list[Callable[[], Files]]:
         if not self._camera.projects:
             return []
-        with self._job.at("poses"):
+        with self._context.locate_errors("poses"):
             motion = self._motion.around(picture_ns, sweep_ns, period_ns)
         return [self._pool.submit(self._depth, part, motion).result]
 

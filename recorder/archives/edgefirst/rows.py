@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.annotations import (
     SEGMENT,
     Boxes,
@@ -37,7 +37,7 @@ class RowMaker:
     """Makes the rows of a camera's samples, in the order of the samples.
 
     Args:
-        job: the session's job, with the options ``schema`` and ``masks``.
+        context: the session's context, with the options ``schema`` and ``masks``.
         camera: the camera.
         sequence: name of the camera's sequence.
         base: name of the session's sequences without the camera's name.
@@ -50,20 +50,20 @@ class RowMaker:
 
     def __init__(
         self,
-        job: Job,
+        context: PackingContext,
         camera: CameraFiles,
         sequence: str,
         base: str,
         poses: PoseWalk | None,
         tolerance_ns: int,
     ) -> None:
-        self._job, self._camera = job, camera
+        self._context, self._camera = context, camera
         self._sequence, self._base = sequence, base
         self._poses = poses
-        self._mission = job.options["schema"] == MISSION
-        boxes = box_files(job.session.path).get(camera.name)
+        self._mission = context.options["schema"] == MISSION
+        boxes = box_files(context.session.path).get(camera.name)
         self._boxes = None if boxes is None else Boxes(boxes, camera.stream, camera.size, base)
-        self._cuboids = Cuboids(job, tolerance_ns, base)
+        self._cuboids = Cuboids(context, tolerance_ns, base)
         self._constant = list(self._masks())
         self._segments = self._find_segments()
         self.classes = 0
@@ -91,12 +91,12 @@ class RowMaker:
         """
         if not len(index):
             return
-        with self._job.at(self._camera.name, int(index[0])):
+        with self._context.locate_errors(self._camera.name, int(index[0])):
             poses, known, angles = self._poses_at(t_ns)
             segments = self._segments_at(index, t_ns)
         boxes_t_ns = np.where(lidar_t_ns < 0, t_ns, lidar_t_ns).tolist()
         for n, frame in enumerate(index.tolist()):
-            with self._job.at(self._camera.name, frame):
+            with self._context.locate_errors(self._camera.name, frame):
                 place = places[n]
                 sample = Sample(
                     self._sequence,
@@ -127,7 +127,7 @@ class RowMaker:
         rows: list[Annotation] = []
         tracks: dict[str | None, Annotation] = {}
         for row in self._boxes.at(index):
-            if self._job.options["masks"] != BINARY:
+            if self._context.options["masks"] != BINARY:
                 row.mask = None
             if self._mission and row.mask is not None:
                 mask = decode_mask(row.mask)
@@ -146,9 +146,9 @@ class RowMaker:
 
     def _masks(self) -> Iterator[Annotation]:
         """Masks that are valid for all pictures: regions to exclude."""
-        if self._job.options["masks"] != BINARY:
+        if self._context.options["masks"] != BINARY:
             return
-        for name, mask in camera_masks(self._job, self._camera.name, self._camera.size).items():
+        for name, mask in camera_masks(self._context, self._camera.name, self._camera.size).items():
             if not mask.any():
                 continue
             row = Annotation(object_id(self._base, name), ignore=True, exclude=True)
@@ -159,20 +159,20 @@ class RowMaker:
             yield row
 
     def _find_segments(self) -> Stream | None:
-        job, name = self._job, f"_{self._camera.name}"
-        stream = job.session.streams.get(name)
+        context, name = self._context, f"_{self._camera.name}"
+        stream = context.session.streams.get(name)
         if stream is None or SEGMENT not in stream.meta:
             return None
         entry = stream.meta[SEGMENT]
         width, height = self._camera.size
         if np.dtype(entry["type"]) != np.uint8 or entry["shape"] != [height, width]:
-            job.notes.add(f"{SEGMENT} is not u1 of the picture's size: left out", name)
+            context.notes.add(f"{SEGMENT} is not u1 of the picture's size: left out", name)
             return None
-        if job.options["masks"] != CLASSES or self._mission:
-            job.notes.add("classes left out; edgefirst.masks=classes packs them", name)
+        if context.options["masks"] != CLASSES or self._mission:
+            context.notes.add("classes left out; edgefirst.masks=classes packs them", name)
             return None
         if not stream.has_times and len(stream) != len(self._camera.stream):
-            job.notes.add(f"{SEGMENT} has no times and another length: left out", name)
+            context.notes.add(f"{SEGMENT} has no times and another length: left out", name)
             return None
         return stream
 

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
@@ -104,7 +104,7 @@ class SensorFiles:
     """Files of a sensor's samples.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: the sensor's stream.
 
     Attributes:
@@ -118,17 +118,17 @@ class SensorFiles:
     """Number of samples that one worker encodes together."""
     encoder: EncoderFactory
 
-    def __init__(self, job: Job, stream: Stream) -> None:
+    def __init__(self, context: PackingContext, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
-        self._job = job
-        self.pose = job.calibration.of(stream.name).pose
+        self._context = context
+        self.pose = context.calibration.of(stream.name).pose
 
     def count(self, made: SampleFiles) -> None:
         """Count the irregularities of a sample."""
 
     def submit(self, indices: Sequence[int]) -> Callable[[], list[SampleFiles]]:
         """Let a worker begin to make the files of samples of one group."""
-        return self._job.submit(self.name, self.encoder, indices, group=self.GROUP)
+        return self._context.submit(self.name, self.encoder, indices, group=self.GROUP)
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -144,7 +144,7 @@ class LidarFiles(SensorFiles):
     """``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
 
     Args:
-        job: the session's job, with the options ``returns`` and ``lidar_images``.
+        context: the session's context, with the options ``returns`` and ``lidar_images``.
         stream: the lidar's stream.
         project: whether a camera's depth pictures need points.
 
@@ -153,16 +153,18 @@ class LidarFiles(SensorFiles):
         period_ns: time from sweep to sweep.
     """
 
-    def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
-        super().__init__(job, stream)
+    def __init__(self, context: PackingContext, stream: Stream, *, project: bool) -> None:
+        super().__init__(context, stream)
         optics, text, where = lidar_optics(stream)
         self.projects = project and self.pose is not None
         self.period_ns = mean_period_ns(stream, optics.frequency_hz)
-        returns: int = job.options["returns"]
+        returns: int = context.options["returns"]
         if "rng2" in stream.meta and returns == 1:
-            job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
+            context.notes.add(
+                "second returns left out; edgefirst.returns=2 packs them", stream.name
+            )
         settings = LidarSettings(
-            returns, tuple(job.options["lidar_images"]), self.projects, self.period_ns
+            returns, tuple(context.options["lidar_images"]), self.projects, self.period_ns
         )
         shifts = pixel_shifts(text, optics, where)
         self.encoder = partial(LidarEncoder, stream.name, self.pose, shifts, settings)
@@ -305,11 +307,11 @@ class RadarFiles(SensorFiles):
 
     GROUP = RADAR_GROUP
 
-    def __init__(self, job: Job, stream: Stream) -> None:
-        super().__init__(job, stream)
-        geometry, options = radar_geometry(stream, job.calibration), job.options
+    def __init__(self, context: PackingContext, stream: Stream) -> None:
+        super().__init__(context, stream)
+        geometry, options = radar_geometry(stream, context.calibration), context.options
         if geometry.tx_m is None:
-            job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
+            context.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
         self.cut = self.incomplete = 0
         self._steps: Counter[int] = Counter()
         chirps, tx, rx, _ = geometry.shape
@@ -326,7 +328,7 @@ class RadarFiles(SensorFiles):
             "layout": "sequence (transmitter), rx, range, doppler",
             "points": speed_facts(radar_processor(geometry, options)),
         }
-        described = stream.name, self.pose, job.calibration, dict(options), json.dumps(cube)
+        described = stream.name, self.pose, context.calibration, dict(options), json.dumps(cube)
         self.encoder = partial(RadarEncoder, *described)
 
     def describe(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from recorder.archives import ArchiveError
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.dataset_index import Entry
@@ -30,16 +30,18 @@ class SessionPacker:
     """Packs one session into a dataset.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         entry: names of the session's sequences; the packer adds facts about the session.
         container: container of the files.
         table: table of the rows.
     """
 
-    def __init__(self, job: Job, entry: Entry, container: Container, table: Table) -> None:
-        self._job, self._entry = job, entry
+    def __init__(
+        self, context: PackingContext, entry: Entry, container: Container, table: Table
+    ) -> None:
+        self._context, self._entry = context, entry
         self._container, self._table = container, table
-        options = job.options
+        options = context.options
         self._tolerance_ns = round(options["tolerance_ms"] * 1e6)
         self._split = Split(options["split"], options["val"], options["test"])
 
@@ -49,10 +51,10 @@ class SessionPacker:
         Raises:
             ArchiveError: the session has no picture.
         """
-        job = self._job
+        context = self._context
         cameras = self._find_streams()
         self._places = find_places(
-            [s for s in job.session.whole.streams.values() if not s.name.startswith("_")]
+            [s for s in context.session.whole.streams.values() if not s.name.startswith("_")]
         )
         for camera in cameras:
             several = f"{self._entry.base}_{camera.name}"
@@ -66,87 +68,89 @@ class SessionPacker:
             pool.shutdown(cancel_futures=True)
         if self._radar is not None:
             for line in self._radar.remarks():
-                job.notes.add(line, self._radar.name)
+                context.notes.add(line, self._radar.name)
         self._entry.facts |= self._facts(counts)
         return counts
 
     def _find_streams(self) -> list[CameraFiles]:
         """Find the streams to pack; note the streams that are left out."""
-        job, session = self._job, self._job.session
-        job.notes.add_absent()
-        job.notes.add_bus_streams(job.streams)
+        context, session = self._context, self._context.session
+        context.notes.add_absent()
+        context.notes.add_bus_streams(context.streams)
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
-        for stream in job.streams:
+        for stream in context.streams:
             if (kind := kind_of(stream)) in found:
-                if job.has_samples(stream):
+                if context.has_samples(stream):
                     found[kind].append(stream)
             elif not len(stream):
-                job.notes.add("no sample was recorded", stream.name)
+                context.notes.add("no sample was recorded", stream.name)
         if not found["camera"]:
             there = ", ".join(s.name for s in found["lidar"] + found["radar"])
             raise ArchiveError(
                 f"{session.path}: has no picture, but each sample needs one"
                 + (f"; it has only {there}" if there else "")
             )
-        if job.calibration.path is None:
-            job.notes.add("has no calibration: no depth in pictures, no places", "session")
+        if context.calibration.path is None:
+            context.notes.add("has no calibration: no depth in pictures, no places", "session")
         cameras = []
         for stream in found["camera"]:
-            with job.at(stream.name):
-                cameras.append(CameraFiles(job, stream))
+            with context.locate_errors(stream.name):
+                cameras.append(CameraFiles(context, stream))
         for name in sorted(box_files(session.path).keys() - {c.name for c in cameras}):
-            job.notes.add("labels of a camera that is not packed: left out", f"_labels/{name}")
-        project = "projected" in job.options["lidar_images"]
+            context.notes.add("labels of a camera that is not packed: left out", f"_labels/{name}")
+        project = "projected" in context.options["lidar_images"]
         if project and not any(camera.projects for camera in cameras):
-            job.notes.add("no camera is calibrated: no depth in pictures", "session")
+            context.notes.add("no camera is calibrated: no depth in pictures", "session")
             project = False
         self._lidar = self._radar = None
         if lidar := self._chosen("lidar", found["lidar"]):
-            with job.at(lidar.name):
-                self._lidar = LidarFiles(job, lidar, project=project)
+            with context.locate_errors(lidar.name):
+                self._lidar = LidarFiles(context, lidar, project=project)
                 if project and self._lidar.pose is None:
-                    job.notes.add("not in the calibration: no depth in pictures", lidar.name)
+                    context.notes.add("not in the calibration: no depth in pictures", lidar.name)
         if radar := self._chosen("radar", found["radar"]):
-            with job.at(radar.name):
-                self._radar = RadarFiles(job, radar)
-        self._entry.facts["lost"] = job.notes.add_losses()
-        job.notes.add_recovery()
+            with context.locate_errors(radar.name):
+                self._radar = RadarFiles(context, radar)
+        self._entry.facts["lost"] = context.notes.add_losses()
+        context.notes.add_recovery()
         return cameras
 
     def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
         """The requested sensor of a kind, or the first one by default."""
-        job, wanted = self._job, self._job.options[kind]
+        context, wanted = self._context, self._context.options[kind]
         if wanted is not None:
             for stream in streams:
                 if stream.name == wanted:
                     return stream
-            job.notes.add(f"there is no such {kind}: none is packed", wanted)
+            context.notes.add(f"there is no such {kind}: none is packed", wanted)
             return None
         if not streams:
-            job.notes.add(f"has no {kind}", "session")
+            context.notes.add(f"has no {kind}", "session")
             return None
         for stream in streams[1:]:
-            job.notes.add(
+            context.notes.add(
                 f"left out: a sample has one {kind}; edgefirst.{kind} names it", stream.name
             )
         return streams[0]
 
     def _pack_camera(self, camera: CameraFiles, pool: ThreadPoolExecutor) -> int:
-        job = self._job
+        context = self._context
         sequence = self._entry.sequences[camera.name]
-        source = find_poses(job.session.whole, job.calibration, job.options["poses"])
+        source = find_poses(context.session.whole, context.calibration, context.options["poses"])
         walk = None if isinstance(source, Identity) else PoseWalk(source)
         description = source.describe()
         self._entry.facts["poses"] = description["source"]
         if walk is None:
-            job.notes.add("no poses known: samples have none", "poses")
+            context.notes.add("no poses known: samples have none", "poses")
         elif not description["measured"]:
-            job.notes.add(description.get("note", description["source"]), "poses")
-        rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
-        start_ns = job.session.whole.start_ns or 0
+            context.notes.add(description.get("note", description["source"]), "poses")
+        rows = RowMaker(context, camera, sequence, self._entry.base, walk, self._tolerance_ns)
+        start_ns = context.session.whole.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
-        motion = EgoMotion(find_poses(job.session.whole, job.calibration, job.options["poses"]))
-        pipeline = Pipeline(job, camera, sequence, sensors, self._places, motion, pool)
+        motion = EgoMotion(
+            find_poses(context.session.whole, context.calibration, context.options["poses"])
+        )
+        pipeline = Pipeline(context, camera, sequence, sensors, self._places, motion, pool)
         count, last_index = 0, -1
         for window in pipeline.windows():
             window.write(self._container)
@@ -156,43 +160,43 @@ class SessionPacker:
                 self._table, window.index, window.t_ns, window.lidar_t_ns, groups, window.places
             )
             last = int(window.index[-1])
-            job.advance(last - last_index)
+            context.advance(last - last_index)
             last_index = last
             count += len(window.index)
-        job.advance(len(camera.stream) - 1 - last_index)
+        context.advance(len(camera.stream) - 1 - last_index)
         self._note_samples(camera, rows, pipeline.missing, count)
         return count
 
     def _note_samples(
         self, camera: CameraFiles, rows: RowMaker, missing_of: Mapping[str, int], count: int
     ) -> None:
-        job = self._job
+        context = self._context
         for name, missing in missing_of.items():
-            near = f"within {job.options['tolerance_ms']:g} ms"
+            near = f"within {context.options['tolerance_ms']:g} ms"
             if missing == count:
-                job.notes.add(f"no sample {near} of any picture of {camera.name}", name)
+                context.notes.add(f"no sample {near} of any picture of {camera.name}", name)
             else:
-                job.notes.add(
+                context.notes.add(
                     f"{missing} of {count} samples of {camera.name} have none {near}", name
                 )
         for line in rows.remarks():
-            job.notes.add(line, camera.name)
+            context.notes.add(line, camera.name)
         classes = max(rows.classes, self._entry.facts.get("classes", 0))
         if classes:
             self._entry.facts["classes"] = classes
 
     def _facts(self, counts: Mapping[str, int]) -> dict[str, Any]:
-        session = self._job.session
+        session = self._context.session
         facts: dict[str, Any] = {
             "state": session.state,
             "hostname": (session.header or {}).get("hostname"),
             "metadata": dict(session.metadata),
             "samples": dict(counts),
-            "calibration_sha256": self._job.calibration.sha256,
-            "notes": list(self._job.notes.lines),
+            "calibration_sha256": self._context.calibration.sha256,
+            "notes": list(self._context.notes.lines),
         }
-        if self._job.redaction:
-            facts["redaction"] = dict(self._job.redaction)
+        if self._context.redaction:
+            facts["redaction"] = dict(self._context.redaction)
         if self._lidar is not None:
             facts["lidar"] = self._lidar.name
         if self._radar is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.contract.errors import SessionError
 from recorder.processing.frames import Kind, kind_of, mean_period_ns, stamp_span_ns, time_windows
 from recorder.processing.poses import Times
@@ -73,28 +73,28 @@ class FrameTimes:
             yield self.first_ns + places * _GRID_NS
 
 
-def choose_frames(job: Job) -> FrameTimes:
+def choose_frames(context: PackingContext) -> FrameTimes:
     """Choose the sensor whose samples are the frames.
 
     Raises:
         SessionError: no sample has a time, or the session lacks the requested sensor.
     """
-    session, wanted = job.session, job.options["lidar"]
+    session, wanted = context.session, context.options["lidar"]
     if wanted:
         stream = session.stream(wanted)
         if not stream.has_times or not len(stream):
             raise SessionError(f"{stream.path}: has no sample with a time")
         return FrameTimes.of(stream)
-    timed = [s for s in job.streams if s.has_times and len(s)]
+    timed = [s for s in context.streams if s.has_times and len(s)]
     for kind in _FRAMED:
         found = [s for s in timed if kind_of(s) == kind]
         if not found:
             continue
         if kind != "lidar":
-            job.notes.add(f"has no lidar: the frames are those of {found[0].name}", "session")
+            context.notes.add(f"has no lidar: the frames are those of {found[0].name}", "session")
         elif len(found) > 1:
             names = ", ".join(s.name for s in found)
-            job.notes.add(
+            context.notes.add(
                 f"several lidars ({names}): the frames are those of {found[0].name};"
                 " the option lidar names another",
                 "session",
@@ -102,23 +102,25 @@ def choose_frames(job: Job) -> FrameTimes:
         return FrameTimes.of(found[0])
     if not timed:
         raise SessionError(f"{session.path}: has no sample to pack")
-    job.notes.add("has no lidar, camera or radar: a frame every 0.1 s", "session")
+    context.notes.add("has no lidar, camera or radar: a frame every 0.1 s", "session")
     firsts, lasts = zip(*map(stamp_span_ns, timed), strict=True)
     return FrameTimes(None, min(firsts), max(lasts))
 
 
-def note_ends(job: Job, times: FrameTimes) -> None:
+def note_ends(context: PackingContext, times: FrameTimes) -> None:
     """Note streams that begin before the first frame or end after the last one."""
     slack_ns = max(_SLACK_NS, 2 * times.period_ns)
-    for stream in job.streams:
+    for stream in context.streams:
         if not stream.has_times or not len(stream):
             continue
-        with job.at(stream.name):
+        with context.locate_errors(stream.name):
             first_ns, last_ns = stamp_span_ns(stream)
         before_ns, behind_ns = times.first_ns - first_ns, last_ns - times.last_ns
         if before_ns > slack_ns:
-            job.notes.add(
+            context.notes.add(
                 f"{before_ns / 1e9:.3f} s before the first frame are left out", stream.name
             )
         if behind_ns > slack_ns:
-            job.notes.add(f"{behind_ns / 1e9:.3f} s after the last frame are left out", stream.name)
+            context.notes.add(
+                f"{behind_ns / 1e9:.3f} s after the last frame are left out", stream.name
+            )

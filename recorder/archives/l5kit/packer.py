@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes
@@ -47,27 +47,29 @@ class L5kitPacker(Packer):
         require_poses(checked)
         return checked
 
-    def ticks(self, job: Job) -> float:
+    def ticks(self, context: PackingContext) -> float:
         try:
-            count = choose_frames(job).count
+            count = choose_frames(context).count
         except RecorderError:
             return 1  # pack_all raises the error
-        return count * (2 if job.options["poses"] == ODOMETRY else 1)
+        return count * (2 if context.options["poses"] == ODOMETRY else 1)
 
-    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
-        waiting = _by_key(jobs)
+    def pack_all(
+        self, contexts: Sequence[PackingContext], name: str, existing: Path | None
+    ) -> Packed:
+        waiting = _by_key(contexts)
         place = f"{name}.zarr"
-        with DatasetWriter(jobs[0].folder / place) as dataset:
+        with DatasetWriter(contexts[0].folder / place) as dataset:
             if existing is not None and (existing / place).exists():
                 old = DatasetReader(existing / place)
                 for entry in old.sessions:
-                    job = waiting.pop((entry["name"], entry["start_ns"]), None)
-                    if job is None:
+                    context = waiting.pop((entry["name"], entry["start_ns"]), None)
+                    if context is None:
                         dataset.copy(old, entry)
                     else:
-                        _pack(job, dataset)
-            for job in waiting.values():
-                _pack(job, dataset)
+                        _pack(context, dataset)
+            for context in waiting.values():
+                _pack(context, dataset)
         counts = dataset.counts
         summary = {
             "dataset": name,
@@ -80,20 +82,20 @@ class L5kitPacker(Packer):
 PACKER = L5kitPacker()
 
 
-def _pack(job: Job, dataset: DatasetWriter) -> None:
-    with job.fault_scope():
-        SessionPacker(job, dataset).pack()
-    job.close()
+def _pack(context: PackingContext, dataset: DatasetWriter) -> None:
+    with context.fault_scope():
+        SessionPacker(context, dataset).pack()
+    context.close()
 
 
-def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
-    """The jobs by the session's identity: name and start."""
-    found: dict[_Key, Job] = {}
-    for job in jobs:
-        with job.fault_scope():
-            key = job.session.name, job.session.start_ns
+def _by_key(contexts: Sequence[PackingContext]) -> dict[_Key, PackingContext]:
+    """The contexts by the session's identity: name and start."""
+    found: dict[_Key, PackingContext] = {}
+    for context in contexts:
+        with context.fault_scope():
+            key = context.session.name, context.session.start_ns
             if key in found:
                 other = found[key].session.path
-                raise ArchiveError(f"{job.session.path}: is the same session as {other}")
-        found[key] = job
+                raise ArchiveError(f"{context.session.path}: is the same session as {other}")
+        found[key] = context
     return found

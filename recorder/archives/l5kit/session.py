@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import recorder
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
@@ -28,8 +28,8 @@ _CLASSES_LISTED = 10
 class SessionPacker:
     """Packs one session into a dataset that may contain other sessions."""
 
-    def __init__(self, job: Job, dataset: DatasetWriter) -> None:
-        self._job, self._dataset = job, dataset
+    def __init__(self, context: PackingContext, dataset: DatasetWriter) -> None:
+        self._context, self._dataset = context, dataset
         self._frames = self._agents = 0
 
     def pack(self) -> None:
@@ -39,10 +39,10 @@ class SessionPacker:
             SessionError, ArchiveError, FormatError: the session cannot be packed; the message
                 names the place.
         """
-        job = self._job
+        context = self._context
         self._note_streams()
-        times = choose_frames(job)
-        gap_ns = round(job.options["bridge_s"] * 1e9)
+        times = choose_frames(context)
+        gap_ns = round(context.options["bridge_s"] * 1e9)
         # Labels before the first frame and after the last one also need poses.
         start_ns = (times.first_ns - gap_ns) // NS_PER_US * NS_PER_US
         last_ns = ((times.last_ns + gap_ns) // NS_PER_US + 1) * NS_PER_US
@@ -51,32 +51,32 @@ class SessionPacker:
         trajectory = RollingTrajectory(self._cover.blocks())
         agents = self._find_agents(times, trajectory, gap_ns)
         self._pack_frames(times, trajectory, agents)
-        with job.at(f"poses from {self._source.name}"):
+        with context.locate_errors(f"poses from {self._source.name}"):
             trajectory.drain()
-        text, held = note_poses(job, self._source, self._cover, self._margins_ns)
+        text, held = note_poses(context, self._source, self._cover, self._margins_ns)
         if agents is not None:
-            with job.at(agents.place):
+            with context.locate_errors(agents.place):
                 agents.finish()
             self._note_labels(agents)
         self._note_times(times)
-        note_ends(job, times)
+        note_ends(context, times)
         entry = self._entry(times) | {"trajectory": text | held}
         if agents is not None:
             entry["cuboids"] = {"name": agents.file.name, **agents.file.header}
-        self._dataset.session(entry | {"notes": list(job.notes.lines)})
+        self._dataset.session(entry | {"notes": list(context.notes.lines)})
 
     def _note_streams(self) -> None:
-        self._job.notes.add_absent()
-        self._job.notes.add_bus_streams(self._job.streams)
-        for stream in self._job.streams:
+        self._context.notes.add_absent()
+        self._context.notes.add_bus_streams(self._context.streams)
+        for stream in self._context.streams:
             if not len(stream):
-                self._job.notes.add("no sample was recorded", stream.name)
-        self._job.notes.add_recovery()
+                self._context.notes.add("no sample was recorded", stream.name)
+        self._context.notes.add_recovery()
 
     def _pose_source(self, times: FrameTimes) -> PoseSource:
         framed = [times.stream] if times.stream and kind_of(times.stream) == "lidar" else []
-        with self._job.at("poses"):
-            self._source = choose_poses(self._job, ((s, lidar_optics(s)[0]) for s in framed))
+        with self._context.locate_errors("poses"):
+            self._source = choose_poses(self._context, ((s, lidar_optics(s)[0]) for s in framed))
         return self._source
 
     # Labels
@@ -84,12 +84,12 @@ class SessionPacker:
     def _find_agents(
         self, times: FrameTimes, trajectory: RollingTrajectory, gap_ns: int
     ) -> CuboidAgents | None:
-        job = self._job
-        with job.at("_cuboids"):
-            files = {file.name: file for file in cuboid_files(job.session.path)}
+        context = self._context
+        with context.locate_errors("_cuboids"):
+            files = {file.name: file for file in cuboid_files(context.session.path)}
             file = self._choose_set(files)
         if file is None:
-            job.notes.add("has no boxes in space: frames without agents", "session")
+            context.notes.add("has no boxes in space: frames without agents", "session")
             return None
         try:
             json.dumps(dict(file.header), allow_nan=False)
@@ -101,14 +101,14 @@ class SessionPacker:
             file,
             trajectory,
             self._mounting,
-            read_classes(job.options["classes"]),
+            read_classes(context.options["classes"]),
             span_ns=(times.first_ns, times.last_ns),
             gap_ns=gap_ns,
             bridge=file.header.get("times_of") != times.name,
         )
 
     def _choose_set(self, files: dict[str, LabelFile]) -> LabelFile | None:
-        wanted = self._job.options["cuboids"]
+        wanted = self._context.options["cuboids"]
         if wanted:
             if wanted not in files:
                 there = ", ".join(files) or "none"
@@ -120,7 +120,7 @@ class SessionPacker:
         order = {MANUAL: 0, SIMULATED: 1}
         chosen = min(files.values(), key=lambda f: (order.get(f.source, 2), f.name))
         for name in files.keys() - {chosen.name}:
-            self._job.notes.add(
+            self._context.notes.add(
                 f"left out, {chosen.name} has the agents; the option cuboids names another",
                 f"_cuboids/{name}.jsonl",
             )
@@ -128,13 +128,13 @@ class SessionPacker:
 
     def _mounting(self, frame: str) -> Floats | None:
         """``T_sensor_rig`` of a sensor whose frame boxes are given in."""
-        job = self._job
-        stream = job.session.whole.streams.get(frame)
-        return job.calibration.of(frame).pose if stream is None else job.pose_of(stream)
+        context = self._context
+        stream = context.session.whole.streams.get(frame)
+        return context.calibration.of(frame).pose if stream is None else context.pose_of(stream)
 
     def _note_labels(self, agents: CuboidAgents) -> None:
         counts, subject = agents.counts, agents.place
-        note = self._job.notes.add
+        note = self._context.notes.add
         for count, text in (
             (counts.alone, "boxes belong to no frame: left out"),
             (counts.elsewhere, "boxes are relative to no known sensor: left out"),
@@ -155,44 +155,44 @@ class SessionPacker:
     def _pack_frames(
         self, times: FrameTimes, trajectory: RollingTrajectory, agents: CuboidAgents | None
     ) -> None:
-        job = self._job
-        scenes = _Scenes(job, self._dataset)
-        ahead = np.array([job.options["ego_center_m"], 0.0, 0.0])
+        context = self._context
+        scenes = _Scenes(context, self._dataset)
+        ahead = np.array([context.options["ego_center_m"], 0.0, 0.0])
         windows = times.windows()
-        with job.at("_labels"):
-            faces = TrafficLightFaces(list(box_files(job.session.path).values()))
+        with context.locate_errors("_labels"):
+            faces = TrafficLightFaces(list(box_files(context.session.path).values()))
         while True:
-            with job.at(times.name or "frames"):
+            with context.locate_errors(times.name or "frames"):
                 t_ns = next(windows, None)
             if t_ns is None:
                 break
-            with job.at(f"poses from {self._source.name}"):
+            with context.locate_errors(f"poses from {self._source.name}"):
                 poses = trajectory.at(t_ns)
             for stamp, pose in zip(t_ns.tolist(), poses, strict=True):
                 found = NO_AGENTS
                 if agents is not None:
-                    with job.at(agents.place):
+                    with context.locate_errors(agents.place):
                         found = agents.at(stamp)
-                with job.at("_labels"):
+                with context.locate_errors("_labels"):
                     lights = faces.at(stamp)
                 scenes.frame(stamp)
                 rotation = pose[:3, :3]
                 place = pose[:3, 3] + rotation @ ahead
                 self._dataset.frame(stamp, place, rotation, found, lights)
                 self._agents += len(found)
-                job.advance(1)
+                context.advance(1)
             self._frames += len(t_ns)
             trajectory.forget(int(t_ns[-1]))
         if times.left_out:
-            job.advance(times.left_out)
+            context.advance(times.left_out)
         scenes.close()
         if faces.cut:
-            job.notes.add(
+            context.notes.add(
                 f"names of traffic light faces are cut to {NAME_LENGTH} characters", "_labels"
             )
 
     def _note_times(self, times: FrameTimes) -> None:
-        subject, note = times.name or "frames", self._job.notes.add
+        subject, note = times.name or "frames", self._context.notes.add
         if times.left_out:
             note(f"{times.left_out} samples left out: their times do not rise", subject)
         if times.gaps:
@@ -204,15 +204,15 @@ class SessionPacker:
 
     def _entry(self, times: FrameTimes) -> dict[str, Any]:
         """The session's entry for the attributes of the dataset."""
-        session, calibration = self._job.session, self._job.calibration
-        lost = self._job.notes.add_losses()
+        session, calibration = self._context.session, self._context.calibration
+        lost = self._context.notes.add_losses()
         return {
             "name": session.name,
             "start_ns": session.start_ns,
             "end_ns": session.end_ns,
             "state": session.state,
             "metadata": dict(session.metadata),
-            "hostname": hostname(self._job),
+            "hostname": hostname(self._context),
             "frames_of": times.name or None,
             "frames": self._frames,
             "agents": self._agents,
@@ -225,13 +225,13 @@ class SessionPacker:
 class _Scenes:
     """Splits the frames into scenes as the option ``scene_s`` requires."""
 
-    def __init__(self, job: Job, dataset: DatasetWriter) -> None:
-        seconds = job.options["scene_s"]
+    def __init__(self, context: PackingContext, dataset: DatasetWriter) -> None:
+        seconds = context.options["scene_s"]
         self._length_ns = round(seconds * 1e9) if seconds else None
         self._dataset = dataset
-        self._host = hostname(job)
+        self._host = hostname(context)
         if len(self._host) > HOST_LENGTH:
-            job.notes.add(f"host {self._host} is cut to {HOST_LENGTH} characters", "session")
+            context.notes.add(f"host {self._host} is cut to {HOST_LENGTH} characters", "session")
         self._first_ns = self._start_ns = self._last_ns = 0
         self._begun = False
 
@@ -253,9 +253,9 @@ class _Scenes:
         self._dataset.scene(self._host, self._start_ns, self._last_ns)
 
 
-def hostname(job: Job) -> str:
+def hostname(context: PackingContext) -> str:
     """Name of the recording computer; empty where the session does not name it."""
-    return str((job.session.header or {}).get("hostname") or "")
+    return str((context.session.header or {}).get("hostname") or "")
 
 
 def read_classes(option: Any) -> dict[str, int]:

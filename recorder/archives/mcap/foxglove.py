@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
 from recorder.archives.mcap.can_frames import COVERED as CAN_COVERED
 from recorder.archives.mcap.can_frames import can_topics
@@ -63,25 +63,25 @@ class FoxgloveProfile:
     header = ""
     log = Topic(_LOG, scene.LOG, message_encoding(scene.LOG))
 
-    def feeds(self, job: Job) -> list[Feed]:
+    def feeds(self, context: PackingContext) -> list[Feed]:
         feeds = []
-        for stream in job.streams:
-            if job.has_samples(stream):
-                with job.at(stream.name):
-                    feeds += self.stream_feeds(job, stream)
-        feeds += _transform_feeds(job)
-        for name, sets in label_sets(job):
+        for stream in context.streams:
+            if context.has_samples(stream):
+                with context.locate_errors(stream.name):
+                    feeds += self.stream_feeds(context, stream)
+        feeds += _transform_feeds(context)
+        for name, sets in label_sets(context):
             feeds.append(
-                _label_feed(job, f"/labels/{name}", scene.LABELS, scene.label_update, sets)
+                _label_feed(context, f"/labels/{name}", scene.LABELS, scene.label_update, sets)
             )
-        for name, sets in box_sets(job):
+        for name, sets in box_sets(context):
             feeds.append(
-                _label_feed(job, f"/{name}/boxes", scene.BOXES, scene.box_annotations, sets)
+                _label_feed(context, f"/{name}/boxes", scene.BOXES, scene.box_annotations, sets)
             )
         return feeds
 
-    def stream_feeds(self, job: Job, stream: Stream) -> list[Feed]:
-        return _stream_feeds(job, stream)
+    def stream_feeds(self, context: PackingContext, stream: Stream) -> list[Feed]:
+        return _stream_feeds(context, stream)
 
     def event(self, event: Mapping[str, Any]) -> Entry:
         t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
@@ -96,22 +96,22 @@ class FoxgloveProfile:
     def json_parts(self, text: str) -> Sequence[Buffer]:
         return [text.encode()]
 
-    def path(self, job: Job) -> Path:
-        return job.folder / f"{job.session.name}.mcap"
+    def path(self, context: PackingContext) -> Path:
+        return context.folder / f"{context.session.name}.mcap"
 
-    def finish(self, job: Job, written: Written) -> str:
-        return str(written.path.relative_to(job.folder))
+    def finish(self, context: PackingContext, written: Written) -> str:
+        return str(written.path.relative_to(context.folder))
 
 
 PROFILE = FoxgloveProfile()
 
 
-def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
+def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
     """The feed of a stream's samples, and that of a camera's model."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:
-        job.notes.add(f"left out: {error}", stream.name)
+        context.notes.add(f"left out: {error}", stream.name)
         return []
     topics: Topics = [_topic(channel) for channel in json_channels(spec)]
     taken = {channel.name for channel in small_channels(spec)}
@@ -120,16 +120,16 @@ def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
     group = 0
     feeds: list[Feed] = []
     if kind == "camera":
-        topics += _camera_topics(job, spec)
+        topics += _camera_topics(context, spec)
         taken.add(image_channel(spec) or "")
-        feeds += _calibration_feeds(job, stream, spec)
+        feeds += _calibration_feeds(context, stream, spec)
     elif kind == "lidar":
-        made, channels = foxglove_lidar.topics(job, stream, spec)
+        made, channels = foxglove_lidar.topics(context, stream, spec)
         topics += made
         taken |= channels
         group = LIDAR_GROUP if made else 0
     elif kind == "radar":
-        made, radar = foxglove_radar.topics(job, stream, spec)
+        made, radar = foxglove_radar.topics(context, stream, spec)
         topics += made
         taken |= {"iq"}
         group = RADAR_GROUP
@@ -143,14 +143,14 @@ def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
         topics.append(_topic(position_channel(spec, position)))
     left_out = [channel.name for channel in spec.channels if channel.name not in taken]
     if left_out:
-        job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
+        context.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
     if topics:
         topics = [(_own(topic), encode) for topic, encode in topics]
         if group:
             make = _make(stream, spec, topics, radar)
-            feed = worker_feed(job, stream, [topic for topic, _ in topics], make, group=group)
+            feed = worker_feed(context, stream, [topic for topic, _ in topics], make, group=group)
         else:
-            feed = sample_feed(job, stream, spec, topics)
+            feed = sample_feed(context, stream, spec, topics)
         feeds.append(feed)
     return feeds
 
@@ -188,20 +188,20 @@ def _topic(
     return topic, channel.encode
 
 
-def _camera_topics(job: Job, spec: StreamSpec) -> Topics:
+def _camera_topics(context: PackingContext, spec: StreamSpec) -> Topics:
     channel: ChannelSpec = spec.channel(image_channel(spec) or "")
     if spec.keyed:
         return [_topic(video_channel(spec))]
-    if channel.pixels is None or job.options["raw_pictures"] == "jpeg":
+    if channel.pixels is None or context.options["raw_pictures"] == "jpeg":
         return [_topic(picture_channel(spec))]
     keys = ("black_level", "white_level", "white_balance")
     levels = {key: str(spec.settings[key]) for key in keys if spec.settings.get(key) is not None}
     return [_topic(raw_picture_channel(spec), {"pixels": channel.pixels.name, **levels})]
 
 
-def _calibration_feeds(job: Job, stream: Stream, spec: StreamSpec) -> list[Feed]:
+def _calibration_feeds(context: PackingContext, stream: Stream, spec: StreamSpec) -> list[Feed]:
     """The model of a camera, one message at its first picture; none for an unknown model."""
-    known = calibration_of(spec, job.calibration.of(stream.name))
+    known = calibration_of(spec, context.calibration.of(stream.name))
     if known is None:
         return []
     name, schema, encode = known
@@ -216,22 +216,24 @@ def _once(topic: str, t_ns: int, encode: Callable[[int], bytes]) -> Generator[En
     yield Entry(topic, t_ns, t_ns, 0, [encode(t_ns)])
 
 
-def _transform_feeds(job: Job) -> list[Feed]:
+def _transform_feeds(context: PackingContext) -> list[Feed]:
     """``/tf``: the places of the sensors once, and the poses of the rig."""
-    places = scene.sensor_places(job.calibration)
-    poses = find_rig_poses(job)
+    places = scene.sensor_places(context.calibration)
+    poses = find_rig_poses(context)
     if not places and poses is None:
         return []
     topic = Topic(_TRANSFORMS, scene.TRANSFORMS, message_encoding(scene.TRANSFORMS))
-    return [Feed("", [topic], partial(_transforms, job, places, poses), "poses")]
+    return [Feed("", [topic], partial(_transforms, context, places, poses), "poses")]
 
 
-def _transforms(job: Job, places: Sequence[scene.Place], poses: Poses | None) -> Generator[Entry]:
-    blocks = iter(()) if poses is None else placed(job, "poses", poses.blocks())
+def _transforms(
+    context: PackingContext, places: Sequence[scene.Place], poses: Poses | None
+) -> Generator[Entry]:
+    blocks = iter(()) if poses is None else placed(context, "poses", poses.blocks())
     first = next(blocks, None)
     number = 0
     if places:
-        t_ns = first_ns(job) if first is None else min(first_ns(job), int(first[0][0]))
+        t_ns = first_ns(context) if first is None else min(first_ns(context), int(first[0][0]))
         yield Entry(_TRANSFORMS, t_ns, t_ns, number, [scene.transforms(t_ns, places)])
         number += 1
     for times_ns, matrices in chain([] if first is None else [first], blocks):
@@ -241,7 +243,7 @@ def _transforms(job: Job, places: Sequence[scene.Place], poses: Poses | None) ->
 
 
 def _label_feed(
-    job: Job,
+    context: PackingContext,
     name: str,
     schema: Schema,
     encode: Callable[[int, Lines], bytes],
@@ -252,7 +254,7 @@ def _label_feed(
 
     def entries() -> Generator[Entry]:
         updates = ((t_ns, encode(t_ns, lines)) for t_ns, lines in sets())
-        for number, (t_ns, update) in enumerate(placed(job, subject, updates)):
+        for number, (t_ns, update) in enumerate(placed(context, subject, updates)):
             yield Entry(name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)

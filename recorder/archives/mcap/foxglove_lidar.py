@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from foxglove.messages import RawImage
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
@@ -30,7 +30,7 @@ Image = Callable[[Sweep], npt.NDArray[Any]]
 
 
 def topics(
-    job: Job, stream: Stream, spec: StreamSpec
+    context: PackingContext, stream: Stream, spec: StreamSpec
 ) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
     """The topics of a lidar's sweeps, and the channels that they have.
 
@@ -44,8 +44,8 @@ def topics(
     Raises:
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
     """
-    wanted = job.options["lidar"]
-    order = job.options["points"]
+    wanted = context.options["lidar"]
+    order = context.options["points"]
     sweeps = SweepPoints(spec, destaggered=order == "destaggered")
     names = {channel.name for channel in spec.channels}
     images: dict[str, Image] = {}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy.typing as npt
 from foxglove.messages import RawImage
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints
 from recorder.archives.sensor_files import radar_geometry
@@ -35,7 +35,7 @@ Draw = Callable[[Complex64], tuple[Float32, float]]
 
 
 def topics(
-    job: Job, stream: Stream, spec: StreamSpec
+    context: PackingContext, stream: Stream, spec: StreamSpec
 ) -> tuple[list[tuple[Topic, EncodeSamples]], RadarPoints]:
     """The topics of a radar's frames, and what finds the detections.
 
@@ -49,10 +49,10 @@ def topics(
         FormatError: ``radar.json`` does not fit the samples.
         ConfigError: the antennas' calibration is for another device.
     """
-    geometry = radar_geometry(stream, job.calibration)
+    geometry = radar_geometry(stream, context.calibration)
     if geometry.tx_m is None:
-        job.notes.add("radar.json has no antennas: detections lie straight ahead", stream.name)
-    radar = RadarPoints(job, stream, geometry)
+        context.notes.add("radar.json has no antennas: detections lie straight ahead", stream.name)
+    radar = RadarPoints(context, stream, geometry)
 
     def iq(message: Message) -> npt.NDArray[Any]:
         return stream.sample(message.number, [_IQ])[_IQ]
@@ -74,13 +74,13 @@ def topics(
     facts = {key: json.dumps(value) for key, value in speed_facts(processor).items()}
     image = schema_of(RawImage)
     made = [_made(spec, "detections", POINT_CLOUD, detections, facts)]
-    if job.options["maps"]:
+    if context.options["maps"]:
         maps = RadarMaps(geometry)
         grey = {"least_db": str(LEAST_DB), "step_db": str(STEP_DB)}
         made.append(_made(spec, "range_doppler", image, map_of(maps.range_doppler), grey))
         if len(maps.azimuth_rad):
             made.append(_made(spec, "range_azimuth", image, map_of(maps.range_azimuth), grey))
-    if job.options["iq"]:
+    if context.options["iq"]:
         chirp = {
             "shape": json.dumps(list(spec.channel(_IQ).shape)),
             "axes": json.dumps(["chirp", "transmitter", "receiver", "value"]),

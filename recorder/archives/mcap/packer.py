@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import recorder
 from recorder.archives import ArchiveError
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.session_records import (
     attach_files,
     event_feed,
@@ -78,12 +78,12 @@ class McapPacker(Packer):
         load_profile(checked["profile"])
         return checked
 
-    def ticks(self, job: Job) -> float:
-        return sum(_ticks(stream) for stream in job.streams if stream.has_times)
+    def ticks(self, context: PackingContext) -> float:
+        return sum(_ticks(stream) for stream in context.streams if stream.has_times)
 
-    def pack(self, job: Job) -> Packed:
+    def pack(self, context: PackingContext) -> Packed:
         tune_for_packing()
-        return _SessionPacker(job, load_profile(job.options["profile"])).pack()
+        return _SessionPacker(context, load_profile(context.options["profile"])).pack()
 
 
 PACKER = McapPacker()
@@ -97,28 +97,28 @@ def _ticks(stream: Stream) -> float:
 class _SessionPacker:
     """Packs one session."""
 
-    def __init__(self, job: Job, profile: Profile) -> None:
-        self._job, self._profile = job, profile
-        self._commits = CommitTimes(job.session.whole)
+    def __init__(self, context: PackingContext, profile: Profile) -> None:
+        self._context, self._profile = context, profile
+        self._commits = CommitTimes(context.session.whole)
 
     def pack(self) -> Packed:
-        job, profile = self._job, self._profile
-        job.notes.add_absent()
-        lost = job.notes.add_losses()
-        job.notes.add_recovery()
-        feeds = profile.feeds(job)
+        context, profile = self._context, self._profile
+        context.notes.add_absent()
+        lost = context.notes.add_losses()
+        context.notes.add_recovery()
+        feeds = profile.feeds(context)
         if not feeds:
-            raise SessionError(f"{job.session.path}: has no stream to pack")
-        feeds.append(event_feed(job, profile))
-        if events := kept_events(job):
-            feeds.append(kept_event_feed(profile, job, events))
+            raise SessionError(f"{context.session.path}: has no stream to pack")
+        feeds.append(event_feed(context, profile))
+        if events := kept_events(context):
+            feeds.append(kept_event_feed(profile, context, events))
         topics = [topic for feed in feeds for topic in feed.topics]
         disk = PosixDisk()
         library = f"recorder {recorder.__version__}"
-        path = profile.path(job)
+        path = profile.path(context)
         with McapWriter(path, disk, profile=profile.header, library=library) as writer:
-            attached = attach_files(job, writer, max(0, job.session.start_ns or 0))
-            for name, values in metadata_records(job, profile.name, lost, events).items():
+            attached = attach_files(context, writer, max(0, context.session.start_ns or 0))
+            for name, values in metadata_records(context, profile.name, lost, events).items():
                 writer.metadata(name, values)
             channels = _declare(writer, topics)
             self._write(writer, feeds, channels)
@@ -131,16 +131,16 @@ class _SessionPacker:
             "attachments": attached,
             "chunks": writer.chunk_count,
         }
-        return Packed((profile.finish(job, written),), (), summary)
+        return Packed((profile.finish(context, written),), (), summary)
 
     def _write(
         self, writer: McapWriter, feeds: Sequence[Feed], channels: Mapping[str, int]
     ) -> None:
         """Write the messages of all feeds in order of their log times."""
         passes = Counter(feed.stream for feed in feeds)
-        for stream in self._job.streams:
+        for stream in self._context.streams:
             if stream.has_times and not passes[stream.name]:
-                self._job.advance(_ticks(stream))
+                self._context.advance(_ticks(stream))
         with contextlib.ExitStack() as stack:
             merged = heapq.merge(
                 *(
@@ -157,8 +157,8 @@ class _SessionPacker:
 
         Progress is a stream's share of time that has passed, over all its passes.
         """
-        job, name = self._job, feed.name or feed.stream
-        stream = job.session.streams.get(feed.stream)
+        context, name = self._context, feed.name or feed.stream
+        stream = context.session.streams.get(feed.stream)
         ticks = 0.0 if stream is None else _ticks(stream) / passes
         begin_ns, span_ns = 0, 1
         if stream is not None and len(stream):
@@ -170,7 +170,7 @@ class _SessionPacker:
             while (entry := self._next(entries, name)) is not None:
                 log_ns, publish_ns = entry.log_ns, entry.publish_ns
                 if not 0 <= log_ns < _LATEST_NS:
-                    with job.at(name):
+                    with context.locate_errors(name):
                         raise ArchiveError(f"{log_ns} ns is no time of MCAP")
                 if publish_ns is None:
                     publish_ns = self._commits.of(feed.stream, log_ns)
@@ -179,18 +179,18 @@ class _SessionPacker:
                 last_ns = log_ns
                 share = min(1.0, max(done, (log_ns - begin_ns) / span_ns))
                 if share > done:
-                    job.advance(ticks * (share - done))
+                    context.advance(ticks * (share - done))
                     done = share
         if backward:
-            job.notes.add(f"{backward} messages with backward times", name)
-        job.advance(ticks * (1.0 - done))
+            context.notes.add(f"{backward} messages with backward times", name)
+        context.advance(ticks * (1.0 - done))
 
     def _next(self, entries: Iterator[Entry], name: str) -> Entry | None:
         """The next entry of a feed; None at its end."""
         try:
             return next(entries, None)
         except (OverflowError, struct.error) as error:  # a stamp before 1970, or beyond 32 bits
-            with self._job.at(name):
+            with self._context.locate_errors(name):
                 raise ArchiveError(f"a time or number that no message can hold: {error}") from error
 
 

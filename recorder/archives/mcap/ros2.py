@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.can_frames import can_topics
 from recorder.archives.mcap.packets import packet_topic
 from recorder.archives.mcap.ros2_cameras import camera_feed
@@ -55,25 +55,25 @@ class Ros2Profile:
     header = "ros2"
     log = LOG
 
-    def feeds(self, job: Job) -> list[Feed]:
-        poses = find_rig_poses(job)
-        names = Names(job, world_of(poses))
+    def feeds(self, context: PackingContext) -> list[Feed]:
+        poses = find_rig_poses(context)
+        names = Names(context, world_of(poses))
         feeds: list[Feed | None] = []
-        for stream in job.streams:
-            if job.has_samples(stream):
-                with job.at(stream.name):
-                    feeds += _stream_feeds(job, stream, names)
+        for stream in context.streams:
+            if context.has_samples(stream):
+                with context.locate_errors(stream.name):
+                    feeds += _stream_feeds(context, stream, names)
         if not any(feeds):
             return []
-        feeds.append(static_feed(job, names))
+        feeds.append(static_feed(context, names))
         if poses is not None:
-            feeds.append(pose_feed(job, poses, names))
-        feeds += label_feeds(job, names)
+            feeds.append(pose_feed(context, poses, names))
+        feeds += label_feeds(context, names)
         return [feed for feed in feeds if feed is not None]
 
-    def stream_feeds(self, job: Job, stream: Stream) -> list[Feed]:
+    def stream_feeds(self, context: PackingContext, stream: Stream) -> list[Feed]:
         # The frame of the world, which names would have from the poses, is in no sample.
-        return [feed for feed in _stream_feeds(job, stream, Names(job)) if feed is not None]
+        return [feed for feed in _stream_feeds(context, stream, Names(context)) if feed is not None]
 
     def event(self, event: Mapping[str, Any]) -> Entry:
         return event_entry(event)
@@ -84,12 +84,12 @@ class Ros2Profile:
     def json_parts(self, text: str) -> Sequence[Buffer]:
         return encode_message(STRING, text)
 
-    def path(self, job: Job) -> Path:
-        folder = job.folder / job.session.name
+    def path(self, context: PackingContext) -> Path:
+        folder = context.folder / context.session.name
         PosixDisk().make_folder(folder)
-        return folder / f"{job.session.name}_0.mcap"
+        return folder / f"{context.session.name}_0.mcap"
 
-    def finish(self, job: Job, written: Written) -> str:  # noqa: ARG002
+    def finish(self, context: PackingContext, written: Written) -> str:  # noqa: ARG002
         topics = [
             BagTopic(
                 topic.name,
@@ -107,33 +107,33 @@ class Ros2Profile:
 PROFILE = Ros2Profile()
 
 
-def _stream_feeds(job: Job, stream: Stream, names: Names) -> list[Feed | None]:
+def _stream_feeds(context: PackingContext, stream: Stream, names: Names) -> list[Feed | None]:
     """The passes over a stream with samples."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:
-        job.notes.add(f"left out: {error}", stream.name)
+        context.notes.add(f"left out: {error}", stream.name)
         return []
     if holds_datagrams(spec):
-        job.notes.add("no message has the channels port", stream.name)
+        context.notes.add("no message has the channels port", stream.name)
         name = names.topic(stream.name, "packets")
         packets = packet_topic(name, names.frame(stream.name), spec)
-        return [sample_feed(job, stream, spec, [packets])]
+        return [sample_feed(context, stream, spec, [packets])]
     if holds_can_frames(spec):
-        job.notes.add("no message has the channels flags", stream.name)
+        context.notes.add("no message has the channels flags", stream.name)
         topics = can_topics(names.topic(stream.name, "frames"), names.frame(stream.name), spec)
-        return [sample_feed(job, stream, spec, topics)]
+        return [sample_feed(context, stream, spec, topics)]
     feed: Feed | None = None
     covered: set[str] = set()
     kind = kind_of(stream)
     if kind == "camera":
-        feed, covered = camera_feed(job, stream, names), {image_channel(stream) or ""}
+        feed, covered = camera_feed(context, stream, names), {image_channel(stream) or ""}
     elif kind == "lidar":
-        feed, covered = lidar_feed(job, stream, spec, names)
+        feed, covered = lidar_feed(context, stream, spec, names)
     elif kind == "radar":
-        feed, covered = radar_feed(job, stream, names), {"iq", "valid"}
+        feed, covered = radar_feed(context, stream, names), {"iq", "valid"}
     elif kind == "imu":
-        feed, covered = imu_feed(job, stream, names), {*imu_channels(stream)}
+        feed, covered = imu_feed(context, stream, names), {*imu_channels(stream)}
     elif (position := position_channel(stream)) is not None:
-        feed, covered = position_feed(job, stream, position, names), {position}
-    return [feed, json_feed(job, stream, spec, covered, names)]
+        feed, covered = position_feed(context, stream, position, names), {position}
+    return [feed, json_feed(context, stream, spec, covered, names)]

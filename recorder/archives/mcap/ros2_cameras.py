@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
 from recorder.archives.mcap.topics import Feed
@@ -21,7 +21,7 @@ from recorder.session.stream import Stream
 _ROS_MODELS: Final = {"kannala_brandt": "equidistant"}
 
 
-def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
+def camera_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
     """A camera's pictures, and ``/NAME/camera_info`` at the same stamps.
 
     Recorded JPEGs are passed on unchanged as ``/NAME/image/compressed``.  Video becomes such JPEGs.
@@ -29,10 +29,10 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
     not scaled to 16 bits.  Without a model in the calibration that ROS 2 knows, there is no
     ``camera_info``.
     """
-    pictures = Pictures(stream, job.options["jpeg_quality"])
+    pictures = Pictures(stream, context.options["jpeg_quality"])
     frame = names.frame(stream.name)
     pixels = pictures.pixels
-    if pixels is not None and job.options["raw_pictures"] == "values":
+    if pixels is not None and context.options["raw_pictures"] == "values":
         encoding, channel = raw_encoding(pixels), pixels.channel
         image = ros_topic(names.topic(stream.name, "image_raw"), IMAGE)
 
@@ -41,7 +41,7 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
 
     else:
         if remark := pictures.remark():
-            job.notes.add(remark, stream.name)
+            context.notes.add(remark, stream.name)
         name = names.topic(stream.name, "image/compressed")
         image = ros_topic(name, COMPRESSED_IMAGE, compress=False)
 
@@ -49,11 +49,13 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
             message = CompressedImage(header, "jpeg", pictures.jpeg(index))
             return encode_message(COMPRESSED_IMAGE, message)
 
-    info = camera_info(job.calibration.of(stream.name), pictures.size)
+    info = camera_info(context.calibration.of(stream.name), pictures.size)
     info_name = names.topic(stream.name, "camera_info")
     topics = [image]
     if info is None:
-        job.notes.add("no model in the calibration that ROS 2 knows: no camera_info", stream.name)
+        context.notes.add(
+            "no model in the calibration that ROS 2 knows: no camera_info", stream.name
+        )
     else:
         topics.append(ros_topic(info_name, CAMERA_INFO))
 
@@ -64,7 +66,7 @@ def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
             made.append((info_name, encode_message(CAMERA_INFO, replace(info, header=header))))
         return made
 
-    return large_feed(job, stream, topics, make)
+    return large_feed(context, stream, topics, make)
 
 
 def raw_encoding(pixels: RawPixels) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.ros2_samples import (
     Made,
@@ -102,7 +102,7 @@ def radar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def lidar_feed(
-    job: Job, stream: Stream, spec: StreamSpec, names: Names
+    context: PackingContext, stream: Stream, spec: StreamSpec, names: Names
 ) -> tuple[Feed | None, set[str]]:
     """``/NAME/points`` and, by option, images of the channels; also the channels that they have.
 
@@ -113,7 +113,7 @@ def lidar_feed(
     The header's stamp is the time of the earliest column, from which ``t`` counts; the message's
     log time is the sweep's stamp, the time of its last column.
     """
-    wanted, upright = job.options["lidar"], job.options["points"] == "destaggered"
+    wanted, upright = context.options["lidar"], context.options["points"] == "destaggered"
     topics: list[Topic] = []
     makers: list[Callable[[dict[str, Any], int], Made]] = []
     channels: dict[str, None] = {}
@@ -138,7 +138,7 @@ def lidar_feed(
         return Product(sample_entries(stream, index, made))
 
     feed = worker_feed(
-        job, stream, topics, lambda indices: [*map(make, indices)], group=LIDAR_GROUP
+        context, stream, topics, lambda indices: [*map(make, indices)], group=LIDAR_GROUP
     )
     return feed, set(channels)
 
@@ -191,7 +191,7 @@ class _Pictures:
         ]
 
 
-def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
+def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
     """``/NAME/detections``; by option maps and IQ.
 
     The maps are ``/NAME/range_doppler`` and, where the antennas are known, ``/NAME/range_azimuth``.
@@ -202,14 +202,14 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
     ``/NAME/iq`` is a std_msgs/Int16MultiArray with the dimensions chirp, tx, rx, value and the
     recorded values.  ``/NAME/config`` has their order and the chirp: ``radar.json``, once.
     """
-    options = job.options
-    geometry = radar_geometry(stream, job.calibration)
+    options = context.options
+    geometry = radar_geometry(stream, context.calibration)
     if geometry.tx_m is None:
-        job.notes.add(
+        context.notes.add(
             "radar.json has no antennas: detections have no direction but straight ahead",
             stream.name,
         )
-    radar = RadarPoints(job, stream, geometry)
+    radar = RadarPoints(context, stream, geometry)
     frame = names.frame(stream.name)
     topics = [ros_topic(names.topic(stream.name, "detections"), POINT_CLOUD)]
     maps = RadarMaps(geometry) if options["maps"] else None
@@ -246,7 +246,7 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
         radar.frames.find(indices)
         return [make(index) for index in indices]
 
-    return worker_feed(job, stream, topics, make_all, group=RADAR_GROUP)
+    return worker_feed(context, stream, topics, make_all, group=RADAR_GROUP)
 
 
 def iq_parts(iq: npt.NDArray[np.int16]) -> Parts:

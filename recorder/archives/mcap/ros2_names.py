@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import qos
@@ -83,9 +83,9 @@ class Names:
         world: frame of the world.
     """
 
-    def __init__(self, job: Job, world: str = ODOM) -> None:
-        session, calibrated = job.session, job.calibration.sensors
-        streams = {stream.name: stream for stream in job.streams}
+    def __init__(self, context: PackingContext, world: str = ODOM) -> None:
+        session, calibrated = context.session, context.calibration.sensors
+        streams = {stream.name: stream for stream in context.streams}
         self._tokens = tokens({*streams, *session.declared, *calibrated}, _RESERVED)
         cameras = {name for name, stream in streams.items() if kind_of(stream) == "camera"}
         cameras |= {name for name, sensor in calibrated.items() if sensor.model is not None}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.topics import Entry, Feed, Topic
@@ -41,7 +41,7 @@ _ENCODINGS: Final = {"u1": "mono8", "u2": "16UC1", "u4": "32SC1"}
 
 
 def large_feed(
-    job: Job,
+    context: PackingContext,
     stream: Stream,
     topics: Sequence[Topic],
     make: Callable[[int], Made],
@@ -49,7 +49,7 @@ def large_feed(
     """A pass over a stream whose samples are prepared ahead, in threads.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: one with times.
         topics: of the messages.
         make: makes the messages of a sample's index; several threads call it at once.
@@ -57,8 +57,8 @@ def large_feed(
 
     def entries() -> Generator[Entry]:
         with ReadAhead(make, len(stream)) as samples:
-            for index, t_ns, seq in _numbers(job, stream):
-                with job.at(stream.name, index):
+            for index, t_ns, seq in _numbers(context, stream):
+                with context.locate_errors(stream.name, index):
                     made = samples.take(index)
                 for topic, parts in made:
                     yield Entry(topic, t_ns, None, seq, parts)
@@ -72,11 +72,11 @@ def sample_entries(stream: Stream, index: int, made: Made) -> list[Entry]:
     return [Entry(topic, sample_time(stream, index), None, seq, parts) for topic, parts in made]
 
 
-def _numbers(job: Job, stream: Stream) -> Iterator[tuple[int, int, int]]:
+def _numbers(context: PackingContext, stream: Stream) -> Iterator[tuple[int, int, int]]:
     """Index, stamp and recorded number of every sample."""
     for start in range(0, len(stream), _WINDOW):
         stop = min(start + _WINDOW, len(stream))
-        with job.at(stream.name, start):
+        with context.locate_errors(stream.name, start):
             times, numbers = stream.times(start, stop), _seq(stream, start, stop)
         yield from zip(range(start, stop), times.tolist(), numbers, strict=True)
 
@@ -89,7 +89,7 @@ def _seq(stream: Stream, start: int, stop: int) -> list[int]:
 
 
 def small_feed(
-    job: Job,
+    context: PackingContext,
     stream: Stream,
     topic: Topic,
     channels: Sequence[str],
@@ -98,7 +98,7 @@ def small_feed(
     """A pass over a stream of small samples.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: one with times.
         topic: of the messages.
         channels: channels that `encode` needs.
@@ -108,7 +108,7 @@ def small_feed(
     def entries() -> Generator[Entry]:
         for start in range(0, len(stream), _ROWS):
             stop = min(start + _ROWS, len(stream))
-            with job.at(stream.name, start):
+            with context.locate_errors(stream.name, start):
                 (batch,) = stream.iterate(_ROWS, channels, start=start, stop=stop)
                 numbers = _seq(stream, start, stop)
                 made = list(encode(batch))
@@ -124,7 +124,7 @@ def imu_channels(stream: Stream) -> list[str]:
     return ["acc", "avel", *(["rot"] if oriented else [])]
 
 
-def imu_feed(job: Job, stream: Stream, names: Names) -> Feed:
+def imu_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
     """``/NAME/data``: sensor_msgs/Imu; ``/NAME/data_raw`` without orientations (REP-145).
 
     The orientation is that of the sensor in east, north, up, whatever local frame the device has.
@@ -161,7 +161,7 @@ def imu_feed(job: Job, stream: Stream, names: Names) -> Feed:
             )
 
     name = names.topic(stream.name, "data" if oriented else "data_raw")
-    return small_feed(job, stream, ros_topic(name, IMU), channels, encode)
+    return small_feed(context, stream, ros_topic(name, IMU), channels, encode)
 
 
 def _rows(batch: Batch, channel: str) -> Iterator[tuple[tuple[float, ...], bool]]:
@@ -171,11 +171,11 @@ def _rows(batch: Batch, channel: str) -> Iterator[tuple[tuple[float, ...], bool]
     return zip(map(tuple, values.astype(np.float64).tolist()), fine, strict=True)
 
 
-def position_feed(job: Job, stream: Stream, position: str, names: Names) -> Feed:
+def position_feed(context: PackingContext, stream: Stream, position: str, names: Names) -> Feed:
     """``/NAME/fix``: sensor_msgs/NavSatFix, also of samples without a position (status -1, NaN).
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: stream of positions.
         position: its channel f8 [2 or 3] with latitude and longitude in degrees, and the height
             above the ellipsoid in m.  A covariance north, east, down is read from ``cov``, the
@@ -215,7 +215,7 @@ def position_feed(job: Job, stream: Stream, position: str, names: Names) -> Feed
             )
 
     topic = ros_topic(names.topic(stream.name, "fix"), NAV_SAT_FIX)
-    return small_feed(job, stream, topic, channels, encode)
+    return small_feed(context, stream, topic, channels, encode)
 
 
 def _enu(ned: npt.NDArray[Any]) -> tuple[float, ...]:
@@ -224,12 +224,16 @@ def _enu(ned: npt.NDArray[Any]) -> tuple[float, ...]:
 
 
 def json_feed(
-    job: Job, stream: Stream, spec: StreamSpec, covered: Collection[str], names: Names
+    context: PackingContext,
+    stream: Stream,
+    spec: StreamSpec,
+    covered: Collection[str],
+    names: Names,
 ) -> Feed | None:
     """``/NAME/samples``: the small numeric channels of a stream as JSON in std_msgs/String.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: one with times.
         spec: its declaration, from `recorder.session.playback_messages.playable_spec`.
         covered: channels that other messages have.
@@ -241,12 +245,12 @@ def json_feed(
     small = {channel.name for channel in small_channels(spec)}
     left_out = [c.name for c in spec.channels if c.name not in small and c.name not in covered]
     if left_out:
-        job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
+        context.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
     if small <= set(covered):
         return None
     topic = ros_topic(names.topic(stream.name, "samples"), STRING)
     (channel,) = json_channels(spec)
-    return sample_feed(job, stream, spec, [(topic, _as_string(channel.encode))])
+    return sample_feed(context, stream, spec, [(topic, _as_string(channel.encode))])
 
 
 def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int, Parts]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
 from recorder.archives.mcap.scene import Poses, first_ns, label_sets, placed
 from recorder.archives.mcap.topics import Entry, Feed
@@ -48,20 +48,20 @@ def world_of(poses: Poses | None) -> str:
     return MAP if poses is not None and isinstance(poses.source, EarthPoses) else ODOM
 
 
-def static_feed(job: Job, names: Names) -> Feed | None:
+def static_feed(context: PackingContext, names: Names) -> Feed | None:
     """``/tf_static``: the places of the sensors in the rig, once; None where none is known."""
     places = {
         name: sensor.pose
-        for name, sensor in job.calibration.sensors.items()
+        for name, sensor in context.calibration.sensors.items()
         if sensor.pose is not None
     }
-    for stream in job.streams:
+    for stream in context.streams:
         if stream.name not in places:
-            job.notes.add("not in the calibration: no transform", stream.name)
+            context.notes.add("not in the calibration: no transform", stream.name)
     if not places:
         return None
     topic = ros_topic("/tf_static", TRANSFORMS, depth=1, latched=True)
-    t_ns = first_ns(job)
+    t_ns = first_ns(context)
 
     def entries() -> Generator[Entry]:
         header = Header(t_ns, RIG)
@@ -71,16 +71,16 @@ def static_feed(job: Job, names: Names) -> Feed | None:
     return Feed("", [topic], entries, "calibration")
 
 
-def pose_feed(job: Job, poses: Poses, names: Names) -> Feed:
+def pose_feed(context: PackingContext, poses: Poses, names: Names) -> Feed:
     """``/tf``: every pose of the rig in the world."""
     topic = ros_topic("/tf", TRANSFORMS, depth=100)
     about = poses.source.describe()
     if not about["measured"]:
-        job.notes.add(str(about.get("note") or about["source"]), "poses")
+        context.notes.add(str(about.get("note") or about["source"]), "poses")
 
     def entries() -> Generator[Entry]:
         number = 0
-        for times_ns, matrices in placed(job, "poses", poses.blocks()):
+        for times_ns, matrices in placed(context, "poses", poses.blocks()):
             quaternions = quaternion_of_rotation(matrices[:, :3, :3]).tolist()
             rows = zip(times_ns.tolist(), matrices[:, :3, 3].tolist(), quaternions, strict=True)
             for t_ns, place, turn in rows:
@@ -97,26 +97,31 @@ def _transform(header: Header, child: str, matrix: Floats) -> TransformStamped:
     return TransformStamped(header, child, tuple(matrix[:3, 3].tolist()), tuple(turn))
 
 
-def label_feeds(job: Job, names: Names) -> list[Feed]:
+def label_feeds(context: PackingContext, names: Names) -> list[Feed]:
     """``/labels/NAME``: the boxes in space; boxes in pictures have no message and are noted."""
-    sets = label_sets(job)
-    with job.at("labels"):
-        pictures = box_files(job.session.path)
+    sets = label_sets(context)
+    with context.locate_errors("labels"):
+        pictures = box_files(context.session.path)
     for camera in pictures:
-        job.notes.add("boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{camera}")
+        context.notes.add(
+            "boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{camera}"
+        )
     parts = tokens(name for name, _ in sets)
-    return [_label_feed(job, f"/labels/{parts[name]}", start, names) for name, start in sets]
+    return [_label_feed(context, f"/labels/{parts[name]}", start, names) for name, start in sets]
 
 
 def _label_feed(
-    job: Job, name: str, start: Callable[[], Iterator[tuple[int, Lines]]], names: Names
+    context: PackingContext,
+    name: str,
+    start: Callable[[], Iterator[tuple[int, Lines]]],
+    names: Names,
 ) -> Feed:
     topic, subject = ros_topic(name, MARKERS), name.strip("/")
 
     def entries() -> Generator[Entry]:
         ids: dict[str, int] = {}
         made = ((t_ns, markers(t_ns, lines, ids, names)) for t_ns, lines in start())
-        for number, (t_ns, found) in enumerate(placed(job, subject, made)):
+        for number, (t_ns, found) in enumerate(placed(context, subject, made)):
             yield Entry(name, t_ns, t_ns, number, encode_message(MARKERS, found))
 
     return Feed("", [topic], entries, subject)

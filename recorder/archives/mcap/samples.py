@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
@@ -30,20 +30,20 @@ Several threads call it at once for large samples, in any order.
 _Topics = Sequence[tuple[Topic, Encode]]
 
 
-def sample_feed(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Feed:
+def sample_feed(context: PackingContext, stream: Stream, spec: StreamSpec, topics: _Topics) -> Feed:
     """A pass over a stream that encodes each sample for all topics.
 
     Large samples are prepared ahead, in threads.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: one with times.
         spec: its declaration, as `recorder.session.playback_messages.playable_spec` makes it.
         topics: the topics with their encoders.
     """
 
     def entries() -> Generator[Entry]:
-        return (_batches if is_small(stream) else _ahead)(job, stream, spec, topics)
+        return (_batches if is_small(stream) else _ahead)(context, stream, spec, topics)
 
     return Feed(stream.name, [topic for topic, _ in topics], entries)
 
@@ -69,11 +69,13 @@ def _entries(message: Message, topics: _Topics) -> list[Entry]:
     return made
 
 
-def _batches(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Generator[Entry]:
+def _batches(
+    context: PackingContext, stream: Stream, spec: StreamSpec, topics: _Topics
+) -> Generator[Entry]:
     at = 0
-    feed = messages(job.session, stream.name, spec)
+    feed = messages(context.session, stream.name, spec)
     while True:
-        with job.at(stream.name, at):
+        with context.locate_errors(stream.name, at):
             message = next(feed, None)
             if message is None:
                 return
@@ -82,12 +84,14 @@ def _batches(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Gen
         yield from entries
 
 
-def _ahead(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Generator[Entry]:
+def _ahead(
+    context: PackingContext, stream: Stream, spec: StreamSpec, topics: _Topics
+) -> Generator[Entry]:
     def make(index: int) -> list[Entry]:
         return sample_entries(stream, index, spec, topics)
 
     with ReadAhead(make, len(stream)) as samples:
         for index in range(len(stream)):
-            with job.at(stream.name, index):
+            with context.locate_errors(stream.name, index):
                 entries = samples.take(index)
             yield from entries

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.processing.labels import BOXES, LabelFile, Lines, box_files, cuboid_files
 from recorder.processing.poses import Block, Identity, PoseSource, find_poses
 
@@ -23,11 +23,11 @@ class Poses:
     """The poses of the rig in the world.
 
     Attributes:
-        job: the session's job.
+        context: the session's context.
         source: the source of the poses.
     """
 
-    job: Job
+    context: PackingContext
     source: PoseSource
 
     @property
@@ -42,60 +42,60 @@ class Poses:
             FormatError: the poses cannot be read.
         """
         for t_ns, poses in self.source.blocks():
-            inside = np.fromiter(map(self.job.contains, t_ns.tolist()), np.bool_, len(t_ns))
+            inside = np.fromiter(map(self.context.contains, t_ns.tolist()), np.bool_, len(t_ns))
             if inside.any():
                 yield t_ns[inside], poses[inside]
 
 
-def find_rig_poses(job: Job) -> Poses | None:
+def find_rig_poses(context: PackingContext) -> Poses | None:
     """The poses of the rig; None where they are not known."""
-    with job.at("poses"):
-        source = find_poses(job.session.whole, job.calibration)
-    return None if isinstance(source, Identity) else Poses(job, source)
+    with context.locate_errors("poses"):
+        source = find_poses(context.session.whole, context.calibration)
+    return None if isinstance(source, Identity) else Poses(context, source)
 
 
-def label_sets(job: Job) -> list[LabelSets]:
+def label_sets(context: PackingContext) -> list[LabelSets]:
     """The files of boxes in space: their names, and passes over the labels of each time.
 
     A pass raises FormatError for a line that is no label.
     """
 
-    with job.at("labels"):
-        files = cuboid_files(job.session.path)
-    return [(file.name, partial(_sets, job, file)) for file in files]
+    with context.locate_errors("labels"):
+        files = cuboid_files(context.session.path)
+    return [(file.name, partial(_sets, context, file)) for file in files]
 
 
-def box_sets(job: Job) -> list[LabelSets]:
+def box_sets(context: PackingContext) -> list[LabelSets]:
     """The files of boxes in pictures: their cameras, and passes over the labels of each time.
 
     Notes the files of cameras that are not packed.
     """
-    with job.at("labels"):
-        files = box_files(job.session.path)
-    for camera in files.keys() - job.session.streams.keys():
-        job.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
+    with context.locate_errors("labels"):
+        files = box_files(context.session.path)
+    for camera in files.keys() - context.session.streams.keys():
+        context.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
     return [
-        (camera, partial(_sets, job, file))
+        (camera, partial(_sets, context, file))
         for camera, file in files.items()
-        if camera in job.session.streams
+        if camera in context.session.streams
     ]
 
 
-def _sets(job: Job, file: LabelFile) -> Iterator[tuple[int, Lines]]:
-    return (found for found in file.by_time() if job.contains(found[0]))
+def _sets(context: PackingContext, file: LabelFile) -> Iterator[tuple[int, Lines]]:
+    return (found for found in file.by_time() if context.contains(found[0]))
 
 
-def placed(job: Job, subject: str, items: Iterator[T]) -> Iterator[T]:
+def placed(context: PackingContext, subject: str, items: Iterator[T]) -> Iterator[T]:
     """The items; an error names the subject."""
     while True:
-        with job.at(subject):
+        with context.locate_errors(subject):
             item = next(items, None)
         if item is None:
             return
         yield item
 
 
-def first_ns(job: Job) -> int:
+def first_ns(context: PackingContext) -> int:
     """Log time of what does not change: the first stamp of the samples that are packed."""
-    first = job.session.first_ns
-    return max(0, (job.session.start_ns if first is None else first) or 0)
+    first = context.session.first_ns
+    return max(0, (context.session.start_ns if first is None else first) or 0)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import recorder
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
 from recorder.contract.config.yaml_lines import shareable_text
 from recorder.contract.errors import FormatError
@@ -77,23 +77,23 @@ KEPT_EVENT = _schema(
 )
 
 
-def attach_files(job: Job, writer: McapWriter, log_ns: int) -> list[str]:
+def attach_files(context: PackingContext, writer: McapWriter, log_ns: int) -> list[str]:
     """Attach the configuration, the calibration and the intrinsics; returns the names.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         writer: of the file.
         log_ns: start of the session, epoch ns.
     """
     files: dict[str, bytes] = {}
-    path = job.session.path
+    path = context.session.path
     if (path / "config.yaml").is_file():
         text = _read(path / "config.yaml").decode("utf-8", "surrogateescape")
         files["config.yaml"] = shareable_text(text).encode("utf-8", "surrogateescape")
-    if job.calibration.path is not None:
-        files["calibration.yaml"] = _read(Path(job.calibration.path))
-    for stream in job.streams:
-        with job.at(stream.name):
+    if context.calibration.path is not None:
+        files["calibration.yaml"] = _read(Path(context.calibration.path))
+    for stream in context.streams:
+        with context.locate_errors(stream.name):
             for name, text in recorded_spec(stream).files.items():
                 files[f"{stream.name}/{name}"] = text.encode("utf-8", "replace")
     for name, data in files.items():
@@ -103,7 +103,7 @@ def attach_files(job: Job, writer: McapWriter, log_ns: int) -> list[str]:
 
 
 def metadata_records(
-    job: Job, profile: str, lost: Mapping[str, Any], events: Sequence[KeptEvent] = ()
+    context: PackingContext, profile: str, lost: Mapping[str, Any], events: Sequence[KeptEvent] = ()
 ) -> dict[str, dict[str, str]]:
     """Metadata records by name.
 
@@ -111,12 +111,12 @@ def metadata_records(
     the session.  Both hold texts only, JSON where a value is no text.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         profile: name of the profile.
-        lost: losses by stream, as `Job.note_losses` returns them.
+        lost: losses by stream, as `PackingContext.note_losses` returns them.
         events: the events that are packed.
     """
-    session = job.session
+    session = context.session
     header = session.header or {}
     device = session.metadata.get("vehicle") or header.get("hostname") or session.name
     values: dict[str, Any] = {
@@ -132,13 +132,13 @@ def metadata_records(
         "metadata": dict(session.metadata),
         "drivers": drivers_of(header.get("sensors") or {}),
         "losses": dict(lost),
-        "clocks": _clock_states(job),
+        "clocks": _clock_states(context),
         "time_domain": TIME_DOMAIN,
         "publish_time": PUBLISH_TIME,
-        **_calibration(job.calibration),
+        **_calibration(context.calibration),
     }
-    if job.redaction:
-        values["redaction"] = dict(job.redaction)
+    if context.redaction:
+        values["redaction"] = dict(context.redaction)
     if events:
         values["events"] = msgspec.to_builtins(events)
     if not session.part.is_whole:
@@ -146,18 +146,18 @@ def metadata_records(
     return {"foxglove": _texts({"deviceName": str(device)}), "recorder": _texts(values)}
 
 
-def event_feed(job: Job, profile: Profile) -> Feed:
+def event_feed(context: PackingContext, profile: Profile) -> Feed:
     """The session's events; losses and marks have topics of their own besides.
 
     Raises:
-        FormatError: the events cannot be read; within `Job.at`.
+        FormatError: the events cannot be read; within `PackingContext.locate_errors`.
     """
     losses, marks = profile.json_topic(LOSSES, LOSS), profile.json_topic(MARKS, MARK)
-    with job.at("events"):
+    with context.locate_errors("events"):
         # The log is only nearly in order: an event is logged when no other can be merged into it.
         events = sorted(
             (event["t_ns"], as_json(event))
-            for event in job.session.events()
+            for event in context.session.events()
             if isinstance(event.get("t_ns"), int) and event["t_ns"] >= 0
         )
 
@@ -176,28 +176,28 @@ def event_feed(job: Job, profile: Profile) -> Feed:
     return Feed("", topics, entries, "events")
 
 
-def kept_events(job: Job) -> list[KeptEvent]:
+def kept_events(context: PackingContext) -> list[KeptEvent]:
     """The events whose windows overlap what is packed, by time.
 
     Raises:
-        FormatError: their file cannot be read; within `Job.at`.
+        FormatError: their file cannot be read; within `PackingContext.locate_errors`.
     """
-    begin_ns, end_ns = _packed_ns(job)
-    with job.at("events"):
+    begin_ns, end_ns = _packed_ns(context)
+    with context.locate_errors("events"):
         return [
             event
-            for event in job.session.kept_events()
+            for event in context.session.kept_events()
             if event.until_ns >= begin_ns and (end_ns is None or event.from_ns <= end_ns)
         ]
 
 
-def kept_event_feed(profile: Profile, job: Job, events: Sequence[KeptEvent]) -> Feed:
+def kept_event_feed(profile: Profile, context: PackingContext, events: Sequence[KeptEvent]) -> Feed:
     """A message for each event, at its moment.
 
     A moment outside of what is packed (the session then holds only the seconds before or after) has
     the log time of the nearer end, so that no message extends the file's time.
     """
-    begin_ns, end_ns = _packed_ns(job)
+    begin_ns, end_ns = _packed_ns(context)
     topic = profile.json_topic(EVENTS, KEPT_EVENT)
 
     def entries() -> Generator[Entry]:
@@ -210,19 +210,19 @@ def kept_event_feed(profile: Profile, job: Job, events: Sequence[KeptEvent]) -> 
     return Feed("", [topic], entries, "kept events")
 
 
-def _packed_ns(job: Job) -> tuple[int, int | None]:
+def _packed_ns(context: PackingContext) -> tuple[int, int | None]:
     """Start and end of what is packed, epoch ns; the end is None where it is not known."""
-    session = job.session
+    session = context.session
     begin_ns, end_ns = session.start_ns or 0, session.end_ns
     return max(0, session.interval_ns[0] or begin_ns), session.interval_ns[1] or end_ns
 
 
-def _clock_states(job: Job) -> dict[str, Any]:
+def _clock_states(context: PackingContext) -> dict[str, Any]:
     """The newest state of the host's clocks, and the number of steps."""
     state: dict[str, Any] = {}
     steps = 0
-    with job.at("events"):
-        for event in job.session.events():
+    with context.locate_errors("events"):
+        for event in context.session.events():
             if event.get("type") == "clock":
                 steps += event.get("cause") == "step"
                 if event.get("cause") == "state":

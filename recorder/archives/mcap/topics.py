@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.contract.errors import UsageError
 from recorder.contract.extras import need_extra
 from recorder.contract.wire import Buffer
@@ -136,16 +136,16 @@ class Profile(Protocol):
     header: str
     log: Topic
 
-    def feeds(self, job: Job) -> list[Feed]:
+    def feeds(self, context: PackingContext) -> list[Feed]:
         """All feeds of a session, but for events, losses and marks.
 
-        Notes what it leaves out (`Job.notes`).
+        Notes what it leaves out (`PackingContext.notes`).
 
         Raises:
-            FormatError: a file of a stream is wrong; within `Job.at`.
+            FormatError: a file of a stream is wrong; within `PackingContext.locate_errors`.
         """
 
-    def stream_feeds(self, job: Job, stream: Stream) -> list[Feed]:
+    def stream_feeds(self, context: PackingContext, stream: Stream) -> list[Feed]:
         """The feeds of a stream with samples; at most one of them has `Feed.make`.
 
         Raises:
@@ -161,10 +161,10 @@ class Profile(Protocol):
     def json_parts(self, text: str) -> Sequence[Buffer]:
         """A JSON text as a message of such a topic."""
 
-    def path(self, job: Job) -> Path:
-        """Return the path of the MCAP file below `Job.folder`; make its folder."""
+    def path(self, context: PackingContext) -> Path:
+        """Return the path of the MCAP file below `PackingContext.folder`; make its folder."""
 
-    def finish(self, job: Job, written: Written) -> str:
+    def finish(self, context: PackingContext, written: Written) -> str:
         """Write the files beside it, synced; return the name to publish."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, load_profile
 from recorder.archives.sensor_files import radar_frames
 from recorder.processing.calibration import Calibration
@@ -27,14 +27,14 @@ from recorder.session.stream import Stream
 
 
 def worker_feed(
-    job: Job, stream: Stream, topics: Sequence[Topic], make: Make, *, group: int
+    context: PackingContext, stream: Stream, topics: Sequence[Topic], make: Make, *, group: int
 ) -> Feed:
     """A pass over a stream whose messages workers make.
 
     It notes at its end what is odd of the frames of a radar.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: one with times; the only such feed of the stream.
         topics: of the messages.
         make: makes the messages of samples.
@@ -42,10 +42,10 @@ def worker_feed(
     """
 
     def entries() -> Generator[Entry]:
-        factory = partial(_make_encoder, stream.name, dict(job.options), job.calibration)
+        factory = partial(_make_encoder, stream.name, dict(context.options), context.calibration)
         incomplete, steps = 0, Counter[int]()
         indices = range(len(stream))
-        encoded = job.encode_samples(stream.name, factory, indices, group=group)
+        encoded = context.encode_samples(stream.name, factory, indices, group=group)
         with contextlib.closing(encoded) as made:
             product: Product
             for product in made:
@@ -55,7 +55,7 @@ def worker_feed(
                 yield from product.entries
         remarks = [f"{incomplete} frames lack packets"] if incomplete else []
         for sentence in remarks + step_remarks(steps):
-            job.notes.add(sentence, stream.name)
+            context.notes.add(sentence, stream.name)
 
     return Feed(stream.name, topics, entries, make=make)
 
@@ -63,8 +63,8 @@ def worker_feed(
 def _make_encoder(
     stream: str, options: Mapping[str, Any], calibration: Calibration, worker: WorkerContext
 ) -> SampleEncoder:
-    job = Job(worker.session, Path(), options, calibration, worker=worker)
-    feeds = load_profile(options["profile"]).stream_feeds(job, worker.session.streams[stream])
+    context = PackingContext(worker.session, Path(), options, calibration, worker=worker)
+    feeds = load_profile(options["profile"]).stream_feeds(context, worker.session.streams[stream])
     return next(feed.make for feed in feeds if feed.make is not None)
 
 
@@ -72,7 +72,7 @@ class RadarPoints:
     """A radar's detections as points, and what is odd of its frames.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         stream: the radar's.
         geometry: of the radar.
 
@@ -80,9 +80,9 @@ class RadarPoints:
         frames: finds the detections, and resolves their speeds.
     """
 
-    def __init__(self, job: Job, stream: Stream, geometry: RadarGeometry) -> None:
+    def __init__(self, context: PackingContext, stream: Stream, geometry: RadarGeometry) -> None:
         self._stream, self._has_valid = stream, "valid" in stream.meta
-        self.frames = radar_frames(stream, geometry, job.options, job.worker)
+        self.frames = radar_frames(stream, geometry, context.options, context.worker)
 
     def of(self, index: int) -> np.ndarray[Any, Any]:
         """The detections of a frame, `recorder.processing.radar_detections.DETECTION` [n]."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import recorder
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.ncore.component import Interval
 from recorder.archives.ncore.extra_stores import find_extra_stores
 from recorder.archives.ncore.frames import FrameWriter
@@ -71,15 +71,15 @@ class NcorePacker(Packer):
         require_poses(checked)
         return checked
 
-    def ticks(self, job: Job) -> float:
-        total = sum(ticks_of(stream) for stream in job.streams)
-        if job.options["poses"] == ODOMETRY:
-            total += sum(len(s) for s in job.streams if kind_of(s) == "lidar")
+    def ticks(self, context: PackingContext) -> float:
+        total = sum(ticks_of(stream) for stream in context.streams)
+        if context.options["poses"] == ODOMETRY:
+            total += sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
 
-    def pack(self, job: Job) -> Packed:
+    def pack(self, context: PackingContext) -> Packed:
         tune_for_packing()
-        return _SessionPacker(job).pack()
+        return _SessionPacker(context).pack()
 
 
 PACKER = NcorePacker()
@@ -88,28 +88,28 @@ PACKER = NcorePacker()
 class _SessionPacker:
     """Packs one session."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, context: PackingContext) -> None:
+        self._context = context
         self._sensors: list[Sensor] = []
         self._generic: list[Stream] = []
         self._counts: dict[str, int] = {}
         self._writers: list[FrameWriter] = []
 
     def pack(self) -> Packed:
-        job = self._job
-        name = job.session.name
+        context = self._context
+        name = context.session.name
         self._find_streams()
         interval_ns = self._interval()
         metadata = self._metadata()
         manifest = Manifest(name, Interval.of_ns(*interval_ns), metadata)
-        # The job's folder lies beside the archive's final place.
-        beside = find_extra_stores(job.folder.parent, name, manifest, job.notes.add)
+        # The context's folder lies beside the archive's final place.
+        beside = find_extra_stores(context.folder.parent, name, manifest, context.notes.add)
         with SequenceWriter(
-            job.folder,
+            context.folder,
             name,
             interval_ns=interval_ns,
             metadata=metadata,
-            store=job.options["store"],
+            store=context.options["store"],
             beside=beside,
         ) as sequence:
             self._place(sequence)
@@ -119,7 +119,7 @@ class _SessionPacker:
             self._store_notes(sequence)
         assert sequence.packed is not None
         stores = [path.name for path in sequence.packed.stores]
-        other = ".zarr" if job.options["store"] == "itar" else ".zarr.itar"
+        other = ".zarr" if context.options["store"] == "itar" else ".zarr.itar"
         return Packed(
             (*stores, sequence.packed.meta.name),
             (f"{name}.ncore4{other}",),
@@ -128,51 +128,53 @@ class _SessionPacker:
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
-        job, session = self._job, self._job.session
-        job.notes.add_absent()
+        context, session = self._context, self._context.session
+        context.notes.add_absent()
         boxes = box_files(session.path)
-        for stream in filter(job.has_samples, job.streams):
-            with job.at(stream.name):
+        for stream in filter(context.has_samples, context.streams):
+            with context.locate_errors(stream.name):
                 if (kind := kind_of(stream)) in _KINDS:
-                    sensor = _KINDS[kind](job, stream)
+                    sensor = _KINDS[kind](context, stream)
                     if isinstance(sensor, Camera):
                         sensor.boxes = boxes.get(stream.name)
                     self._sensors.append(sensor)
                 elif is_generic(stream):
                     self._generic.append(stream)
                 else:
-                    job.notes.add("is of no kind that is packed: left out", stream.name)
+                    context.notes.add("is of no kind that is packed: left out", stream.name)
         for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
-            job.notes.add("labels of a camera that is not packed: left out", f"_labels/{camera}")
+            context.notes.add(
+                "labels of a camera that is not packed: left out", f"_labels/{camera}"
+            )
 
     def _interval(self) -> tuple[int, int]:
         """Start and stop of the sequence, ns; notes streams that begin late or end early."""
-        job = self._job
+        context = self._context
         spans: dict[str, tuple[int, int]] = {}
         starts = {sensor.name: sensor.start_ns for sensor in self._sensors}
         for stream in (*(sensor.stream for sensor in self._sensors), *self._generic):
-            with job.at(stream.name, 0):
+            with context.locate_errors(stream.name, 0):
                 first, last = stamp_span_ns(stream)
                 begin = starts.get(stream.name)
                 spans[stream.name] = first if begin is None else begin(0, first), last
         if not spans:
-            raise SessionError(f"{job.session.path}: has no sample to pack")
+            raise SessionError(f"{context.session.path}: has no sample to pack")
         start_ns = min(start for start, _ in spans.values())
         last_ns = max(last for _, last in spans.values())
         for name, (start, last) in spans.items():
             slack_ns = self._slack_ns(name)
             if start - start_ns > slack_ns:
-                job.notes.add(f"begins {(start - start_ns) / 1e9:.3f} s after the first", name)
+                context.notes.add(f"begins {(start - start_ns) / 1e9:.3f} s after the first", name)
             if last_ns - last > slack_ns:
-                job.notes.add(f"ends {(last_ns - last) / 1e9:.3f} s before the last", name)
+                context.notes.add(f"ends {(last_ns - last) / 1e9:.3f} s before the last", name)
         if start_ns < 0:
-            raise FormatError(f"{job.session.path}: begins before 1970: {start_ns} ns")
+            raise FormatError(f"{context.session.path}: begins before 1970: {start_ns} ns")
         # A sequence must hold at least two poses.
         return start_ns, max(last_ns + 1, start_ns + 2_000)
 
     def _slack_ns(self, name: str) -> int:
         """Tolerated difference between the streams' starts or ends: two samples, at least 0.2 s."""
-        spec = self._job.session.streams[name].spec
+        spec = self._context.session.streams[name].spec
         rate = spec.rate_hz if spec is not None else None
         return max(200_000_000, round(2e9 / rate) if rate else 0)
 
@@ -181,11 +183,11 @@ class _SessionPacker:
 
         Stores that are added later contain the same metadata and must match a repacked sequence.
         """
-        session = self._job.session
+        session = self._context.session
         header = session.header or {}
-        lost = self._job.notes.add_losses()
-        self._job.notes.add_recovery()
-        redaction = {"redaction": dict(self._job.redaction)} if self._job.redaction else {}
+        lost = self._context.notes.add_losses()
+        self._context.notes.add_recovery()
+        redaction = {"redaction": dict(self._context.redaction)} if self._context.redaction else {}
         return redaction | {
             "session": session.name,
             "session_state": session.state,
@@ -198,17 +200,17 @@ class _SessionPacker:
 
     def _place(self, sequence: SequenceWriter) -> None:
         """Store the sensors' static poses and the cameras' models."""
-        job, poses = self._job, sequence.poses()
-        calibrated = job.calibration.path is not None
+        context, poses = self._context, sequence.poses()
+        calibrated = context.calibration.path is not None
         if not calibrated:
             ahead = any(isinstance(sensor, Camera) for sensor in self._sensors)
-            job.notes.add(
+            context.notes.add(
                 "has no calibration: sensors are placed at the rig's origin"
                 + (", cameras look ahead" if ahead else ""),
                 "session",
             )
         for sensor in self._sensors:
-            poses.static_pose(sensor.name, "rig", job.pose_of(sensor.stream, noted=calibrated))
+            poses.static_pose(sensor.name, "rig", context.pose_of(sensor.stream, noted=calibrated))
             if isinstance(sensor, Camera):
                 model = sensor.model()
                 if model is None:
@@ -216,20 +218,20 @@ class _SessionPacker:
                 else:
                     sequence.intrinsics().camera(sensor.name, model)
         for stream in self._generic:
-            pose = job.calibration.of(stream.name).pose
+            pose = context.calibration.of(stream.name).pose
             if pose is not None:
                 poses.static_pose(stream.name, "rig", pose)
 
     def _pack_trajectory(self, sequence: SequenceWriter) -> None:
-        job, interval = self._job, sequence.interval
+        context, interval = self._context, sequence.interval
         lidars = ((s.stream, s.optics) for s in self._sensors if isinstance(s, Lidar))
-        source = choose_poses(job, lidars)
+        source = choose_poses(context, lidars)
         cover = Cover(source, interval.start_ns, interval.last_ns)
         trajectory = sequence.poses().trajectory("rig", "world")
         fit, to_earth = None, source.to_earth if isinstance(source, EarthPoses) else None
         if to_earth is None and source.describe()["measured"]:
-            fit = find_earth_fit(job.session, job.calibration)
-        with job.at(f"poses from {source.name}"):
+            fit = find_earth_fit(context.session, context.calibration)
+        with context.locate_errors(f"poses from {source.name}"):
             for t_ns, matrices in cover.blocks():
                 trajectory.append(t_ns, matrices)
                 if fit is not None:
@@ -239,16 +241,16 @@ class _SessionPacker:
             sequence.poses().metadata["world_global"] = known
         if to_earth is not None:
             sequence.poses().static_pose("world", "world_global", to_earth)
-        text, _ = note_poses(job, source, cover)
+        text, _ = note_poses(context, source, cover)
         sequence.poses().metadata["trajectory"] = text | cover.describe()
         self._pose_text = text["source"]
 
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
-        job = self._job
+        context = self._context
         writers: dict[str, FrameWriter] = {}
 
         def packed(sensor: Sensor) -> Generator[int]:
-            with job.at(sensor.name):
+            with context.locate_errors(sensor.name):
                 writers[sensor.name] = yield from sensor.pack(sequence)
 
         with contextlib.ExitStack() as stack:
@@ -260,26 +262,26 @@ class _SessionPacker:
             self._writers.append(writer)
             self._counts[sensor.name] = writer.frame_count
             if not writer.frame_count:
-                job.notes.add("no frame could be packed", sensor.name)
+                context.notes.add("no frame could be packed", sensor.name)
         known = {}
         for stream in self._generic:
-            with job.at(stream.name):
-                known[stream.name] = pack_generic(job, sequence, stream)
+            with context.locate_errors(stream.name):
+                known[stream.name] = pack_generic(context, sequence, stream)
             self._counts[stream.name] = len(stream)
         if known:
             sequence.poses().metadata["generic_streams"] = known
 
     def _pack_labels(self, sequence: SequenceWriter) -> None:
-        job = self._job
+        context = self._context
         cameras = {s.name: s for s in self._sensors if isinstance(s, Camera)}
         packed = {name for name, count in self._counts.items() if count}
         frames = {s.name for s in self._sensors} & packed | {"rig", "world"}
         counts = {
-            "cuboids": pack_cuboids(job, sequence, frames),
-            "masks": pack_masks(job, sequence, {n: c.size for n, c in cameras.items()}),
-            "point clouds": pack_clouds(job, sequence, frames),
+            "cuboids": pack_cuboids(context, sequence, frames),
+            "masks": pack_masks(context, sequence, {n: c.size for n, c in cameras.items()}),
+            "point clouds": pack_clouds(context, sequence, frames),
             "camera labels": sum(
-                pack_segments(job, sequence, camera.stream, camera.ends.of)
+                pack_segments(context, sequence, camera.stream, camera.ends.of)
                 for camera in cameras.values()
             ),
         }
@@ -288,11 +290,11 @@ class _SessionPacker:
     def _store_notes(self, sequence: SequenceWriter) -> None:
         """Store the notes in the archive: each sensor's own, and all of them with the poses."""
         for writer in self._writers:
-            if sentences := self._job.notes.of(writer.instance):
+            if sentences := self._context.notes.of(writer.instance):
                 writer.metadata["notes"] = sentences
-        sequence.poses().metadata["notes"] = list(self._job.notes.lines)
+        sequence.poses().metadata["notes"] = list(self._context.notes.lines)
         sequence.poses().metadata["packing"] = {
             "packed_by": f"recorder {recorder.__version__}",
-            "options": dict(self._job.options),
-            "calibration_sha256": self._job.calibration.sha256,
+            "options": dict(self._context.options),
+            "calibration_sha256": self._context.calibration.sha256,
         }

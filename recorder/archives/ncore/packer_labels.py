@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.ncore.cameras import encode_png
 from recorder.archives.ncore.cuboids import Cuboid, LabelSource, euler_xyz
 from recorder.archives.ncore.labels import (
@@ -43,14 +43,14 @@ def label_source(source: str) -> LabelSource:
     return "GT_ANNOTATION" if source == MANUAL else "AUTOLABEL"
 
 
-def pack_cuboids(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
+def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
     """Pack every set of ``_cuboids``; returns the number of cuboids."""
     count = 0
     sets = {}
-    for file in cuboid_files(job.session.path):
+    for file in cuboid_files(context.session.path):
         outside = unknown = 0
         source = label_source(file.source)
-        with job.at(f"_cuboids/{file.path.name}"):
+        with context.locate_errors(f"_cuboids/{file.path.name}"):
             for where, label in file.lines():
                 frame = text(label, "frame", where)
                 if frame not in frames:
@@ -63,17 +63,21 @@ def pack_cuboids(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                 count += 1
         subject = f"_cuboids/{file.path.name}"
         if outside:
-            job.notes.add(f"{outside} cuboids lie outside of {_extent(job)}: left out", subject)
+            context.notes.add(
+                f"{outside} cuboids lie outside of {_extent(context)}: left out", subject
+            )
         if unknown:
-            job.notes.add(f"{unknown} cuboids are relative to no sensor packed: left out", subject)
+            context.notes.add(
+                f"{unknown} cuboids are relative to no sensor packed: left out", subject
+            )
         sets[file.name] = dict(file.header)
     if sets:
         sequence.cuboids().metadata["sets"] = sets
     return count
 
 
-def _extent(job: Job) -> str:
-    return "the recording" if job.session.whole is job.session else "the packed part"
+def _extent(context: PackingContext) -> str:
+    return "the recording" if context.session.whole is context.session else "the packed part"
 
 
 def _cuboid(
@@ -99,16 +103,18 @@ def _cuboid(
     )
 
 
-def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[int, int]]) -> int:
+def pack_masks(
+    context: PackingContext, sequence: SequenceWriter, cameras: Mapping[str, tuple[int, int]]
+) -> int:
     """Pack the masks of the cameras (name: width and height); returns the number of masks."""
     count = 0
-    for camera, files in mask_files(job.session.path).items():
+    for camera, files in mask_files(context.session.path).items():
         if camera not in cameras:
-            job.notes.add("masks of a camera that is not packed: left out", f"_masks/{camera}")
+            context.notes.add("masks of a camera that is not packed: left out", f"_masks/{camera}")
             continue
         images = {}
         for name, path in files.items():
-            with job.at(f"_masks/{camera}/{path.name}"):
+            with context.locate_errors(f"_masks/{camera}/{path.name}"):
                 read_mask(path, cameras[camera])  # checks the mask
                 images[name] = path.read_bytes()
         sequence.masks().camera(camera, images)
@@ -117,26 +123,29 @@ def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[i
 
 
 def pack_segments(
-    job: Job, sequence: SequenceWriter, camera: Stream, times: Callable[[int], int | None]
+    context: PackingContext,
+    sequence: SequenceWriter,
+    camera: Stream,
+    times: Callable[[int], int | None],
 ) -> int:
     """Pack a class per pixel, from the virtual sensor ``_CAMERA``; returns the number of labels.
 
     Args:
-        job: the session's job.
+        context: the session's context.
         sequence: the sequence to write to.
         camera: the camera's stream.
         times: end (ns) of the frame that a sample of the camera became; None where the sample was
             left out.
     """
-    virtual = job.session.streams.get(f"_{camera.name}")
+    virtual = context.session.streams.get(f"_{camera.name}")
     if virtual is None or SEGMENT not in virtual.meta:
         return 0
     entry = virtual.meta[SEGMENT]
     if np.dtype(entry["type"]) != np.uint8 or len(entry["shape"]) != 2:
-        job.notes.add(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
+        context.notes.add(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
         return 0
     if not virtual.has_times and len(virtual) != len(camera):
-        job.notes.add(
+        context.notes.add(
             f"{SEGMENT} has no times, and {len(virtual)} samples, not {len(camera)}: left out",
             virtual.name,
         )
@@ -151,7 +160,7 @@ def pack_segments(
     count = left_out = 0
     last = -1
     for index in range(len(virtual)):
-        with job.at(virtual.name, index):
+        with context.locate_errors(virtual.name, index):
             at = index
             if virtual.has_times:
                 t_ns = int(virtual.times(index, index + 1)[0])
@@ -170,18 +179,18 @@ def pack_segments(
             labels.label(end_ns, encode_png(image), metadata=sample)
             count += 1
     if left_out:
-        job.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)
+        context.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)
     return count
 
 
-def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
+def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
     """Pack every set of ``_point_clouds``; returns the number of clouds."""
     count = 0
-    for folder in cloud_folders(job.session.path):
+    for folder in cloud_folders(context.session.path):
         subject = f"_point_clouds/{folder.name}"
         writer = None
         left_out = 0
-        with job.at(subject):
+        with context.locate_errors(subject):
             for cloud in folder.clouds():
                 inside = sequence.interval.holds(cloud.t_ns // NS_PER_US)
                 if not inside or cloud.frame not in frames:
@@ -197,10 +206,10 @@ def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                         attributes=schema,
                         metadata={"header": dict(folder.index.header)},
                     )
-                with job.at(cloud.path.name):
+                with context.locate_errors(cloud.path.name):
                     writer.cloud(cloud.t_ns, cloud.frame, cloud.xyz, cloud.attributes)
                 count += 1
         if left_out:
-            where = f"outside of {_extent(job)}, or in no frame packed"
-            job.notes.add(f"{left_out} clouds lie {where}: left out", subject)
+            where = f"outside of {_extent(context)}, or in no frame packed"
+            context.notes.add(f"{left_out} clouds lie {where}: left out", subject)
     return count

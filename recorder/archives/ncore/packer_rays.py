@@ -235,7 +235,7 @@ class Lidar(Sensor):
         second_error_m = 0.0
         factory = partial(_SweepEncoder, self.name, sequence.interval, self._own_rays)
         everything = range(len(self.stream))
-        encoded = self.job.encode_samples(self.name, factory, everything, group=LIDAR_GROUP)
+        encoded = self.context.encode_samples(self.name, factory, everything, group=LIDAR_GROUP)
         with contextlib.closing(encoded) as sweeps:
             sweep: _Sweep
 
@@ -245,7 +245,7 @@ class Lidar(Sensor):
                 return self._noted(sweep.times).start_ns
 
             for index, start_ns, end_ns in self.samples(take):
-                with self.job.at(self.name, index):
+                with self.context.locate_errors(self.name, index):
                     more = sweep.beam_of_ray
                     second_error_m = max(second_error_m, sweep.second_error_m)
                     element: Any = elements
@@ -271,7 +271,7 @@ class Lidar(Sensor):
 
     @property
     def _own_rays(self) -> bool:
-        return bool(self.job.options["second_returns"] == "own")
+        return bool(self.context.options["second_returns"] == "own")
 
     def _facts(self) -> dict[str, Any]:
         second = "none recorded"
@@ -294,7 +294,7 @@ class Radar(Sensor):
     """Detections computed from the raw samples."""
 
     def __post_init__(self) -> None:
-        self.geometry = radar_geometry(self.stream, self.job.calibration)
+        self.geometry = radar_geometry(self.stream, self.context.calibration)
         if self.geometry.tx_m is None:
             self.note("radar.json has no antennas: detections have no direction but straight ahead")
 
@@ -302,7 +302,7 @@ class Radar(Sensor):
         return end_ns - round(self.geometry.frame_time * 1e9)
 
     def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
-        options = self.job.options
+        options = self.context.options
         writer = sequence.radar(
             self.name,
             metadata=self.metadata()
@@ -319,10 +319,10 @@ class Radar(Sensor):
             },
         )
         incomplete, steps = 0, Counter[int]()
-        described = self.name, sequence.interval, self.job.calibration, dict(options)
+        described = self.name, sequence.interval, self.context.calibration, dict(options)
         factory = partial(_RadarEncoder, *described)
         everything = range(len(self.stream))
-        encoded = self.job.encode_samples(self.name, factory, everything, group=RADAR_GROUP)
+        encoded = self.context.encode_samples(self.name, factory, everything, group=RADAR_GROUP)
         with contextlib.closing(encoded) as frames:
             frame: _Frame
 
@@ -332,7 +332,7 @@ class Radar(Sensor):
                 return self.start_ns(index, end_ns)
 
             for index, start_ns, end_ns in self.samples(take):
-                with self.job.at(self.name, index):
+                with self.context.locate_errors(self.name, index):
                     metadata = self.frame_metadata(index)
                     if not frame.valid:
                         incomplete += 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.models import CameraModel
 from recorder.archives.ncore.packer_models import camera_model
@@ -59,12 +59,12 @@ class Sensor:
     """A stream that is packed as a component.
 
     Attributes:
-        job: the session's job.
+        context: the session's context.
         stream: the sensor's stream.
         ends: ends of the frames.
     """
 
-    job: Job
+    context: PackingContext
     stream: Stream
     gate: FrameGate = field(default_factory=FrameGate)
     ends: FrameEnds = field(default_factory=FrameEnds)
@@ -83,7 +83,7 @@ class Sensor:
 
     def note(self, sentence: str) -> None:
         """Record an oddity of this stream."""
-        self.job.notes.add(sentence, self.name)
+        self.context.notes.add(sentence, self.name)
 
     def metadata(self) -> dict[str, Any]:
         """The session's description of the stream, for the component's generic metadata."""
@@ -92,7 +92,7 @@ class Sensor:
         if spec is not None:
             known |= {"description": spec.description, "rate_hz": spec.rate_hz}
             known["settings"] = dict(spec.settings)
-        calibrated = self.job.calibration.of(self.name)
+        calibrated = self.context.calibration.of(self.name)
         known["pose_calibrated"] = calibrated.pose is not None
         if calibrated.calibrated_at is not None:
             known["calibrated_at"] = calibrated.calibrated_at
@@ -107,13 +107,13 @@ class Sensor:
         gate = self.gate
         numbers = self._numbers()
         for index, end_ns, seq in numbers:
-            with self.job.at(self.name, index):
+            with self.context.locate_errors(self.name, index):
                 times = gate.admit(index, find_start(index, end_ns), end_ns)
                 self.seq = seq
             if times is not None:
                 self.ends.add(index, times[1])
                 yield index, *times
-            self.job.advance(1)
+            self.context.advance(1)
         for sentence in gate.remarks():
             self.note(sentence)
 
@@ -121,7 +121,7 @@ class Sensor:
         has_seq = "seq" in self.stream.meta
         for at in range(0, len(self.stream), _ROWS):
             stop = min(at + _ROWS, len(self.stream))
-            with self.job.at(self.name, at):
+            with self.context.locate_errors(self.name, at):
                 times = self.stream.times(at, stop).tolist()
                 seqs: Iterable[int | None] = [None] * len(times)
                 if has_seq:
@@ -148,7 +148,7 @@ class Camera(Sensor):
     boxes: LabelFile | None = None
 
     def __post_init__(self) -> None:
-        self._pictures = Pictures(self.stream, self.job.options["jpeg_quality"])
+        self._pictures = Pictures(self.stream, self.context.options["jpeg_quality"])
         self._exposures = Exposures(self.stream)
 
     def start_ns(self, index: int, end_ns: int) -> int:
@@ -161,7 +161,7 @@ class Camera(Sensor):
 
     def model(self) -> CameraModel | None:
         """The calibrated model, if it fits the pictures."""
-        model = camera_model(self.job.calibration, self.name)
+        model = camera_model(self.context.calibration, self.name)
         if model is not None and tuple(model.resolution) != self.size:
             self.note(
                 "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
@@ -189,7 +189,7 @@ class Camera(Sensor):
             self.note(remark)
         boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
         for index, start_ns, end_ns in self.samples(self.start_ns):
-            with self.job.at(self.name, index):
+            with self.context.locate_errors(self.name, index):
                 metadata = self.frame_metadata(index)
                 if boxes is not None:
                     metadata["boxes"] = boxes.at(index)
@@ -239,7 +239,9 @@ def is_generic(stream: Stream) -> bool:
     )
 
 
-def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str, Any]:
+def pack_generic(
+    context: PackingContext, sequence: SequenceWriter, stream: Stream
+) -> dict[str, Any]:
     """Store a stream's samples as generic data of the poses: ``NAME.t_ns`` and ``NAME.CHANNEL``.
 
     Returns:
@@ -256,7 +258,7 @@ def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str
     backward, last = 0, -1
     for at in range(0, len(stream), _ROWS):
         stop = min(at + _ROWS, len(stream))
-        with job.at(stream.name, at):
+        with context.locate_errors(stream.name, at):
             t_ns: npt.NDArray[np.int64] = stream.times(at, stop)
             data = stream.read(at, stop, channels) if channels else {}
             rows["t_ns"].append(t_ns)
@@ -265,9 +267,9 @@ def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str
         steps = np.diff(t_ns, prepend=last)
         backward += int(np.count_nonzero(steps <= 0))
         last = int(t_ns[-1])
-        job.advance((stop - at) / _ROWS)
+        context.advance((stop - at) / _ROWS)
     if backward:
-        job.notes.add(f"{backward} samples with equal or backward times, packed", stream.name)
+        context.notes.add(f"{backward} samples with equal or backward times, packed", stream.name)
     spec = stream.spec
     units = {} if spec is None else {c.name: c.unit for c in spec.channels if c.unit}
     known: dict[str, Any] = {
@@ -281,5 +283,5 @@ def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str
 
 
 def ticks_of(stream: Stream) -> float:
-    """Amount of work of a stream, in the unit of `Job.advance`."""
+    """Amount of work of a stream, in the unit of `PackingContext.advance`."""
     return len(stream) / _ROWS if is_generic(stream) else len(stream)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.vrs.metadata_records import clock_offset_ns
 from recorder.formats.vrs import (
     Array,
@@ -68,7 +68,7 @@ class Extra(Protocol):
 class Poses:
     """The poses of a processed sensor; recorded pose sensors are streams of their own."""
 
-    job: Job
+    context: PackingContext
     source: PoseSource
     count: int = 0
 
@@ -81,12 +81,12 @@ class Poses:
         return _spec(RecordableType.POSE_DATA, "pose", self.name, session, PoseData, about)
 
     def records(self) -> Iterator[Record]:
-        offset_ns = clock_offset_ns(self.job.session)
+        offset_ns = clock_offset_ns(self.context.session)
         for t_ns, poses in self.source.blocks():
             quaternions = quaternion_of_rotation(poses[:, :3, :3])
             rows = zip(t_ns.tolist(), poses[:, :3, 3], quaternions, strict=True)
             for stamp, position, quaternion in rows:
-                if self.job.contains(stamp):
+                if self.context.contains(stamp):
                     self.count += 1
                     data = PoseData(
                         t_mono_ns=stamp - offset_ns, position=position, quaternion=quaternion
@@ -98,7 +98,7 @@ class Poses:
 class Labels:
     """The labels of a file, one record for each time."""
 
-    job: Job
+    context: PackingContext
     folder: str
     file: LabelFile
     count: int = 0
@@ -113,27 +113,29 @@ class Labels:
         return _spec(kind, "labels", self.name, session, LabelData, about)
 
     def records(self) -> Iterator[Record]:
-        offset_ns = clock_offset_ns(self.job.session)
+        offset_ns = clock_offset_ns(self.context.session)
         for t_ns, lines in self.file.by_time():
-            if self.job.contains(t_ns):
+            if self.context.contains(t_ns):
                 self.count += 1
                 labels = json.dumps([label for _, label in lines])
                 yield t_ns, LabelData(t_mono_ns=t_ns - offset_ns, labels=labels).encode()
 
 
-def find_extras(job: Job) -> list[Extra]:
+def find_extras(context: PackingContext) -> list[Extra]:
     """The poses of a session, and its files of labels."""
     extras: list[Extra] = []
-    source = find_poses(job.session.whole, job.calibration)
+    source = find_poses(context.session.whole, context.calibration)
     if source.name.startswith("_"):
-        extras.append(Poses(job, source))
-    path = job.session.path
-    extras += [Labels(job, CUBOIDS, file) for file in cuboid_files(path)]
+        extras.append(Poses(context, source))
+    path = context.session.path
+    extras += [Labels(context, CUBOIDS, file) for file in cuboid_files(path)]
     for camera, file in box_files(path).items():
-        if camera in job.session.streams:
-            extras.append(Labels(job, BOXES, file))
+        if camera in context.session.streams:
+            extras.append(Labels(context, BOXES, file))
         else:
-            job.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
+            context.notes.add(
+                "labels of a camera that is not packed: left out", f"{BOXES}/{camera}"
+            )
     return extras
 
 

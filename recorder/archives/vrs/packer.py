@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import recorder
 from recorder.archives.base import Packed, Packer
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.vrs.labels import Extra, find_extras
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
@@ -70,11 +70,11 @@ class VrsPacker(Packer):
         "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
     }
 
-    def ticks(self, job: Job) -> float:
-        return sum(len(s) * _ticks(s) for s in job.streams if s.has_times)
+    def ticks(self, context: PackingContext) -> float:
+        return sum(len(s) * _ticks(s) for s in context.streams if s.has_times)
 
-    def pack(self, job: Job) -> Packed:
-        return _SessionPacker(job).pack()
+    def pack(self, context: PackingContext) -> Packed:
+        return _SessionPacker(context).pack()
 
 
 PACKER = VrsPacker()
@@ -87,70 +87,70 @@ def _ticks(stream: Stream) -> float:
 class _SessionPacker:
     """Packs one session."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, context: PackingContext) -> None:
+        self._context = context
         self._samples: dict[str, Samples] = {}
         self._specs: dict[str, StreamSpec] = {}
         self._first_s: dict[StreamId, float] = {}
         self._names: dict[StreamId, str] = {}
         self._streams: Mapping[StreamId, StreamTags] = {}
         self._extras: dict[StreamId, Extra] = {}
-        kind = _KINDS[job.options["compression"]]
+        kind = _KINDS[context.options["compression"]]
         self._compressor = Compressor(kind) if kind is not Compression.NONE else None
 
     def pack(self) -> Packed:
-        job = self._job
+        context = self._context
         self._find_streams()
         metadata = self._metadata_records()
         try:
             streams = self._streams = self._declare(metadata)
-            path = job.folder / f"{job.session.name}.vrs"
+            path = context.folder / f"{context.session.name}.vrs"
             count = self._write(path, metadata, streams, self._tags(metadata))
         finally:
             metadata.close()
         for name, samples in self._samples.items():
             if samples.backward:
-                job.notes.add(f"{samples.backward} samples with equal or backward times", name)
-        frames = {name: len(job.session.streams[name]) for name in self._samples}
+                context.notes.add(f"{samples.backward} samples with equal or backward times", name)
+        frames = {name: len(context.session.streams[name]) for name in self._samples}
         frames |= {extra.name: extra.count for extra in self._extras.values() if extra.count}
         return Packed((path.name,), (), {"frames": frames, "records": count})
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
-        job, session = self._job, self._job.session
-        job.notes.add_absent("cannot be read, its data are left out")
+        context, session = self._context, self._context.session
+        context.notes.add_absent("cannot be read, its data are left out")
         self._specs.update(session.declared)
-        for stream in job.streams:
+        for stream in context.streams:
             name = stream.name
             if stream.has_times:
                 try:
                     self._specs[name] = packed_spec(stream)
                 except FormatError as error:
-                    job.notes.add(f"left out: {error}", name)
+                    context.notes.add(f"left out: {error}", name)
                     continue
-            if job.has_samples(stream):
-                with job.at(name):
-                    self._samples[name] = Samples(job, stream, self._specs[name])
+            if context.has_samples(stream):
+                with context.locate_errors(name):
+                    self._samples[name] = Samples(context, stream, self._specs[name])
         if not self._specs:
             raise SessionError(f"{session.path}: has no stream to pack")
-        job.notes.add_losses()
-        job.notes.add_recovery()
+        context.notes.add_losses()
+        context.notes.add_recovery()
 
     def _metadata_records(self) -> MetadataRecords:
-        session = self._job.session
+        session = self._context.session
         path = session.path / VRS
         if path.is_file():
-            with self._job.at(VRS):
+            with self._context.locate_errors(VRS):
                 return MetadataFile(path)
         if session.recorded:
-            self._job.notes.add(
+            self._context.notes.add(
                 f"has no {VRS}: the state that drivers reported is not known", "session"
             )
         return ReconstructedMetadata(session, self._specs)
 
     def _declare(self, metadata: MetadataRecords) -> dict[StreamId, StreamTags]:
         """Declare all streams: keep the tags of metadata records, and add those of data records."""
-        session = self._job.session
+        session = self._context.session
         drivers = drivers_of((session.header or {}).get("sensors") or {})
         streams = dict(metadata.streams)
         names = dict(metadata.names)
@@ -166,8 +166,8 @@ class _SessionPacker:
             streams[names[name]] = StreamTags(tags.vrs | more, tags.user)
             stamp = session.streams[name].times(0, 1).astype("<f8") / 1e9
             self._first_s[names[name]] = float(stamp[0])
-        with self._job.at("labels and poses"):
-            extras = find_extras(self._job)
+        with self._context.locate_errors("labels and poses"):
+            extras = find_extras(self._context)
         for extra in extras:
             extra_spec = extra.spec(session.name)
             names[extra.name] = number = free_id(extra_spec, streams)
@@ -181,9 +181,9 @@ class _SessionPacker:
 
         Configurations before the part are valid in it.
         """
-        if self._job.session.part.is_whole:
+        if self._context.session.part.is_whole:
             return True
-        begin_ns, end_ns = self._job.session.interval_ns
+        begin_ns, end_ns = self._context.session.interval_ns
         if record.stream not in self._streams or (end_ns and record.timestamp_s >= end_ns / 1e9):
             return False
         configuration = record.record_type is RecordType.CONFIGURATION
@@ -191,11 +191,11 @@ class _SessionPacker:
 
     def _tags(self, metadata: MetadataRecords) -> dict[str, str]:
         tags = shared_tags(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
-        if not self._job.session.part.is_whole:
-            tags["part"] = str(self._job.session.part)
-        if self._job.redaction:
-            tags["redaction"] = as_json(self._job.redaction)
-        calibration = self._job.calibration
+        if not self._context.session.part.is_whole:
+            tags["part"] = str(self._context.session.part)
+        if self._context.redaction:
+            tags["redaction"] = as_json(self._context.redaction)
+        calibration = self._context.calibration
         if calibration.path is not None:
             tags["calibration"] = as_text(Path(calibration.path).read_text("utf-8", "replace"))
             tags["calibration_sha256"] = str(calibration.sha256)
@@ -209,9 +209,9 @@ class _SessionPacker:
         tags: Mapping[str, str],
     ) -> int:
         """Write all records in order of time; returns their number."""
-        job, disk = self._job, PosixDisk()
+        context, disk = self._context, PosixDisk()
         ids = {name: stream for stream, name in self._names.items()}
-        ticks = {ids[n]: _ticks(job.session.streams[n]) for n in self._samples}
+        ticks = {ids[n]: _ticks(context.session.streams[n]) for n in self._samples}
         feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
         feeds += [self._extra_feed(extra, stream) for stream, extra in self._extras.items()]
@@ -221,10 +221,12 @@ class _SessionPacker:
                 try:
                     writer.put(stream, kind, version, stamp, parts, self._compressor)
                 except (OSError, RecorderError):
-                    with job.at(self._names.get(stream, str(stream)), max(sample, 0)):
+                    with context.locate_errors(
+                        self._names.get(stream, str(stream)), max(sample, 0)
+                    ):
                         raise
                 if kind is RecordType.DATA:
-                    job.advance(ticks.get(stream, 0.0))
+                    context.advance(ticks.get(stream, 0.0))
             writer.finish()
             disk.sync_files(writer.files)
         finally:
@@ -237,7 +239,7 @@ class _SessionPacker:
         kind, version = DATA
         records = extra.records()
         while True:
-            with self._job.at(extra.name):
+            with self._context.locate_errors(extra.name):
                 record = next(records, None)
             if record is None:
                 return
@@ -248,8 +250,10 @@ class _SessionPacker:
 
         The same session, packed again in the same way, is the same file.
         """
-        start_ns = self._job.session.start_ns or 0
-        text = json.dumps([tags, list(self._names.values()), dict(self._job.options)], default=str)
+        start_ns = self._context.session.start_ns or 0
+        text = json.dumps(
+            [tags, list(self._names.values()), dict(self._context.options)], default=str
+        )
         low = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
         return creation_id(start_ns, low)
 
@@ -264,7 +268,7 @@ class _SessionPacker:
     def _metadata_entries(self, metadata: MetadataRecords) -> Iterator[Entry]:
         records = metadata.records()
         while True:
-            with self._job.at(VRS):
+            with self._context.locate_errors(VRS):
                 record = next(records, None)
             if record is None:
                 return
@@ -274,7 +278,7 @@ class _SessionPacker:
             rank = _BEFORE if stamp <= self._first_s.get(stream, stamp) else _AFTER
             data = record.data
             if record.record_type is RecordType.CONFIGURATION and not self._names.get(stream):
-                with self._job.at(VRS):
+                with self._context.locate_errors(VRS):
                     data = shared_configuration(data)
             yield stamp, stream, rank, record.record_type, record.version, -1, [data]
 

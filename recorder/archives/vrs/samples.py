@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.vrs.metadata_records import clock_offset_ns
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import StreamSpec
@@ -63,11 +63,11 @@ class Samples:
         backward: number of records so far that are not later than the previous record.
     """
 
-    def __init__(self, job: Job, stream: Stream, spec: StreamSpec) -> None:
-        self._job, self._stream, self._spec = job, stream, spec
+    def __init__(self, context: PackingContext, stream: Stream, spec: StreamSpec) -> None:
+        self._context, self._stream, self._spec = context, stream, spec
         self.records = DataRecords(spec)
         self.backward = 0
-        self._offset_ns = clock_offset_ns(job.session)
+        self._offset_ns = clock_offset_ns(context.session)
         epochs = stream.epochs or ()
         self._starts = np.array([int(e["first_sample"]) for e in epochs], np.int64)
         self._epochs = [int(e["epoch"]) for e in epochs]
@@ -77,7 +77,7 @@ class Samples:
         chunks = self._chunks()
         at = 0
         while True:
-            with self._job.at(self._stream.name, at):
+            with self._context.locate_errors(self._stream.name, at):
                 made = next(chunks, None)
             if made is None:
                 return
@@ -89,7 +89,7 @@ class Samples:
             at += len(records)
 
     def _chunks(self) -> Iterator[tuple[int, list[DataRecord]]]:
-        for item in play(self._job.session, [self._stream.name]):
+        for item in play(self._context.session, [self._stream.name]):
             if isinstance(item, Chunk):
                 for start, stop in self._cuts(item.start, item.start + len(item.t_ns)):
                     yield start, self._made(item, start, stop)

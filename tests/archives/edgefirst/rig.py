@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.edgefirst.png import cube_of_picture
-from recorder.finalizer import Finalized, Step, collect, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, collect, finalize
 from tests.archives.ncore.packer_rig import CALIBRATION
 
 Array = npt.NDArray[Any]
@@ -164,11 +164,11 @@ def read(result: Finalized) -> Dataset:
 
 def pack(path: Path, calibration: Path | None = None, **options: Any) -> Dataset:
     """One session's own dataset."""
-    (result,) = finalize(path, [Step("edgefirst", options)], calibration=calibration)
+    (result,) = finalize(path, [ArchiveRequest("edgefirst", options)], calibration=calibration)
     return read(result)
 
 
 def pack_all(paths: Sequence[Path], out: Path, **options: Any) -> Dataset:
     """Several sessions' dataset, or more of one."""
-    (result,) = collect(paths, [Step("edgefirst", options)], out)
+    (result,) = collect(paths, [ArchiveRequest("edgefirst", options)], out)
     return read(result)

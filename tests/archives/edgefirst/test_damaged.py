@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.exif import insert_exif
 from recorder.archives.edgefirst.packer import PACKER
@@ -352,7 +352,7 @@ def test_a_lidar_whose_metadata_is_anothers(tmp_path: Path, columns: int) -> Non
     metadata["lidar_data_format"]["columns_per_frame"] = columns
     (path / "lidar/lidar.json").write_text(json.dumps(metadata))
     with Session(path) as session:
-        job = Job(session, tmp_path, PACKER.check({}), Calibration())
+        context = PackingContext(session, tmp_path, PACKER.check({}), Calibration())
         words = rf"lidar.json: has \({BEAMS}, {columns}\) beams and columns, channel rng has"
         with pytest.raises(FormatError, match=words):
-            LidarFiles(job, session.streams["lidar"], project=False)
+            LidarFiles(context, session.streams["lidar"], project=False)

@@ -17,7 +17,7 @@ from recorder.archives.edgefirst.container import ZipContainer
 from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.archives.edgefirst.samples import nearest_all
 from recorder.contract.errors import ConfigError, FormatError, UsageError
-from recorder.finalizer import Step, collect, prepare
+from recorder.finalizer import ArchiveRequest, collect, prepare
 from recorder.session.reader import lidar_range_mm
 from tests.archives.edgefirst.rig import (
     BASE,
@@ -217,7 +217,7 @@ def test_a_session_without_pictures_among_others(tmp_path: Path) -> None:
     refused: dict[str, str] = {}
     (result,) = collect(
         paths,
-        [Step("edgefirst")],
+        [ArchiveRequest("edgefirst")],
         tmp_path / "out",
         refused=lambda path, error: refused.update({path.name: str(error)}),
     )
@@ -239,7 +239,7 @@ def test_a_session_without_pictures_among_others(tmp_path: Path) -> None:
 )
 def test_wrong_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        prepare([Step("edgefirst", options)])
+        prepare([ArchiveRequest("edgefirst", options)])
 
 
 @pytest.mark.parametrize("package", ["pa", "zlib"])
@@ -248,7 +248,7 @@ def test_without_a_package_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr(f"recorder.archives.edgefirst.schema.{package}", None)
     with pytest.raises(UsageError, match="needs the extra archives"):
-        prepare([Step("edgefirst")])
+        prepare([ArchiveRequest("edgefirst")])
 
 
 def test_a_failure_in_another_thread_says_where(

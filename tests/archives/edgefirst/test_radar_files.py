@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture
 from recorder.archives.edgefirst.sensors import RadarFiles, quantized, radar_points
@@ -93,16 +93,18 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def job(session: Path, tmp_path: Path) -> Iterator[Job]:
+def context(session: Path, tmp_path: Path) -> Iterator[PackingContext]:
     with Session(session) as read:
-        job = Job(read, tmp_path, PACKER.check({"radar_threshold_db": 3}), Calibration())
-        yield job
-        job.close()
+        context = PackingContext(
+            read, tmp_path, PACKER.check({"radar_threshold_db": 3}), Calibration()
+        )
+        yield context
+        context.close()
 
 
 @pytest.fixture
-def files(job: Job) -> RadarFiles:
-    return RadarFiles(job, job.session.streams["radar"])
+def files(context: PackingContext) -> RadarFiles:
+    return RadarFiles(context, context.session.streams["radar"])
 
 
 def test_frames_made_together_are_those_made_one_by_one(files: RadarFiles) -> None:
@@ -117,10 +119,10 @@ def test_frames_made_together_are_those_made_one_by_one(files: RadarFiles) -> No
     assert [one.oddities for one in made] == [one.oddities for one in alone]
 
 
-def test_files_are_those_of_their_frame(job: Job, files: RadarFiles) -> None:
+def test_files_are_those_of_their_frame(context: PackingContext, files: RadarFiles) -> None:
     stream = files.stream
-    geometry = radar_geometry(stream, job.calibration)
-    frames = radar_frames(stream, geometry, job.options, None)
+    geometry = radar_geometry(stream, context.calibration)
+    frames = radar_frames(stream, geometry, context.options, None)
     processor = frames.processor
     cut = 0
     for index, made in enumerate(files.submit(range(FRAMES))()):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from drivers.sim import truth
 from drivers.sim.world import World
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from tests.archives.ncore.packer_rig import add_poses, lidar
 from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import START_MONO_NS, START_NS, Builder
@@ -66,7 +66,7 @@ class Dataset:
 
 def pack(path: Path, **options: Any) -> Dataset:
     """Finalize, and read what came of it."""
-    (result,) = finalize(path, [Step("l5kit", options)])
+    (result,) = finalize(path, [ArchiveRequest("l5kit", options)])
     return Dataset.of(result)
 
 

@@ -15,7 +15,7 @@ from drivers.sim.truth import RANGE_M
 from drivers.sim.world import World
 from recorder.archives.l5kit.labels import LABELS
 from recorder.contract.errors import ConfigError, FormatError
-from recorder.finalizer import Step, prepare
+from recorder.finalizer import ArchiveRequest, prepare
 from tests.archives.l5kit.rig import S, pack, still, sweeps, write_boxes, write_truth
 from tests.archives.ncore.packer_rig import add_poses
 
@@ -260,7 +260,9 @@ def test_probabilities(tmp_path: Path) -> None:
     assert np.allclose(found, expected)
     assert dataset.noted("UNKNOWN there: barrier") == 1
     with pytest.raises(ConfigError, match=r"classes.forklift.*'lift' is not an L5Kit label"):
-        prepare([Step("l5kit", {"classes": {"forklift": "lift"}})])  # before anything is read
+        prepare(
+            [ArchiveRequest("l5kit", {"classes": {"forklift": "lift"}})]
+        )  # before anything is read
 
 
 @pytest.mark.parametrize(

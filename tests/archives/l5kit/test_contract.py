@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.errors import FormatError, StorageError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from tests.acceptance.command import contents
 from tests.archives.contract import ArchiveContract, fill_up
 from tests.archives.l5kit.rig import write_boxes
@@ -20,7 +20,7 @@ class TestL5kit(ArchiveContract):
     def test_progress_comes_to_its_end(self, session: Path) -> None:
         """A frame at a time, which two sweeps do not show."""
         reported: list[tuple[float, float]] = []
-        steps = [Step("l5kit", {"lidar": "imu"})]
+        steps = [ArchiveRequest("l5kit", {"lidar": "imu"})]
         list(finalize(session, steps, progress=lambda _, *at: reported.append(at)))
         assert reported == [(k, 20) for k in range(21)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.finalizer import Step, collect
+from recorder.finalizer import ArchiveRequest, collect
 from tests.archives.l5kit.rig import Dataset, pack, still, sweeps
 
 MS = 1_000_000
@@ -62,7 +62,7 @@ def test_faces_of_an_older_dataset_stay(tmp_path: Path) -> None:
         write_faces(path, "front", labels)
         paths.append(path)
     for path in paths:
-        (result,) = collect([path], [Step("l5kit")], tmp_path / "out")
+        (result,) = collect([path], [ArchiveRequest("l5kit")], tmp_path / "out")
         dataset = Dataset.of(result)
     ids = dataset.traffic_light_faces["face_id"].tolist()
     assert ids == ["f0"] * 3 + ["f1"] * 4

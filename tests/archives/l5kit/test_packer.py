@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.l5kit import frames
 from recorder.archives.l5kit.frames import FrameTimes
 from recorder.archives.l5kit.packer import PACKER
 from recorder.contract.errors import FormatError, RecorderError, SessionError
-from recorder.finalizer import Step, collect
+from recorder.finalizer import ArchiveRequest, collect
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.l5kit.rig import Dataset, S, pack, still, sweeps, write_boxes
@@ -284,7 +284,7 @@ def drive(path: Path, seconds: float, agents: int) -> Path:
 
 
 def packed_together(out: Path, *paths: Path, **more: Any) -> Dataset:
-    (result,) = collect(paths, [Step("l5kit")], out, **more)
+    (result,) = collect(paths, [ArchiveRequest("l5kit")], out, **more)
     assert result.files == (out / "l5kit" / f"{out.name}.zarr",)
     return Dataset.of(result)
 
@@ -411,11 +411,11 @@ def test_memory_does_not_grow(tmp_path: Path) -> None:
         folder.mkdir()
         options = PACKER.check({"lidar": "imu", "bridge_s": 0.2})
         with Session(path, virtual=True) as session:
-            job = Job(session, folder, options, Calibration())
+            context = PackingContext(session, folder, options, Calibration())
             readings: list[int] = []
-            job.advance = lambda _: readings.append(tracemalloc.get_traced_memory()[0])
+            context.advance = lambda _: readings.append(tracemalloc.get_traced_memory()[0])
             tracemalloc.start()
-            PACKER.pack(job)
+            PACKER.pack(context)
             tracemalloc.stop()
         return max(readings)
 

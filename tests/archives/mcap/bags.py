@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rosbags.rosbag2 import Reader
 
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, still_imu
 from tests.formats.ros2.kit import STORE
 from tests.session.build import START_NS, Builder, Recorded, camera_spec, radar_spec
@@ -122,7 +122,7 @@ def other_spec(name: str = "wheel") -> StreamSpec:
 
 def pack(builder: Builder, **options: Any) -> Bag:
     """Pack a closed session."""
-    (result,) = finalize(builder.path, [Step("mcap", {"profile": "ros2", **options})])
+    (result,) = finalize(builder.path, [ArchiveRequest("mcap", {"profile": "ros2", **options})])
     (folder,) = result.files
     return Bag(folder, builder.streams, result, received(folder))
 

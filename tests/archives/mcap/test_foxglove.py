@@ -15,7 +15,7 @@ import pytest
 from ouster.sdk import core
 
 from recorder.archives import ArchiveError
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.foxglove import PROFILE
 from recorder.archives.mcap.packer import PACKER
 from recorder.contract.raw_pixels import RawPixels
@@ -36,19 +36,21 @@ from tests.session.build import START_NS, Builder, Recorded, camera_spec, imu_sp
 EXACT_M = 1e-4
 
 
-def job_of(session: Session, folder: Path, **options: Any) -> Job:
+def context_of(session: Session, folder: Path, **options: Any) -> PackingContext:
     path = session.path / "calibration.yaml"
     calibration = read_calibration(path) if path.is_file() else Calibration()
-    return Job(session, folder, PACKER.check(options), calibration)
+    return PackingContext(session, folder, PACKER.check(options), calibration)
 
 
-def pack(path: Path, tmp_path: Path, part: Part | None = None, **options: Any) -> tuple[Read, Job]:
+def pack(
+    path: Path, tmp_path: Path, part: Part | None = None, **options: Any
+) -> tuple[Read, PackingContext]:
     opened = SessionPart(path, part) if part else Session(path, virtual=True)
     with opened as session:
-        job = job_of(session, Path(mkdtemp(dir=tmp_path)), **options)
-        with closing(job):
-            (name,) = PACKER.pack(job).files
-        return read(job.folder / name), job
+        context = context_of(session, Path(mkdtemp(dir=tmp_path)), **options)
+        with closing(context):
+            (name,) = PACKER.pack(context).files
+        return read(context.folder / name), context
 
 
 def simulated(builder: Builder, name: str, count: int, **options: Any) -> list[Recorded]:
@@ -111,7 +113,7 @@ def test_pictures_are_the_recorded_jpegs_and_samples_of_an_imu_are_json(tmp_path
     imu = builder.add(still_imu(), 0.3)
     path = builder.close()
     (path / "calibration.yaml").write_text(CALIBRATION)
-    found, job = pack(path, tmp_path)
+    found, context = pack(path, tmp_path)
     pictures = found.messages["/camera/image"]
     assert found.schemas["/camera/image"] == "foxglove.CompressedImage"
     assert stamps(pictures) == camera.t_ns.tolist()
@@ -135,7 +137,7 @@ def test_pictures_are_the_recorded_jpegs_and_samples_of_an_imu_are_json(tmp_path
     (calibration,) = found.messages["/camera/calibration"]
     assert calibration.log_ns == int(camera.t_ns[0])
     assert list(calibration.value.K) == [30, 0, 15.5, 0, 31, 11.5, 0, 0, 1]
-    assert any("lost samples: 2 (buffer)" in line for line in job.notes.lines)
+    assert any("lost samples: 2 (buffer)" in line for line in context.notes.lines)
     assert [log.value.message for log in found.messages["/log"]] == ["lost 2 samples (buffer)"]
     assert [log.value.name for log in found.messages["/log"]] == ["camera"]
 
@@ -179,7 +181,7 @@ def test_points_are_those_of_the_sdk_with_the_times_of_their_columns(
 def test_images_of_sweeps_have_every_value_of_the_recording(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "drive")
     made = builder.add(lidar(), 0.3)
-    found, job = pack(builder.close(), tmp_path, lidar="ranges", points="staggered")
+    found, context = pack(builder.close(), tmp_path, lidar="ranges", points="staggered")
     assert "/lidar/points" not in found.schemas
     assert {topic for topic in found.schemas if topic.startswith("/lidar")} == {
         "/lidar/range", "/lidar/reflectivity", "/lidar/near_ir", "/lidar/columns",
@@ -196,7 +198,7 @@ def test_images_of_sweeps_have_every_value_of_the_recording(tmp_path: Path) -> N
         assert np.array_equal(image_of(ambient), data["nir"])
         columns = found.messages["/lidar/columns"][index].value
         assert columns["t_col"] == data["t_col"].tolist()
-    assert not any("no message has" in line for line in job.notes.lines)
+    assert not any("no message has" in line for line in context.notes.lines)
 
 
 def test_destaggered_images_are_upright(tmp_path: Path) -> None:
@@ -239,7 +241,7 @@ def test_samples_of_a_fast_sensor_have_their_numbers_and_pictures_no_compression
     assert [message.sequence for message in samples] == made.seq.tolist()
     assert [message.value["seq"] for message in samples] == made.seq.tolist()
     with Session(path) as session:
-        feeds = PROFILE.feeds(job_of(session, tmp_path))
+        feeds = PROFILE.feeds(context_of(session, tmp_path))
     compressed = {topic.name: topic.compress for feed in feeds for topic in feed.topics}
     assert compressed == {"/imu": True, "/camera/image": False, "/tf": True}
 
@@ -266,9 +268,9 @@ def test_a_lidar_may_be_left_out(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "drive")
     builder.add(camera_spec(), 0.1)
     builder.add(lidar(), 0.3)
-    found, job = pack(builder.close(), tmp_path, lidar="none")
+    found, context = pack(builder.close(), tmp_path, lidar="none")
     assert not any(topic.startswith("/lidar") for topic in found.schemas)
-    (line,) = [line for line in job.notes.lines if "no message has" in line]
+    (line,) = [line for line in context.notes.lines if "no message has" in line]
     assert "rng, rng_far, rfl, nir, t_col" in line
 
 

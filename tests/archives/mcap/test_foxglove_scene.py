@@ -91,7 +91,7 @@ def test_boxes_in_pictures_are_outlines_around_their_pixels(
         header = {"format": "recorder-boxes", "version": 1, "camera": camera}
         lines = "".join(json.dumps(line) + "\n" for line in (header, label))
         (folder / f"{camera}.jsonl").write_text(lines)
-    found, job = pack(surrounded, tmp_path)
+    found, context = pack(surrounded, tmp_path)
     (message,) = found.messages["/camera/boxes"]
     assert found.schemas["/camera/boxes"] == "foxglove.ImageAnnotations"
     assert message.log_ns == stamp_ns(message.value.timestamp) == t_ns
@@ -105,7 +105,7 @@ def test_boxes_in_pictures_are_outlines_around_their_pixels(
     }
     assert name.text == "car car_01"
     assert "/other/boxes" not in found.schemas
-    assert any("_labels/other" in line and "not packed" in line for line in job.notes.lines)
+    assert any("_labels/other" in line and "not packed" in line for line in context.notes.lines)
 
 
 def test_a_stream_with_the_name_of_another_topic_keeps_its_samples(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_frames_of_a_radar_that_lack_packets_are_noted(tmp_path: Path) -> None:
     builder.add(spec, count=4)
     path = builder.close()
     (path / "radar" / "valid").write_bytes(bytes([1, 0, 1, 1]))
-    found, job = pack(path, tmp_path)
+    found, context = pack(path, tmp_path)
     assert [message.value["valid"] for message in found.messages["/radar"]] == [1, 0, 1, 1]
-    assert "radar: 1 frames lack packets" in job.notes.lines
+    assert "radar: 1 frames lack packets" in context.notes.lines
 
 
 def test_events_are_logs_and_losses_and_marks_have_topics_of_their_own(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_channels_without_a_message_are_noted(tmp_path: Path) -> None:
     channels = (ChannelSpec("sound", "raw", "f4", (1000,)), ChannelSpec("gain", "raw", "f4"))
     builder.add(StreamSpec("audio", channels, rate_hz=10.0), 0.3)
     builder.add(StreamSpec("scope", channels[:1], rate_hz=10.0), 0.3)
-    found, job = pack(builder.close(), tmp_path)
+    found, context = pack(builder.close(), tmp_path)
     assert len(found.messages["/audio"]) == 3
     assert "/scope" not in found.schemas
-    lines = [line for line in job.notes.lines if "no message has the channels sound" in line]
+    lines = [line for line in context.notes.lines if "no message has the channels sound" in line]
     assert len(lines) == 2

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from mcap.reader import make_reader
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.mcap.packer import PACKER
 from recorder.archives.validation import find_archives, validate_archive
 from recorder.contract.errors import FormatError, SessionError, UsageError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.index import check_file
 from recorder.processing.calibration import Calibration
@@ -43,7 +43,7 @@ class TestFoxglove(ArchiveContract):
 
 def pack(path: Path, part: Part | None = None, **options: Any) -> Path:
     more = {} if part is None else {"part": part}
-    (result,) = finalize(path, [Step("mcap", options)], **more)  # type: ignore[arg-type]
+    (result,) = finalize(path, [ArchiveRequest("mcap", options)], **more)  # type: ignore[arg-type]
     return find_archives(result.files[0])[0]
 
 
@@ -228,7 +228,9 @@ def packed(path: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "out"
     folder.mkdir()
     with Session(path, virtual=True) as session:
-        (name,) = PACKER.pack(Job(session, folder, PACKER.check({}), Calibration())).files
+        (name,) = PACKER.pack(
+            PackingContext(session, folder, PACKER.check({}), Calibration())
+        ).files
     return folder / name
 
 
@@ -288,7 +290,7 @@ def test_progress_is_that_of_time(tmp_path: Path) -> None:
     builder.add(camera_spec(), 2.0)
     builder.add(imu_spec(), 2.0)
     done: list[float] = []
-    steps = [Step("mcap")]
+    steps = [ArchiveRequest("mcap")]
     list(finalize(builder.close(), steps, progress=lambda _, at, total: done.append(at / total)))
     assert done[-1] == pytest.approx(1.0)
     assert np.diff(done).max() < 0.05

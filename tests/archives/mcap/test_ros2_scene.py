@@ -13,7 +13,7 @@ import pytest
 
 from recorder.archives.mcap.ros2_names import tokens
 from recorder.contract.errors import FormatError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.processing.geometry import rotation_of_quaternion, rotation_of_rpy
 from recorder.session.part import Moment, Part
 from tests.archives.mcap.bags import (
@@ -179,7 +179,7 @@ def test_a_part_has_its_interval_only(tmp_path: Path) -> None:
     builder = rig(tmp_path / "drive")
     builder.close()
     part = Part(Moment.parse("0.1"), Moment.parse("0.3"), ("camera", "imu"))
-    (result,) = finalize(builder.path, [Step("mcap", {"profile": "ros2"})], part=part)
+    (result,) = finalize(builder.path, [ArchiveRequest("mcap", {"profile": "ros2"})], part=part)
     found = received(result.files[0])
     begin_ns, end_ns = START_NS + 100_000_000, START_NS + 300_000_000
     assert {topic for topic in found if not topic.startswith("/recorder")} == {

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import (
     BEAMS,
@@ -117,7 +117,7 @@ class Archive:
 
 def pack(path: Path, **options: Any) -> Archive:
     """Finalize, and read what came of it."""
-    (result,) = finalize(path, [Step("ncore", options)])
+    (result,) = finalize(path, [ArchiveRequest("ncore", options)])
     meta = json.loads(result.files[-1].read_bytes())
     return Archive(result, meta, keys_of(result.files[0]))
 

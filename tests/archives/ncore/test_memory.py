@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.ncore.packer import PACKER
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
@@ -29,10 +29,12 @@ def peak_bytes(path: Path, scale: int) -> int:
     folder = path.parent / f"{path.name}_out"
     folder.mkdir()
     with Session(path, virtual=True) as session:
-        job = Job(session, folder, PACKER.check({"poses": "identity"}), Calibration())
+        context = PackingContext(
+            session, folder, PACKER.check({"poses": "identity"}), Calibration()
+        )
         tracemalloc.start()
-        PACKER.pack(job)
-        job.close()
+        PACKER.pack(context)
+        context.close()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     return peak

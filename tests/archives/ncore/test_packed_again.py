@@ -16,7 +16,7 @@ from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.manifest import read_manifest, store_md5
 from recorder.archives.ncore.sequence import StoreKind
 from recorder.contract.errors import StorageError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION
 from tests.session.build import START_NS, Builder, camera_spec
@@ -34,7 +34,7 @@ def session(tmp_path: Path) -> Path:
 
 def pack(session: Path, **options: Any) -> tuple[Path, list[str]]:
     """The JSON file and the notes."""
-    (result,) = finalize(session, [Step("ncore", options)])
+    (result,) = finalize(session, [ArchiveRequest("ncore", options)])
     return result.files[-1], list(result.notes)
 
 

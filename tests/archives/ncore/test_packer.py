@@ -13,7 +13,7 @@ import pytest
 
 from recorder.archives import ArchiveError
 from recorder.contract.errors import ConfigError, SessionError
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import ArchiveRequest, finalize
 from recorder.processing.earth import earth_points, local_axes, local_to_earth
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.lidar import OusterOptics
@@ -399,7 +399,7 @@ def test_missing_columns_have_no_return_and_a_time(tmp_path: Path) -> None:
 def test_a_calibration_of_another_resolution(session: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(CALIBRATION.replace("[32, 24]", "[64, 48]"))
-    (result,) = finalize(session, [Step("ncore")], out=tmp_path, calibration=other)
+    (result,) = finalize(session, [ArchiveRequest("ncore")], out=tmp_path, calibration=other)
     assert any("calibrated for 64x48, but the pictures have 32x24" in n for n in result.notes)
 
 
@@ -419,20 +419,20 @@ def test_a_wrong_calibration_names_file_line_and_key(
     other = tmp_path / "other.yaml"
     other.write_text(CALIBRATION.replace(wrong, right.get(wrong, "model: pinhole")))
     with pytest.raises(ConfigError, match=rf"other.yaml:\d+: {words}"):
-        list(finalize(session, [Step("ncore")], out=tmp_path, calibration=other))
+        list(finalize(session, [ArchiveRequest("ncore")], out=tmp_path, calibration=other))
 
 
 def test_a_failure_names_archive_stream_and_sample(session: Path, tmp_path: Path) -> None:
     path = tmp_path / "drive"
     shutil.copytree(session, path, ignore=shutil.ignore_patterns("_archives"))
-    (first,) = finalize(path, [Step("ncore")])
+    (first,) = finalize(path, [ArchiveRequest("ncore")])
     before = first.files[0].read_bytes()
     offsets = np.fromfile(path / "lidar/rfl_i", "<u8")
     with (path / "lidar/rfl").open("r+b") as file:
         file.seek(int(offsets[3]) + 20)
         file.write(b"\xff" * 10)
     with pytest.raises((ArchiveError, SessionError)) as caught:
-        list(finalize(path, [Step("ncore")]))
+        list(finalize(path, [ArchiveRequest("ncore")]))
     assert "lidar" in str(caught.value) and "3" in str(caught.value)
     assert {p.name for p in (path / "_archives/ncore").iterdir()} == {
         "drive.json", "drive.ncore4.zarr.itar",

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives.context import Job
+from recorder.archives.context import PackingContext
 from recorder.archives.vrs.packer import PACKER
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.wire import Kind
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReader
 from recorder.formats.vrs.headers import INDEX_OFFSET_AT
 from recorder.processing.calibration import Calibration
@@ -40,7 +40,7 @@ CALIBRATION = "sensors: {camera: {model: opencv-pinhole, resolution: [32, 24]}}\
 
 
 def pack(path: Path, **options: Any) -> Finalized:
-    (result,) = finalize(path, [Step("vrs", options)])
+    (result,) = finalize(path, [ArchiveRequest("vrs", options)])
     return result
 
 
@@ -235,8 +235,8 @@ def test_a_session_vrs_without_index_is_only_read(recording: Recording, tmp_path
     folder = tmp_path / "out"
     folder.mkdir()
     with Session(recording.path, virtual=True) as opened:
-        job = Job(opened, folder, PACKER.check({}), Calibration())
-        (name,) = PACKER.pack(job).files
+        context = PackingContext(opened, folder, PACKER.check({}), Calibration())
+        (name,) = PACKER.pack(context).files
     assert contents(recording.path) == before
     made = (folder / name).read_bytes()
     assert made[16:] == whole[16:]  # but for the creation id
@@ -280,7 +280,9 @@ def test_poses_and_labels_are_packed(tmp_path: Path) -> None:
 
 def test_a_calibration_goes_into_the_tags(session: Path, tmp_path: Path) -> None:
     (tmp_path / "better.yaml").write_text(CALIBRATION)
-    (result,) = finalize(session, [Step("vrs")], out=tmp_path, calibration=tmp_path / "better.yaml")
+    (result,) = finalize(
+        session, [ArchiveRequest("vrs")], out=tmp_path, calibration=tmp_path / "better.yaml"
+    )
     with VrsReader(result.files[0]) as vrs:
         assert vrs.tags["calibration"] == CALIBRATION
         assert len(vrs.tags["calibration_sha256"]) == 64
@@ -290,7 +292,7 @@ def test_a_calibration_goes_into_the_tags(session: Path, tmp_path: Path) -> None
 def test_compressed_records_hold_the_same(
     session: Path, packed: Finalized, tmp_path: Path, compression: str
 ) -> None:
-    step = Step("vrs", {"compression": compression})
+    step = ArchiveRequest("vrs", {"compression": compression})
     (result,) = finalize(session, [step], out=tmp_path)
     assert result.bytes < packed.bytes
     with VrsReader(packed.files[0]) as one, VrsReader(result.files[0]) as other:
@@ -354,9 +356,9 @@ def test_a_failure_names_archive_stream_and_sample(tmp_path: Path) -> None:
     raw[len(raw) // 2] ^= 0xFF
     (path / "radar/valid").write_bytes(raw)
     with Session(path) as opened:
-        job = Job(opened, tmp_path, PACKER.check({}), Calibration())
+        context = PackingContext(opened, tmp_path, PACKER.check({}), Calibration())
         with pytest.raises(FormatError, match=r"^radar, sample \d: .*radar/valid"):
-            PACKER.pack(job)
+            PACKER.pack(context)
     with pytest.raises((FormatError, SessionError), match=r"drive.*radar"):
         pack(path)
     assert (path / "_archives/vrs/drive.vrs").read_bytes() == before
@@ -372,9 +374,9 @@ def test_memory_does_not_grow_with_the_session(tmp_path: Path) -> None:
         folder = tmp_path / f"out{count}"
         folder.mkdir()
         with Session(path) as opened:
-            job = Job(opened, folder, PACKER.check({}), Calibration())
+            context = PackingContext(opened, folder, PACKER.check({}), Calibration())
             tracemalloc.start()
-            PACKER.pack(job)
+            PACKER.pack(context)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert peaks[1] < peaks[0] + 500_000
