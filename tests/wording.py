@@ -26,8 +26,8 @@ def find_words(project: Path) -> Iterator[str]:
     """Yield ``FILE:LINE: WORD`` for each forbidden word of the project."""
     for pattern in _DOCUMENTS:
         for path in sorted(project.glob(pattern)):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                for found in WORDS.finditer(line):
+            for number, text in enumerate(path.read_text().splitlines(), 1):
+                for found in WORDS.finditer(text):
                     yield f"{path.relative_to(project)}:{number}: {found[0]!r}"
     for folder in _CODE:
         for path in sorted((project / folder).rglob("*.py")):
