@@ -56,8 +56,9 @@ class MoodyDriver(Driver):
                 os._exit(7)
             case "hangs in open":
                 signal.pause()
-            case "opens slowly":
-                time.sleep(2)
+            case "opens slowly":  # once the other has come to its end
+                while not os.path.exists(self.sensor.address):
+                    time.sleep(0.01)
             case "is no source":
                 raise SourceError(f"{self.sensor.name}: not what it should be")
             case "has a bad option":
@@ -70,6 +71,8 @@ class MoodyDriver(Driver):
         if k >= self.sensor.options["samples"]:
             raise EndOfSource
         if mood == "hangs" and k == 20:
+            if self.sensor.address:
+                open(self.sensor.address, "w").close()
             while True:
                 signal.pause()
         if mood == "falls silent" and k == 20 or mood == "never starts":
@@ -220,8 +223,9 @@ def test_a_device_that_hangs_before_the_session_is_lost_from_its_start(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_END_S", 0.5)
-    slow = moody("slow", "opens slowly")
-    ran = bench.run(slow, moody("live", "hangs", "live:"), duration_s=2)
+    hangs = bench.folder / "hangs"
+    slow = moody("slow", "opens slowly", f"sim:{hangs}")
+    ran = bench.run(slow, moody("live", "hangs", f"live:{hangs}"), duration_s=2)
     assert ran.code == 3, ran.err
     live = ran.result["streams"]["live"]
     (interval,) = bench.intervals("live")
