@@ -32,7 +32,6 @@ from drivers._kit.runner import main
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from tests.support.events import events
 
 S = 1_000_000_000
 
