@@ -77,10 +77,10 @@ def undisturbed(config: Path) -> Path:
 def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: int) -> None:
     recording = begin(config, f"writer-{seed}")
 
-    kills = recording.kill_at_random(seed, lambda line: "recorder.writer" in line, 5)
+    kills = recording.kill_at_random(seed, lambda line: "recorder.writer" in line, 3)
 
     code, stderr = recording.finish()
-    assert kills >= 3
+    assert kills >= 2
     assert code == 0, stderr
     assert stderr.count("writer ended with code -9") == kills
     here, there = payload(recording.path), payload(undisturbed)
@@ -93,7 +93,7 @@ def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: in
         assert not [e for e in session.events() if e["type"] == "lost"]
 
 
-@pytest.mark.parametrize("seed", [0, *FURTHER])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.campaign), *FURTHER])
 def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, seed: int) -> None:
     recording = begin(config, f"driver-{seed}")
 

@@ -136,7 +136,7 @@ def test_the_first_config_of_the_guide_is_that_of_the_readme() -> None:
 def test_the_documented_emulation_as_pasted(tmp_path: Path) -> None:
     """Pasted as printed, also if an emulation that was killed has left its file."""
     pasted = block("docs/emulation.md", "sh", "--duration 10").replace(
-        "--duration 10", "--duration 4"
+        "--duration 10", "--duration 1"
     )
     shutil.copytree(PROJECT / "configs", tmp_path / "configs")
     config = tmp_path / "configs/demo.yaml"

@@ -95,7 +95,7 @@ def test_times_are_those_of_the_sources(recordings: Recorded) -> None:
 
 
 # OpenCV decodes sixteen frames to seek one.
-@pytest.mark.parametrize("seeks", [40, pytest.param(221, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("seeks", [12, pytest.param(221, marks=pytest.mark.campaign)])
 def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path, seeks: int) -> None:
     session, _ = recordings
     movie = cv2.VideoCapture(str(session / "camera/video.avi"))

@@ -116,7 +116,7 @@ async def test_a_source_learns_what_is_watched_and_only_changes_of_it() -> None:
 async def test_a_later_viewer_begins_with_the_newest_message_and_never_with_a_stale_one() -> None:
     hub, woken = Hub(), asyncio.Event()
     first = hub.watch("camera", lambda: None)
-    hub.put(data(7))
+    put_all(hub, (6, 7))
     second = hub.watch("camera", woken.set)
     await woken.wait()
     message = second.take()
