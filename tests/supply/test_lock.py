@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires
@@ -83,9 +85,11 @@ def test_the_locks_are_those_of_the_makefile() -> None:
     assert {*used, "live"} == LOCKS.keys()
 
 
-def test_fftw_of_the_gpl_is_installed_nowhere() -> None:
+def test_fftw_of_the_gpl_is_installed_nowhere_and_not_needed() -> None:
     assert all("fftw" not in text for text in LOCKS.values())
     assert "pyfftw ;" in OVERRIDES.read_text()
+    code = "import sys; sys.modules['pyfftw'] = None; import xwr.capture, xwr.radar"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_licences_of_all_packages_are_listed() -> None:
