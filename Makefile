@@ -194,6 +194,7 @@ bench-all: $(STAMP)
 # what the site needs.
 VEHICLE := archives can custody encryption gnss radar rtsp s3
 vehicle.lock := $(VEHICLE)
+vehicle.override := --override requirements/overrides-vehicle.txt
 live.lock := live
 user.lock := $(VEHICLE) cluster live odometry
 develop.lock := dev archives can gnss radar live
@@ -203,7 +204,7 @@ LOCKS := vehicle live user develop docs browser
 define compile_lock
 	echo setuptools | $(SVENV)/bin/uv pip compile --quiet --universal --generate-hashes --no-header \
 	    --no-annotate --python-version 3.11.5 --constraint requirements/constraints.txt \
-	    --override requirements/overrides.txt $(addprefix --extra ,$($(1).lock)) pyproject.toml - \
+	    --override requirements/overrides.txt $($(1).override) $(addprefix --extra ,$($(1).lock)) pyproject.toml - \
 	    --output-file requirements/$(1).lock
 
 endef

@@ -117,3 +117,16 @@ def test_the_table_in_the_readme_shows_a_recorder_that_keeps_up() -> None:
     svg = (PICTURES / "live-table.svg").read_text()
     shown = html.unescape(" ".join(re.findall(r">([^<]+)<", svg))).replace("\xa0", " ")
     assert behind(shown) == []
+
+
+GUIDES = [p for p in DOCUMENTS[1:] if p.stem not in ("benchmarks", "decisions", "licences")]
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+def test_a_page_begins_with_its_purpose_and_a_command(path: Path) -> None:
+    _, _, text = path.read_text().partition("\n# ")
+    first = (text or path.read_text()).split("\n\n")[1]
+    assert re.match(r"[\w`*]", first), f"{path.name}: {first.splitlines()[0]}"
+    introduction = path.read_text().partition("\n## ")[0]
+    command = r"^(\$ )?(sudo )?(\S*bin/)?(recorder|make|python3?) "
+    assert re.search(command, introduction, re.MULTILINE), path.name
