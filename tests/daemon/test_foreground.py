@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 
 from recorder.contract.errors import ConfigFaultsError, RecorderError, StorageError
 from recorder.contract.messages import AskStatus
@@ -263,7 +264,7 @@ def test_a_duration_is_kept_although_a_driver_hangs_or_is_hopelessly_slow(
     if stalled:
         bench.children["cam"].report("stall", stalled=True, hung_in="")
     else:
-        object.__setattr__(bench.foreground.sensors["cam"].entry, "live", False)
+        force_setattr(bench.foreground.sensors["cam"].entry, "live", False)
     seen: list[float] = []
     status = bench.writer.status
     began_ns = bench.vehicle.clock.monotonic_ns()

@@ -150,4 +150,4 @@ def test_the_driver_of_a_frozen_device_reports_it(
         wait_until("the driver", lambda: causes() == ["frozen", "moves"])
 
     account = rig.record(driver, during=freeze_and_move)
-    assert account["samples"] > 2 and causes() == ["frozen", "moves"]
+    assert account["samples"] >= 2 and causes() == ["frozen", "moves"]
