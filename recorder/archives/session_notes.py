@@ -1,4 +1,4 @@
-"""Irregularities of a session, for its archives and for the report of packing."""
+"""Notes about irregularities of a session, for its archives and the report of packing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SessionNotes:
 
     Args:
         session: the session.
-        lines: the first sentences.
+        lines: sentences with which the notes begin.
 
     Attributes:
         lines: sentences, in the order in which they were added.
@@ -68,7 +68,7 @@ class SessionNotes:
             self.add("recovered: its writer died, or its disk failed", "session")
 
     def add_losses(self) -> dict[str, Any]:
-        """Add losses and incomplete samples; returns the losses by stream, for the archive."""
+        """Add losses and incomplete samples; return the losses by stream, for the archive."""
         lost: dict[str, Any] = {}
         recorded = list(self._session.events())
         for name, incomplete in incomplete_samples(recorded).items():

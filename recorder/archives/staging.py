@@ -1,4 +1,4 @@
-"""Archives are written beside their final place, and renamed into place when complete.
+"""Staging of archives: written beside their final place, renamed into place when complete.
 
 ::
 
@@ -32,7 +32,7 @@ def staging(place: Path, name: str) -> Iterator[Path]:
     """
     folder = place / f".{name}.part"
     try:
-        fd = _locked(folder)
+        fd = _lock_folder(folder)
         try:
             empty(folder)  # files of an interrupted run
         except BaseException:
@@ -51,8 +51,8 @@ def staging(place: Path, name: str) -> Iterator[Path]:
         os.close(fd)
 
 
-def _locked(folder: Path) -> int:
-    """Make a folder durably if it is missing, and lock it; returns its descriptor."""
+def _lock_folder(folder: Path) -> int:
+    """Make a folder durably if it is missing, and lock it; return its descriptor."""
     while True:
         make_folders(folder)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,10 +77,10 @@ def empty(folder: Path) -> None:
 
 
 def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
-    """Rename complete files into place; files of an older archive are moved into the folder.
+    """Rename complete files into place; move files of an older archive into the folder.
 
-    A single file or folder is exchanged with its older version in one step.  Of several files, the
-    last one names the others: the older version is moved away first and the new one is moved into
+    A single file or folder is exchanged with its older version in one step.  The last of several
+    files names the others: its older version is moved away first and its new version is moved into
     place last, so that a kill in between leaves no file that names files of the other archive.
 
     A failure or an interrupt is rolled back.
@@ -168,7 +168,7 @@ def _exchange_by_renames(one: Path, other: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; hard-linked files count once."""
+    """Return the bytes of a file, or of all files in a folder; hard-linked files count once."""
     if not path.is_dir():
         return path.stat().st_size
     stats = (p.stat() for p in path.rglob("*") if p.is_file())

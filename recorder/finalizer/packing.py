@@ -1,4 +1,4 @@
-"""Packs locked sessions as one archive, puts it into place, and keeps its record."""
+"""Packing of locked sessions as one archive, its publication and its record."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def pack(
     """Pack sessions as one archive, and put the archive into place.
 
     Args:
-        sessions: the sessions; more than one only for a packer that collects.
-        step: the archive.
+        sessions: the sessions; several only for a packer that collects.
+        step: the archive request.
         place: the archive's folder.
         name: the archive's name.
         refused: called with each session that is left out; None: the error is raised.
         progress: see `Progress`.
         adds: add the sessions to an older archive of the same name.
-        workers: those of the only session; None: each session has its own.
+        workers: the workers of the only session; None: each session starts its own.
     """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
@@ -53,7 +53,7 @@ def pack(
             stack.callback(context.close)
             context.folder, context.workers = folder, workers
         # Not before the place is ours: another process may have been making it.
-        existing = existing_archive(place, name) if adds else None
+        existing = find_existing_archive(place, name) if adds else None
         while True:
             _count_progress(contexts, step.packer, progress)
             try:
@@ -101,14 +101,14 @@ def pack(
 def keep_record(
     root: Path, step: Prepared, made: Finalized, suffix: str, key: VehicleKey | None
 ) -> None:
-    """Keep what is known about an archive beside it, for reports and as a proof of its origin.
+    """Write an archive's record beside it, for reports and as a proof of its origin.
 
     Args:
-        root: the folder of the archive's folder.
-        step: what was asked for.
+        root: the parent of the archive's folder.
+        step: the archive request.
         made: the archive.
-        suffix: of the record's name, where archives of several sessions are in one folder.
-        key: signs the record; None: it is not signed.
+        suffix: suffix of the record's name, where one folder has archives of several sessions.
+        key: the key that signs the record; None: it is not signed.
     """
     kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
     files = [path.name for path in made.files]
@@ -124,8 +124,8 @@ def keep_record(
         raise StorageError(f"{made.session}: {made.archive}: {reason}") from error
 
 
-def existing_archive(place: Path, name: str) -> Path | None:
-    """The place, if an older archive of that name lies in it."""
+def find_existing_archive(place: Path, name: str) -> Path | None:
+    """Return the place if it contains an older archive of that name, else None."""
     try:
         names = [path.name for path in place.iterdir()]
     except FileNotFoundError:

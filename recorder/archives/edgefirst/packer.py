@@ -1,5 +1,6 @@
-"""Sessions as an EdgeFirst dataset: ``NAME/NAME.arrow`` beside ``NAME/NAME.zip`` or a folder.
+"""Packer of sessions as an EdgeFirst dataset.
 
+The dataset is ``NAME/NAME.arrow`` beside ``NAME/NAME.zip`` or a folder.
 docs/edgefirst.md maps sessions to datasets.
 """
 
@@ -31,7 +32,7 @@ ZIP, FOLDER = "zip", "folder"
 
 
 class EdgeFirstPacker(Packer):
-    """Packs sessions as one EdgeFirst dataset."""
+    """Packer of sessions as one EdgeFirst dataset."""
 
     collects: ClassVar[bool] = True
     worker_modules = ("recorder.archives.edgefirst.sensors",)
@@ -91,7 +92,7 @@ PACKER = EdgeFirstPacker()
 
 
 class _DatasetPacker:
-    """Packs one dataset."""
+    """Packer of one dataset."""
 
     def __init__(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None

@@ -1,4 +1,4 @@
-"""The columns of an EdgeFirst table, in the client's current schema and in the mission's schema.
+"""Columns of an EdgeFirst table, in the client's current schema and in the mission's schema.
 
 The client writes ``2026.10``: 2026.04 of DATASET_FORMAT.md with ``ignore``, ``exclude``,
 ``truncation`` and ``occlusion``, and ``iscrowd`` as a mirror of ``ignore``.  ``mission`` is the
@@ -44,9 +44,9 @@ def require_packages() -> None:
 
 
 def spool_schema() -> Any:
-    """Schema of rows while they are spooled: all columns, categories as text.
+    """Return the schema of rows while they are spooled: all columns, categories as text.
 
-    ``polygon`` rings of x, y; ``location`` latitude, longitude; ``pose`` yaw, pitch, roll in
+    ``polygon``: rings of x, y; ``location`` latitude, longitude; ``pose`` yaw, pitch, roll in
     degrees; ``box3d`` centre, then extents along x, y, z in m.
     """
     text, f32, f64 = pa.large_string(), pa.float32(), pa.float64()
@@ -76,7 +76,7 @@ def spool_schema() -> Any:
 
 
 def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Sequence[str]]) -> Any:
-    """The schema of the finished table.
+    """Return the schema of the finished table.
 
     Args:
         kind: `CURRENT` or `MISSION`.
@@ -123,14 +123,14 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
 
 
 def _categorical(name: str, index: Any, space: str, physical: str) -> Any:
-    """A dictionary that polars reads as a Categorical of that name and physical type."""
+    """Return a dictionary field that polars reads as a Categorical of that physical type."""
     encoded = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
     kind = pa.dictionary(index, pa.string_view())
     return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": encoded})
 
 
 def _enum(name: str, values: Sequence[str]) -> Any:
-    """A dictionary that polars reads as an Enum of these values."""
+    """Return a dictionary field that polars reads as an Enum of these values."""
     index = pa.uint8() if len(values) < 256 else pa.uint16()
     encoded = "".join(f"{len(value.encode())};{value}" for value in values)
     kind = pa.dictionary(index, pa.string_view(), ordered=True)
@@ -220,7 +220,7 @@ def flat_polygon(rings: Sequence[Sequence[float]] | None) -> list[float] | None:
 
 
 def rings_of(flat: Sequence[float] | None) -> list[list[float]] | None:
-    """The inverse of `flat_polygon`."""
+    """Split a polygon of `flat_polygon` into its rings."""
     if flat is None:
         return None
     rings: list[list[float]] = [[]]

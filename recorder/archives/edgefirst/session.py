@@ -1,4 +1,4 @@
-"""Packs one session's samples, sequence by sequence, in bounded memory."""
+"""Packing of one session's samples, sequence by sequence, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _THREADS = 2
 
 
 class SessionPacker:
-    """Packs one session into a dataset.
+    """Packer of one session into a dataset.
 
     Args:
         context: the session's context.
@@ -46,7 +46,7 @@ class SessionPacker:
         self._split = Split(options["split"], options["val"], options["test"])
 
     def pack(self) -> dict[str, int]:
-        """Pack the session; returns the number of samples of each sequence.
+        """Pack the session; return the number of samples of each sequence.
 
         Raises:
             ArchiveError: the session has no picture.
@@ -116,7 +116,7 @@ class SessionPacker:
         return cameras
 
     def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
-        """The requested sensor of a kind, or the first one by default."""
+        """Return the requested sensor of a kind, or the first one by default."""
         context, wanted = self._context, self._context.options[kind]
         if wanted is not None:
             for stream in streams:
@@ -205,7 +205,7 @@ class SessionPacker:
 
 
 def class_names(before: Existing | None, new: Sequence[Entry]) -> dict[str, str]:
-    """Entries of the file metadata that name the values of class masks.
+    """Return the entries of the file metadata that name the values of class masks.
 
     Args:
         before: an older table that is extended.

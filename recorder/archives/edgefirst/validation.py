@@ -1,4 +1,4 @@
-"""Checks of an EdgeFirst dataset: by our own reader, and by edgefirst-client."""
+"""Checks of an EdgeFirst dataset by our own reader and by edgefirst-client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXPECTED = ("unreferenced", "Unreferenced", "Found", "Validating", "files in", 
 
 
 class EdgeFirstCheck(ArchiveCheck):
-    """Reads every row and every file; each sample must have its picture."""
+    """Check that reads every row and every file; each sample must have its picture."""
 
     software: ClassVar[str] = "edgefirst-client"
     left: ClassVar[str] = "whether edgefirst-client reads it"
@@ -88,7 +88,7 @@ class EdgeFirstCheck(ArchiveCheck):
 
 
 def _files(path: Path) -> Iterator[tuple[float, str]]:
-    """Names of the files of a dataset, read to their ends, and the finished share."""
+    """Read all files of a dataset; yield the finished share and each file's name."""
     folder = path / path.name
     if folder.is_dir():
         yield from _read_all(

@@ -34,11 +34,11 @@ NO_AGENTS: Rows = np.zeros(0, AGENT)
 
 @dataclass
 class Counts:
-    """Labels that could not be packed as they are.
+    """Counts of the labels that could not be packed unchanged.
 
     Attributes:
         alone: boxes that belong to no frame.
-        elsewhere: boxes relative to an unknown frame.
+        elsewhere: boxes whose reference frame is unknown.
         repeated: boxes of a track that has a box at the same time already.
         without_velocity: agents with unknown velocity, stored as 0.
         unknown_classes: classes without a label.
@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass
 class _Snapshot:
-    """All boxes of one time: `AGENT` rows; velocities are NaN where the label has none."""
+    """Boxes of one time: `AGENT` rows; velocities are NaN if the label has none."""
 
     t_ns: int
     rows: Rows
@@ -62,7 +62,7 @@ class _Snapshot:
 
 
 class CuboidAgents:
-    """Boxes of a label file as agents.
+    """Reader of a label file's boxes as agents.
 
     ::
 
@@ -84,7 +84,7 @@ class CuboidAgents:
     Attributes:
         file: the label file.
         place: its place in the session.
-        counts: labels that could not be packed as they are.
+        counts: counts of the labels that could not be packed unchanged.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class CuboidAgents:
         self._waiting: tuple[int, Lines] | None = None
 
     def at(self, t_ns: int) -> Rows:
-        """The agents at a time, ordered by track; call with rising times.
+        """Return the agents at a time, `AGENT` [n], ordered by track; call with rising times.
 
         Raises:
             FormatError: a label is invalid; the message names file, line and key.
@@ -156,7 +156,7 @@ class CuboidAgents:
                 self.counts.alone += len(snapshot.rows)
 
     def _snapshot(self, t_ns: int, lines: Lines) -> _Snapshot:
-        """Boxes of one time, converted to the world's frame."""
+        """Convert the boxes of one time to the world's frame."""
         rig_world = self._trajectory.at(np.array([t_ns], np.int64))[0]
         ways: dict[str, Floats | None] = {"rig": rig_world, "world": np.eye(4)}
         place: dict[int, int] = {}
@@ -207,7 +207,7 @@ class CuboidAgents:
         return probabilities
 
     def _labelled(self, own: list[_Snapshot]) -> Rows:
-        """The boxes of these snapshots; missing velocities are computed from the tracks."""
+        """Return the boxes of these snapshots; compute missing velocities from the tracks."""
         found: list[tuple[_Snapshot, int]] = []
         seen: set[int] = set()
         for snapshot in own:
@@ -223,7 +223,7 @@ class CuboidAgents:
         return merged
 
     def _slope(self, row: Any, t_ns: int, before: _Found, after: _Found) -> Floats:
-        """Velocity of a track around one of its boxes; NaN where the track has no other box."""
+        """Return the velocity of a track around one of its boxes; NaN if it has no other box."""
         track = int(row["track_id"])
 
         def point(found: _Found) -> tuple[int, Floats]:
@@ -238,7 +238,7 @@ class CuboidAgents:
         return np.asarray((end - start) / ((end_ns - start_ns) / 1e9))
 
     def _around(self, start_ns: int, end_ns: int) -> tuple[_Found, _Found]:
-        """The last snapshot of each track before `start_ns`, and the first one after `end_ns`."""
+        """Return each track's last snapshot before `start_ns` and its first one after `end_ns`."""
         before: _Found = {}
         after: _Found = {}
         for snapshot in self._window:
@@ -249,7 +249,7 @@ class CuboidAgents:
         return before, after
 
     def _between(self, t_ns: int) -> Rows:
-        """Interpolated boxes of the tracks that have a box before and a box after a time."""
+        """Interpolate the boxes of the tracks that have a box before and a box after a time."""
         before, after = self._around(t_ns, t_ns)
         pairs = [
             (before[track], after[track], track)
@@ -271,9 +271,9 @@ _Found = dict[int, _Snapshot]
 
 
 def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
-    """Rows of snapshots and tracks.
+    """Copy the rows of snapshots and tracks.
 
-    The rows are copied, because numpy takes 20 us to join two structured arrays.
+    Rows are copied into one array, because numpy takes 20 us to join two structured arrays.
     """
     places: dict[int, list[int]] = {}
     for k, (snapshot, _) in enumerate(found):
@@ -286,7 +286,7 @@ def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
 
 
 def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
-    """Boxes between two boxes of each track, at a share (0 to 1) of the time between them."""
+    """Interpolate two boxes of each track, at a share (0 to 1) of the time between them."""
     rows = np.where(share < 0.5, first, second)
     part = share[:, None]
     for name in ("centroid", "extent", "velocity"):
@@ -301,7 +301,7 @@ def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
 
 
 def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
-    """Centre, velocity and quaternion of a label."""
+    """Return centre, velocity and quaternion of a label."""
     velocity: tuple[float, ...] = (np.nan, np.nan, np.nan)
     if label.get("velocity_m_s") is not None:
         velocity = _bounded(label, "velocity_m_s", where)
@@ -312,7 +312,7 @@ def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
 
 
 def _bounded(label: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
-    """Three numbers small enough for float32, including their rates of change."""
+    """Return three numbers small enough for float32, including their rates of change."""
     values = numbers(label, key, 3, where)
     if max(map(abs, values)) > _LARGEST:
         raise FormatError(f"{where}: {key}: {max(values, key=abs):g} is too large")

@@ -22,8 +22,8 @@ class FrameTimes:
     """Stamps of the frames of a session.
 
     Attributes:
-        name: the stream whose samples are the frames; empty where frames are evenly spaced.
-        stream: that stream.
+        name: the stream whose samples are the frames; empty for evenly spaced frames.
+        stream: that stream; None for evenly spaced frames.
         first_ns, last_ns: stamps of the first and the last frame.
         period_ns: time from frame to frame.
         count: number of samples.
@@ -45,11 +45,11 @@ class FrameTimes:
 
     @classmethod
     def of(cls, stream: Stream) -> FrameTimes:
-        """The stamps of a stream's samples."""
+        """Return the stamps of a stream's samples."""
         return cls(stream, *stamp_span_ns(stream))
 
     def windows(self) -> Iterator[Times]:
-        """Stamps, int64 ns, strictly rising, window by window; no window is empty."""
+        """Yield stamps, int64 [n], ns, strictly rising, window by window; no window is empty."""
         highest = -(1 << 63)
         for t_ns in self._stamps():
             before = np.maximum.accumulate(np.concatenate([[highest], t_ns]))[:-1]

@@ -1,4 +1,4 @@
-"""Sessions as an L5Kit dataset: ``NAME.zarr``, one scene or more per session.
+"""Packer of sessions as an L5Kit dataset: ``NAME.zarr``, one scene or more per session.
 
 docs/l5kit.md maps sessions to datasets.
 """
@@ -24,7 +24,7 @@ _Key = tuple[Any, Any]
 
 
 class L5kitPacker(Packer):
-    """Packs sessions as scenes of one L5Kit dataset."""
+    """Packer of sessions as scenes of one L5Kit dataset."""
 
     collects: ClassVar[bool] = True
     has_pictures: ClassVar[bool] = False
@@ -89,7 +89,7 @@ def _pack(context: PackingContext, dataset: DatasetWriter) -> None:
 
 
 def _by_key(contexts: Sequence[PackingContext]) -> dict[_Key, PackingContext]:
-    """The contexts by the session's identity: name and start."""
+    """Return the contexts by the session's identity: name and start."""
     found: dict[_Key, PackingContext] = {}
     for context in contexts:
         with context.fault_scope():

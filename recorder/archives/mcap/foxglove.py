@@ -1,4 +1,4 @@
-"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
+"""Profile ``foxglove``: topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Topics = list[tuple[Topic, EncodeSamples]]
 
 
 class FoxgloveProfile:
-    """Makes the feeds of a session for Foxglove; see `recorder.archives.mcap.topics.Profile`."""
+    """Profile of messages for Foxglove; see `recorder.archives.mcap.topics.Profile`."""
 
     name = "foxglove"
     header = ""
@@ -107,7 +107,7 @@ PROFILE = FoxgloveProfile()
 
 
 def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
-    """The feed of a stream's samples, and that of a camera's model."""
+    """Return the feed of a stream's samples, and the feed of a camera's model."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:
@@ -156,7 +156,7 @@ def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
 
 
 def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints | None) -> Make:
-    """Makes the messages of a lidar's or a radar's samples."""
+    """Return a function that makes the messages of a lidar's or a radar's samples."""
 
     def make(indices: Sequence[int]) -> list[Product]:
         if radar is None:
@@ -168,7 +168,7 @@ def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints |
 
 
 def _own(topic: Topic) -> Topic:
-    """The topic of a stream; ``/stream/log`` where the stream has the name of another topic."""
+    """Return a stream's topic, as ``/stream/NAME`` if another topic has the stream's name."""
     if topic.name in (_LOG, _TRANSFORMS) or topic.name.startswith(("/labels/", "/recorder/")):
         return replace(topic, name=f"/stream{topic.name}")
     return topic
@@ -200,7 +200,7 @@ def _camera_topics(context: PackingContext, spec: StreamSpec) -> Topics:
 
 
 def _calibration_feeds(context: PackingContext, stream: Stream, spec: StreamSpec) -> list[Feed]:
-    """The model of a camera, one message at its first picture; none for an unknown model."""
+    """Return the feed of a camera's model, one message at its first picture, if it is known."""
     known = calibration_of(spec, context.calibration.of(stream.name))
     if known is None:
         return []
@@ -217,7 +217,7 @@ def _once(topic: str, t_ns: int, encode: Callable[[int], bytes]) -> Generator[En
 
 
 def _transform_feeds(context: PackingContext) -> list[Feed]:
-    """``/tf``: the places of the sensors once, and the poses of the rig."""
+    """Return the feed ``/tf``: the places of the sensors once, and the poses of the rig."""
     places = scene.sensor_places(context.calibration)
     poses = find_rig_poses(context)
     if not places and poses is None:
@@ -249,7 +249,7 @@ def _label_feed(
     encode: Callable[[int, Lines], bytes],
     sets: Callable[[], Iterator[tuple[int, Lines]]],
 ) -> Feed:
-    """The labels of a file, a message for each time."""
+    """Return the feed of a file's labels, a message for each time."""
     topic, subject = Topic(name, schema, message_encoding(schema)), name.strip("/")
 
     def entries() -> Generator[Entry]:

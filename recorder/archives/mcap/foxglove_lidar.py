@@ -1,4 +1,4 @@
-"""The topics of a lidar for Foxglove: points, and the images of a sweep."""
+"""Topics of a lidar for Foxglove: points, and the images of a sweep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Image = Callable[[Sweep], npt.NDArray[Any]]
 def topics(
     context: PackingContext, stream: Stream, spec: StreamSpec
 ) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
-    """The topics of a lidar's sweeps, and the channels that they have.
+    """Return the topics of a lidar's sweeps, and the channels that they contain.
 
     - ``/NAME/points``: see `recorder.processing.foxglove.clouds.lidar_channel`;
     - ``/NAME/range``, ``/NAME/range2``: images ``32FC1`` of the ranges in m, 0 without a return.

@@ -1,4 +1,4 @@
-"""The topics of a radar for Foxglove: detections, maps, and raw IQ."""
+"""Topics of a radar for Foxglove: detections, maps, and raw IQ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Draw = Callable[[Complex64], tuple[Float32, float]]
 def topics(
     context: PackingContext, stream: Stream, spec: StreamSpec
 ) -> tuple[list[tuple[Topic, EncodeSamples]], RadarPoints]:
-    """The topics of a radar's frames, and what finds the detections.
+    """Return the topics of a radar's frames, and the processor that finds the detections.
 
     - ``/NAME/detections``: PointCloud of `recorder.processing.radar_detections.DETECTION`;
     - ``/NAME/range_doppler``, ``/NAME/range_azimuth``: with the option ``maps``, as in the live

@@ -1,4 +1,4 @@
-"""The profile ``ros2``: a bag that ``ros2 bag`` opens, with messages of ROS 2 in CDR.
+"""Profile ``ros2``: a bag that ``ros2 bag`` opens, with messages of ROS 2 in CDR.
 
 The bag is a folder ``NAME/`` with ``NAME_0.mcap`` and ``metadata.yaml``.  docs/mcap.md lists topics
 and frames.
@@ -49,7 +49,7 @@ from recorder.session.stream import Stream
 
 
 class Ros2Profile:
-    """Messages of ROS 2; see `recorder.archives.mcap.topics.Profile`."""
+    """Profile of messages of ROS 2; see `recorder.archives.mcap.topics.Profile`."""
 
     name = "ros2"
     header = "ros2"
@@ -108,7 +108,7 @@ PROFILE = Ros2Profile()
 
 
 def _stream_feeds(context: PackingContext, stream: Stream, names: Names) -> list[Feed | None]:
-    """The passes over a stream with samples."""
+    """Return the feeds of a stream with samples."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:

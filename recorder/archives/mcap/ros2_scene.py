@@ -1,4 +1,4 @@
-"""Transforms, labels and events as messages of ROS 2."""
+"""Messages of transforms, labels and events in ROS 2."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _OTHER: Final = (0.7, 0.7, 0.7, 0.3)
 
 
 def world_of(poses: Poses | None) -> str:
-    """Frame of the world: of poses on Earth ``map``, of others ``odom``, which may drift."""
+    """Return the frame of the world: ``map`` for poses on Earth, else ``odom``, which may drift."""
     return MAP if poses is not None and isinstance(poses.source, EarthPoses) else ODOM
 
 
 def static_feed(context: PackingContext, names: Names) -> Feed | None:
-    """``/tf_static``: the places of the sensors in the rig, once; None where none is known."""
+    """Return the feed of ``/tf_static``: places of the sensors, once; None if none is known."""
     places = {
         name: sensor.pose
         for name, sensor in context.calibration.sensors.items()
@@ -72,7 +72,7 @@ def static_feed(context: PackingContext, names: Names) -> Feed | None:
 
 
 def pose_feed(context: PackingContext, poses: Poses, names: Names) -> Feed:
-    """``/tf``: every pose of the rig in the world."""
+    """Return the feed of ``/tf``: every pose of the rig in the world."""
     topic = ros_topic("/tf", TRANSFORMS, depth=100)
     about = poses.source.describe()
     if not about["measured"]:
@@ -98,7 +98,7 @@ def _transform(header: Header, child: str, matrix: Floats) -> TransformStamped:
 
 
 def label_feeds(context: PackingContext, names: Names) -> list[Feed]:
-    """``/labels/NAME``: the boxes in space; boxes in pictures have no message and are noted."""
+    """Return the feeds of ``/labels/NAME``: boxes in space; note boxes in pictures, left out."""
     sets = label_sets(context)
     with context.locate_errors("labels"):
         pictures = box_files(context.session.path)
@@ -128,7 +128,7 @@ def _label_feed(
 
 
 def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple[Marker, ...]:
-    """The boxes of one time as cubes, after a marker that deletes all earlier ones.
+    """Return the boxes of one time as cubes, after a marker that deletes all earlier cubes.
 
     A cube's namespace is the class, its text the track.
 
@@ -136,10 +136,10 @@ def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple
         t_ns: the time, epoch ns.
         lines: the labels.
         ids: numbers of the tracks; new ones are added.
-        names: of the frames.
+        names: names of the frames.
 
     Raises:
-        FormatError: a label is wrong; the message names its place.
+        FormatError: a label is invalid; the message names its place.
     """
     columns = zip(
         texts(lines, "track"),
@@ -168,7 +168,7 @@ def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple
 
 
 def event_entry(event: Mapping[str, Any]) -> Entry:
-    """An event of the session as a message of ``/rosout``; its name is the stream."""
+    """Return an event of the session as a message of ``/rosout``, named after the stream."""
     t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
     text = event_text(event)
     log = Log(
