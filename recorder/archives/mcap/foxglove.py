@@ -168,7 +168,7 @@ def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints |
 
 
 def _own(topic: Topic) -> Topic:
-    """Return a stream's topic, as ``/stream/NAME`` if another topic has the stream's name."""
+    """Return a stream's topic; prefix it with ``/stream`` if another topic has its name."""
     if topic.name in (_LOG, _TRANSFORMS) or topic.name.startswith(("/labels/", "/recorder/")):
         return replace(topic, name=f"/stream{topic.name}")
     return topic

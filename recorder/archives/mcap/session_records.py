@@ -113,7 +113,7 @@ def metadata_records(
     Args:
         context: the session's context.
         profile: name of the profile.
-        lost: losses by stream, as `PackingContext.note_losses` returns them.
+        lost: losses by stream, as `SessionNotes.add_losses` returns them.
         events: the events that are packed.
     """
     session = context.session
@@ -147,7 +147,7 @@ def metadata_records(
 
 
 def event_feed(context: PackingContext, profile: Profile) -> Feed:
-    """Return the feed of the session's events; losses and marks have further topics of their own.
+    """Return the feed of the session's events; losses and marks are also in their own topics.
 
     Raises:
         FormatError: the events cannot be read; within `PackingContext.locate_errors`.

@@ -124,7 +124,7 @@ class Written:
 
 
 class Profile(Protocol):
-    """Profile of one ecosystem's messages; ``PROFILE`` of `recorder.archives.mcap.foxglove` and ``ros2``.
+    """Profile of one ecosystem's messages: ``PROFILE`` of the modules `foxglove` and `ros2`.
 
     Attributes:
         name: value of the option ``profile``.

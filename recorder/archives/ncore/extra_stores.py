@@ -1,8 +1,8 @@
-"""Finds stores that were added to a packed sequence before the sequence is packed again.
+"""Search for stores that were added to a packed sequence before it is packed again.
 
 `SequenceWriter.extend` writes new components into separate stores, ``NAME.ncore4-GROUP.zarr`` or
 ``.itar``.  They are found by their names, because the JSON file that names them may be missing:
-a run that is killed between two renames leaves none.
+a run that is killed between two renames leaves no JSON file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ENDING = re.compile(r"\.ncore4(-[^/]+)?\.zarr(\.itar)?\Z")
 def find_extra_stores(
     folder: Path, name: str, sequence: Manifest, note: Callable[[str, str], None]
 ) -> list[StoreEntry]:
-    """The existing extra stores of a sequence, with their MD5, for the new JSON file.
+    """Return the existing extra stores of a sequence, with their MD5, for the new JSON file.
 
     Args:
         folder: the folder in which the sequence lies, or will lie.
         name: name of the sequence.
         sequence: the new sequence; an extra store must match it, or the loader cannot open both.
-        note: called with a sentence about an oddity, and the name of the file.
+        note: called with a sentence about an irregularity, and the name of the file.
 
     Raises:
         ArchiveError: a store belongs to a sequence with another id, interval or metadata, or does
@@ -65,7 +65,7 @@ def find_extra_stores(
 
 
 def _named(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[str, str]:
-    """MD5 by store name, from the older JSON file."""
+    """Return the MD5 by store name, from the older JSON file."""
     path = folder / f"{name}.json"
     if not path.is_file():
         return {}
@@ -77,7 +77,7 @@ def _named(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[st
 
 
 def _found(folder: Path, name: str, named: dict[str, str]) -> Iterator[Path]:
-    """Stores of component groups, found by name; those of the older JSON file come first."""
+    """Yield stores of component groups, found by name; those in the older JSON file first."""
     own = {f"{name}.ncore4.zarr", f"{name}.ncore4.zarr.itar"}
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     beside = [n for n in there if n.startswith(f"{name}.ncore4-") and _ENDING.search(n)]

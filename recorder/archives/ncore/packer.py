@@ -1,4 +1,4 @@
-"""A session as an NCore V4 sequence.
+"""Packer of a session as an NCore V4 sequence.
 
 The files are ``NAME.ncore4.zarr.itar`` (or the folder ``NAME.ncore4.zarr``) and ``NAME.json``.  The
 sequence's interval spans all packed streams.  docs/archives.md maps streams to components.
@@ -50,7 +50,7 @@ _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar":
 
 
 class NcorePacker(Packer):
-    """Packs a session as NCore V4."""
+    """Packer of a session as an NCore V4 sequence."""
 
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
     worker_modules = ("recorder.archives.ncore.packer_rays", "numcodecs.blosc")
@@ -86,7 +86,7 @@ PACKER = NcorePacker()
 
 
 class _SessionPacker:
-    """Packs one session."""
+    """Packer of one session."""
 
     def __init__(self, context: PackingContext) -> None:
         self._context = context
@@ -148,7 +148,7 @@ class _SessionPacker:
             )
 
     def _interval(self) -> tuple[int, int]:
-        """Start and stop of the sequence, ns; notes streams that begin late or end early."""
+        """Return start and stop of the sequence, ns; note streams that begin late or end early."""
         context = self._context
         spans: dict[str, tuple[int, int]] = {}
         starts = {sensor.name: sensor.start_ns for sensor in self._sensors}
@@ -173,13 +173,13 @@ class _SessionPacker:
         return start_ns, max(last_ns + 1, start_ns + 2_000)
 
     def _slack_ns(self, name: str) -> int:
-        """Tolerated difference between the streams' starts or ends: two samples, at least 0.2 s."""
+        """Return the tolerated difference of starts or ends, ns: two samples, at least 0.2 s."""
         spec = self._context.session.streams[name].spec
         rate = spec.rate_hz if spec is not None else None
         return max(200_000_000, round(2e9 / rate) if rate else 0)
 
     def _metadata(self) -> dict[str, Any]:
-        """The sequence's generic metadata, with only values that stay equal when packed again.
+        """Return the sequence's generic metadata, which do not change if it is packed again.
 
         Stores that are added later contain the same metadata and must match a repacked sequence.
         """

@@ -1,4 +1,4 @@
-"""A session as one VRS file: ``NAME.vrs`` with every stream's configuration, state and data.
+"""Packer of a session as one VRS file: ``NAME.vrs`` with configuration, state and data.
 
 Records are ordered by time, with an index at the end.  The packer only reads ``session.vrs``,
 which may be incomplete.  docs/vrs.md describes the records.
@@ -60,11 +60,11 @@ _BEFORE, _DATA, _AFTER = range(3)
 
 Entry = tuple[float, StreamId, int, RecordType, int, int, Sequence[Buffer]]
 """Timestamp, stream, rank, type, version, sample, data.  Readers sort by timestamp and stream, then
-by the place in the file: the records are written in that order."""
+by position in the file: the records are written in that order."""
 
 
 class VrsPacker(Packer):
-    """Packs a session as one VRS file."""
+    """Packer of a session as one VRS file."""
 
     options: ClassVar[OptionTable] = {
         "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
@@ -85,7 +85,7 @@ def _ticks(stream: Stream) -> float:
 
 
 class _SessionPacker:
-    """Packs one session."""
+    """Packer of one session."""
 
     def __init__(self, context: PackingContext) -> None:
         self._context = context
@@ -177,7 +177,7 @@ class _SessionPacker:
         return streams
 
     def _inside(self, record: MetadataRecord) -> bool:
-        """Whether a record is packed: not one of a stream that is left out, or after the part.
+        """Return whether a record is packed: its stream is, and it is not after the part.
 
         Configurations before the part are valid in it.
         """
@@ -208,7 +208,7 @@ class _SessionPacker:
         streams: Mapping[StreamId, StreamTags],
         tags: Mapping[str, str],
     ) -> int:
-        """Write all records in order of time; returns their number."""
+        """Write all records in order of time; return their number."""
         context, disk = self._context, PosixDisk()
         ids = {name: stream for stream, name in self._names.items()}
         ticks = {ids[n]: _ticks(context.session.streams[n]) for n in self._samples}
@@ -246,9 +246,9 @@ class _SessionPacker:
             yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _creation_id(self, tags: Mapping[str, str]) -> int:
-        """When the session began, with low bits of what the file says of itself.
+        """Return the session's start time, with low bits that depend on the file's tags.
 
-        The same session, packed again in the same way, is the same file.
+        The same session, packed again in the same way, gives the same file.
         """
         start_ns = self._context.session.start_ns or 0
         text = json.dumps(
@@ -258,7 +258,7 @@ class _SessionPacker:
         return creation_id(start_ns, low)
 
     def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
-        """The metadata records in the order in which they are merged with data of the same time.
+        """Yield the metadata records in the order of merging with data of the same time.
 
         A stream's first configuration comes before its data, later metadata after its data.
         """
