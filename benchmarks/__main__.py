@@ -1,9 +1,9 @@
-"""All benchmarks by one command: ``python -m benchmarks NAME... [--quick] [--minutes M]``.
+"""Command that runs the benchmarks: ``python -m benchmarks NAME... [--quick] [--minutes M]``.
 
-``all`` stands for all of them; without a NAME the names are listed.  Each benchmark runs in a
-process of its own, one after the other; one that fails, hangs or lacks what it needs leaves the
-others alone.  Results are printed as Markdown; ``--out DIR`` writes them with JSON and plots.
-Exit code 0; 1 where a benchmark failed, or missed a target in a run that was not quick.
+``all`` runs all benchmarks; without a NAME the names are listed.  The benchmarks run one after
+another, each in its own process; a failure, a hang or a missing requirement does not affect the
+others.  Results are printed as Markdown; ``--out DIR`` also writes them as JSON and plots.
+The exit code is 0, or 1 if a benchmark failed, or missed a target in a run that was not quick.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from recorder.contract.errors import RecorderError
 
 @dataclass(frozen=True)
 class Row:
-    """How a benchmark is run.
+    """Settings of a benchmark's run.
 
     Attributes:
-        minutes: its share of the time that all of them have.
-        environment: folder of the environment whose Python runs it; this Python where empty.
+        minutes: the benchmark's share of the total time.
+        environment: folder of the environment whose Python runs the benchmark; empty: this Python.
     """
 
     minutes: float
@@ -89,28 +89,31 @@ _TYPES: Final = {"int": int, "float": float, "bool": bool, "str": str, "path": s
 
 
 def available() -> list[str]:
-    """Names of the benchmarks: modules with a function `measure`, in the table's order."""
+    """Return the names of the modules with a function `measure`, in the table's order."""
     folder = ROOT / "benchmarks"
     found = [p.stem for p in sorted(folder.glob("*.py")) if _MEASURES in p.read_text()]
     return sorted(found, key=lambda name: [*BENCHMARKS, name].index(name))
 
 
 def load(name: str) -> Module:
-    """The module of a benchmark."""
+    """Import the module of a benchmark."""
     return cast(Module, importlib.import_module(f"benchmarks.{name}"))
 
 
 def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command, with the options of so many benchmarks."""
+    """Make the parser of the command, with the options of the given benchmarks."""
     doc = (__doc__ or "").split("\n\n")
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=doc[1])
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmark, or `all`")
     parser.add_argument("--quick", action="store_true", help="make every run short")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="begin no round that would end later"
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="stop after M minutes: begin no round that would end later",
     )
     parser.add_argument(
-        "--simulated", action="store_true", help="simulate frames even where real ones are there"
+        "--simulated", action="store_true", help="simulate frames even if there are real ones"
     )
     parser.add_argument("--root", type=Path, metavar="DIR", help="record below DIR")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write JSON and plots there")
@@ -126,7 +129,7 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command's words; exits with 2 where they are wrong."""
+    """Parse the command's words; exit with 2 if they are wrong."""
     first = make_parser(()).parse_known_args([w for w in words if w not in ("-h", "--help")])[0]
     names = available()
     known = names if "all" in first.names else [name for name in first.names if name in names]
@@ -140,7 +143,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
-    """The values of a benchmark's options.
+    """Return the values of a benchmark's options.
 
     Raises:
         ConfigError: a value is not of its option's type, or out of bounds.
@@ -156,7 +159,7 @@ def chosen_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_here(name: str, args: argparse.Namespace) -> Result:
-    """Run one benchmark in this process; what it measured is written after every figure."""
+    """Run one benchmark in this process; write the result after every figure."""
     begin_s = time.monotonic()
     result = Result(name)
 
@@ -195,7 +198,7 @@ def run_here(name: str, args: argparse.Namespace) -> Result:
 
 
 def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: Path) -> Result:
-    """Run one benchmark in a process of its own, which is ended when it takes far too long."""
+    """Run one benchmark in its own process, which is ended if it takes far too long."""
     row = BENCHMARKS.get(name, Row(1))
     own = [word for key in _own_keys(name, args) for word in (f"--{key}", getattr(args, key))]
     flags = [f"--{flag}" for flag in ("quick", "simulated") if getattr(args, flag)]
@@ -226,7 +229,7 @@ def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: 
 
 
 def _wait(words: Sequence[str], seconds: float | None) -> str:
-    """Wait for a process; why it did not end well."""
+    """Wait for a process; return its error, empty if there is none."""
     process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(seconds)
@@ -238,7 +241,7 @@ def _wait(words: Sequence[str], seconds: float | None) -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it has started and left."""
+    """End a process and all processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -261,7 +264,7 @@ def _filesystem(folder: Path) -> str:
 
 
 def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
-    """Run the benchmarks that were named, and print and write the results."""
+    """Run the named benchmarks; print and write the results, and return the exit code."""
     begin_s = time.monotonic()
     head: dict[str, Any] = {
         "command": shlex.join(["python", "-m", "benchmarks", *words]),
@@ -295,7 +298,7 @@ def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     args = parse(words)
     if not args.names:
         for name in available():

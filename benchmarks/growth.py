@@ -1,14 +1,15 @@
-"""Costs at several sizes: sessions 1, 4, 16 times as long, more streams, cameras, bytes, sessions.
+"""Growth of costs with session length and numbers of streams, cameras, bytes and sessions.
 
-Three sizes give an exponent, from the two largest, where start-up weighs least: 1 where a
-cost grows as its work does.  Costs per stream, per byte and memory should have 0.  The steepest
-growth is that of CPU time and memory.
+Each cost is measured at three sizes.  The two largest, where start-up weighs least, give an
+exponent: 1 if the cost grows in proportion to the work.  Costs per stream and per byte and memory
+should have 0.  The steepest growth is that of CPU time and memory.
 
 - verbs: ``info``, ``validate``, ``recover``, ``report`` of sessions that the session's own writer
   made, with all samples and commits of a recording and small payloads;
 - list: ``list`` and ``recover`` over folders of sessions;
 - finalize: archives of recorded sessions of the rig load, and ``validate --deep``;
-- memory: the writer's, which appends and commits all samples but the radar's, with small payloads;
+- memory: the writer's memory, when it appends and commits all samples except the radar's, with
+  small payloads;
 - streams: sensors of 100 samples a second each; bytes: blocks of 1 MiB of one stream;
 - cameras: 4K at a few pictures a second each.
 """
@@ -50,11 +51,11 @@ QUICK = {"rounds": 1, "base": 10.0, "pack": 2.0, "run": 3.0, "folders": "3,10,30
          "archives": "l5kit,vrs"}  # fmt: skip
 TIMES: Final = (1, 4, 16)
 STEEP: Final = 1.15
-"""An exponent from which on a cost is reported; noise and start-up keep the others below."""
+"""Least exponent that is reported; noise and start-up cause smaller ones."""
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each part, and the steepest growth of all."""
+    """Measure each part, and the steepest growth of all."""
     wanted = run.options["parts"].split(",") if run.options["parts"] else list(PARTS)
     exponents: dict[str, float] = {}
     for name in wanted:
@@ -175,7 +176,7 @@ def _memory(run: Run) -> Iterator[Figure]:
 
 
 def append_all(folder: Path, seconds: float, link: Connection) -> None:
-    """Write the rig's samples; tells resident MB and CPU seconds.  Runs in a process of its own."""
+    """Write the rig's samples; send resident MB and CPU seconds; runs in a separate process."""
     small = {name: max(100, size // 100) for name, size in journal.FRAMES.items()}
     with mock.patch.object(journal, "FRAMES", small), mock.patch.object(journal, "SPECS", _SMALL):
         load = journal.Load(folder)
@@ -238,7 +239,7 @@ def _recorded(
     of: str,
     rate_hz: Callable[[int], float],
 ) -> Iterator[Figure]:
-    """Recordings at several sizes: CPU of each kind of process, memory, start and end."""
+    """Record at several sizes; yield CPU of each kind of process, memory, start and end."""
     for size in sizes:
         done: list[Recording] = []
         for _ in run.rounds(0.1):

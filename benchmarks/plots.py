@@ -1,4 +1,4 @@
-"""Plots of results: the targets, every benchmark's figures, and what grows with size."""
+"""Plots of results: the targets, every benchmark's figures, and growth with size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROW_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 
 def draw(out: Path, results: Sequence[Result], judged: Sequence[Verdict]) -> list[str]:
-    """Draw all plots; their names without ``.svg``, in the order to show them."""
+    """Draw all plots; return their names without ``.svg``, in the order to show them."""
     names = []
     if measured := [(v, v.figure) for v in judged if v.figure is not None]:
         _save(_targets(measured), out / "targets.svg")
@@ -45,7 +45,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _targets(measured: Sequence[tuple[Verdict, Figure]]) -> Any:
-    """Share of the limit that is used: left of 1 a target is met, whatever its sign."""
+    """Plot the used share of each limit: left of 1 a target is met, whatever its sign."""
     figure, axes = plt.subplots(figsize=(_WIDTH_INCHES, 1 + _ROW_INCHES * len(measured)))
     for row, (verdict, values) in enumerate(measured):
         used = [_used(verdict, value) for value in values.values]
@@ -85,7 +85,7 @@ def _name(verdict: Verdict) -> str:
 
 
 def _figures(benchmark: str, figures: Sequence[Figure]) -> Any:
-    """Every repetition's value, a panel per unit."""
+    """Plot every repetition's value, a panel per unit."""
     units = list(dict.fromkeys(figure.unit for figure in figures))
     groups = [[figure for figure in figures if figure.unit == unit] for unit in units]
     heights = [len(group) + 1.6 for group in groups]
@@ -114,9 +114,9 @@ def _figures(benchmark: str, figures: Sequence[Figure]) -> Any:
 
 
 def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
-    """Cost by size, both logarithmic, with the exponent of the growth.
+    """Plot cost by size, both logarithmic, with the exponent of the growth.
 
-    The dashed line is what grows as its work does; the axis reaches as far, so that slopes compare.
+    The dashed line is growth in proportion to the work; the axis includes it for comparison.
     """
     names = list(dict.fromkeys(figure.series for figure in figures))
     columns = min(3, len(names))

@@ -1,4 +1,4 @@
-"""The rig load's camera: 1080p at 30 Hz; the kit encodes."""
+"""Camera of the rig load: 1080p at 30 Hz; the kit encodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGE = 6
 
 
 class CameraPlayer(PlayerDriver):
-    """Pictures u1 [1080, 1920, 3], BGR."""
+    """Player of pictures u1 [1080, 1920, 3], BGR."""
 
     rig: ClassVar = rig("camera")
     options: ClassVar = PlayerDriver.options | {

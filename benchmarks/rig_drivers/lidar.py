@@ -1,4 +1,4 @@
-"""The rig load's lidar: sweeps of 128x1024 at 10 Hz, as ouster-sdk decodes them."""
+"""Lidar of the rig load: sweeps of 128x1024 at 10 Hz, as ouster-sdk decodes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECOND = {"RANGE2": ("u4", ()), "REFLECTIVITY2": ("u1", ())}
 
 
 class LidarPlayer(PlayerDriver):
-    """Lays out the fields and splits ranges as the driver `ouster` does: that is recording."""
+    """Player that arranges fields and splits ranges as the driver `ouster` does."""
 
     rig: ClassVar = rig("lidar")
     options: ClassVar = PlayerDriver.options | {
@@ -64,7 +64,7 @@ class LidarPlayer(PlayerDriver):
 
 
 def make_dense(frames: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Sweeps of twice the columns with two returns, of the sweeps that there are.
+    """Make sweeps of twice the columns with two returns, from the given sweeps.
 
     The columns of a sweep and of the next one take turns, so that neighbours differ as neighbours
     of a sensor do; the second return is the first one of the next sweep.

@@ -1,4 +1,4 @@
-"""The rig load's radar: raw IQ, 786,432 bytes a frame, at 20 Hz."""
+"""Radar of the rig load: raw IQ, 786,432 bytes a frame, at 20 Hz."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 
 
 class RadarPlayer(PlayerDriver):
-    """Frames i2 [64, 3, 4, 512]."""
+    """Player of frames i2 [64, 3, 4, 512]."""
 
     rig: ClassVar = rig("radar")
 

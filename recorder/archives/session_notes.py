@@ -79,7 +79,7 @@ class SessionNotes:
             parts = [f"{count} ({cause})" for cause, count in counted.items()]
             if intervals:
                 times = "an interval" if len(intervals) == 1 else f"{len(intervals)} intervals"
-                parts.append(f"{times} with an unknown count")
+                parts.append(f"{times} of unknown count")
             if parts:
                 lost[name] = {"counted": counted, "uncounted_intervals": len(intervals)}
                 self.add("lost samples: " + ", ".join(parts), name)

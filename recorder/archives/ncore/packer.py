@@ -141,7 +141,7 @@ class _SessionPacker:
                 elif is_generic(stream):
                     self._generic.append(stream)
                 else:
-                    context.notes.add("is of no kind that is packed: left out", stream.name)
+                    context.notes.add("unsupported kind of stream: left out", stream.name)
         for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
             context.notes.add(
                 "labels of a camera that is not packed: left out", f"_labels/{camera}"
