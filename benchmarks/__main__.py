@@ -142,7 +142,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def chosen_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
+def choose_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
     """Return the values of a benchmark's options.
 
     Raises:
@@ -179,7 +179,7 @@ def run_here(name: str, args: argparse.Namespace) -> Result:
     deadline_s = begin_s + 60 * args.minutes if args.minutes else float("inf")
     recordings = None if args.simulated or not RECORDINGS.is_dir() else RECORDINGS
     run = Run(
-        args.root, chosen_options(module, args), recordings, args.quick, deadline_s,
+        args.root, choose_options(module, args), recordings, args.quick, deadline_s,
         result.data, result.notes, result.skipped,
     )  # fmt: skip
     keep()
@@ -311,7 +311,7 @@ def main(words: Sequence[str]) -> int:
             return 0
         for name in args.names:
             with contextlib.suppress(ImportError):
-                chosen_options(load(name), args)
+                choose_options(load(name), args)
         return run_all(args, words)
     except RecorderError as error:
         progress(f"python -m benchmarks: {error}")

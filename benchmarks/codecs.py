@@ -88,7 +88,7 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
     ]
     specs = [c for c in channel_specs(FIELDS, *shape, "lzmaf") if c.format == "lzmaf"]
 
-    def packed(worth: float) -> Coder:
+    def make_coder(worth: float) -> Coder:
         stream = StreamSpec("lidar", tuple(specs), settings={"xz_worth": worth})
         encoders = {c.name: CHANNEL_FORMATS[c.format].encoder(stream, c) for c in specs}
         return lambda: sum(
@@ -106,8 +106,8 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
             for parts in theirs
             for part in parts.values()
         ),
-        f"packing {WORTH}": packed(WORTH),
-        "packing 1": packed(1.0),
+        f"packing {WORTH}": make_coder(WORTH),
+        "packing 1": make_coder(1.0),
     }
     yield from _compare(run, "sweep", coders, count * laps, {})
 

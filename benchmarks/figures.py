@@ -55,9 +55,9 @@ class Figure:
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         if len(self.values) == 1:
-            return f"{rounded(self.median)}{unit}"
-        least, most = map(rounded, self.spread)
-        return f"{rounded(self.median)}{unit} ({least} to {most}, {len(self.values)})"
+            return f"{format_number(self.median)}{unit}"
+        least, most = map(format_number, self.spread)
+        return f"{format_number(self.median)}{unit} ({least} to {most}, {len(self.values)})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the figure with its statistics, as stored in the results file."""
@@ -144,7 +144,7 @@ def growth(sizes: Sequence[float], costs: Sequence[float]) -> float:
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
 
 
-def exponent_of(figures: Sequence[Figure]) -> float | None:
+def fit_exponent(figures: Sequence[Figure]) -> float | None:
     """Return the growth of a series from its second largest size to its largest.
 
     Returns:
@@ -157,7 +157,7 @@ def exponent_of(figures: Sequence[Figure]) -> float | None:
     return growth([figure.size for figure in last], costs)
 
 
-def rounded(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number with three significant digits, without an exponent below a million."""
     if value == 0:
         return "0"

@@ -28,7 +28,7 @@ from unittest import mock
 import psutil
 
 from benchmarks import journal, packing
-from benchmarks.figures import exponent_of
+from benchmarks.figures import fit_exponent
 from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.recording import Recording, record_measured
@@ -67,7 +67,7 @@ def measure(run: Run) -> Iterator[Figure]:
             series.setdefault(figure.series, []).append(figure)
             yield figure
         for title, figures in series.items():
-            exponent = exponent_of(figures)
+            exponent = fit_exponent(figures)
             # Times depend on what else the machine does.
             if exponent is not None and figures[0].unit != "s":
                 exponents[title] = exponent
@@ -201,7 +201,7 @@ def _streams(run: Run) -> Iterator[Figure]:
         entry = {"driver": "benchmarks.rig_drivers.imu", "source": f"file:{frames}"}
         return {f"imu{number}": entry for number in range(count)}
 
-    yield from _recorded(run, TIMES, sensors, "streams", lambda _: 100.0)
+    yield from _record_sizes(run, TIMES, sensors, "streams", lambda _: 100.0)
 
 
 def _bytes(run: Run) -> Iterator[Figure]:
@@ -215,7 +215,7 @@ def _bytes(run: Run) -> Iterator[Figure]:
             "blocks": {"driver": "benchmarks.ingest_drivers.blocks", "source": source, **options}
         }
 
-    yield from _recorded(run, (12, 48, 192), sensors, "MiB/s", lambda rate: rate)
+    yield from _record_sizes(run, (12, 48, 192), sensors, "MiB/s", lambda rate: rate)
 
 
 def _cameras(run: Run) -> Iterator[Figure]:
@@ -229,10 +229,10 @@ def _cameras(run: Run) -> Iterator[Figure]:
         entry = {"driver": driver, "source": f"file:{frames}", "scale": 2, "fps": fps}
         return {f"camera{number}": entry for number in range(count)}
 
-    yield from _recorded(run, (1, 2, 4), sensors, "cameras of 4K", lambda _: fps)
+    yield from _record_sizes(run, (1, 2, 4), sensors, "cameras of 4K", lambda _: fps)
 
 
-def _recorded(
+def _record_sizes(
     run: Run,
     sizes: Sequence[int],
     sensors: Callable[[int], dict[str, Any]],

@@ -145,7 +145,7 @@ class Viewers:
         self._errors += [e for e in ended if isinstance(e, Exception)]
 
 
-def clients_of(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
+def make_clients(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
     """Return the clients of a way to record."""
 
     def counted(url: str) -> Any:
@@ -159,7 +159,7 @@ def clients_of(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
 
 
 @contextlib.contextmanager
-def served(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
+def run_daemon(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
     """Run a daemon of the rig load with `more` sections in its config; yield pid and client."""
     config, socket = root / "rig.yaml", root / "control.sock"
     sections = {"session": {"root": f"{root}/sessions"}, **more}
@@ -208,12 +208,12 @@ def wait_until(ready: Callable[[], Any], why: str) -> Any:
 def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     """Record in one way; return the figures of `seconds` in the middle of the session."""
     shown, memory = Shown(), Memory()
-    with served(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
+    with run_daemon(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
         url = None
         if way != WAYS[0]:
             url = wait_until(lambda: client.status().status["live"]["url"], "no live process")
         client.start()
-        viewers = Viewers(url, clients_of(way, shown)) if url is not None else None
+        viewers = Viewers(url, make_clients(way, shown)) if url is not None else None
         try:
             time.sleep(_SETTLE_S)
             tree = ProcessTree(pid)

@@ -128,7 +128,7 @@ def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
     link.send({**got, "cpu": cpu - begin})
 
 
-def one(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]:
+def measure_once(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]:
     """Make one measurement: CPU in seconds a second of sending."""
     context = multiprocessing.get_context("spawn")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -170,11 +170,12 @@ def measure(run: Run) -> Iterator[Figure]:
     """Measure each mode and profile, in turns."""
     run.data["packets"] = "of simulated sweeps of an OS-1-128, on loopback"
     options = run.options
+    limits = options["seconds"], options["encode"]
     cases = [(m, p) for m in options["modes"].split(",") for p in options["profiles"].split(",")]
     done: dict[tuple[str, str], list[dict[str, Any]]] = {case: [] for case in cases}
     for _ in run.rounds():
         for mode, profile in cases:
-            done[mode, profile].append(one(mode, profile, options["seconds"], options["encode"]))
+            done[mode, profile].append(measure_once(mode, profile, *limits))
     for (mode, profile), runs in done.items():
         case = f"128x{mode} {profile}"
         yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Result, exponent_of, rounded
+from benchmarks.figures import Figure, Result, fit_exponent, format_number
 from benchmarks.targets import Verdict, verdicts
 
 _LONGEST = 200
@@ -104,7 +104,7 @@ def missing_table(results: Iterable[Result]) -> list[str]:
 def benchmark_text(result: Result) -> list[str]:
     """Format one benchmark: its title, data and figures."""
     lines = [f"## {result.benchmark}", "", result.title, ""]
-    lines.append(f"`{result.command}`, {rounded(result.seconds)} s.")
+    lines.append(f"`{result.command}`, {format_number(result.seconds)} s.")
     if result.data:
         lines += ["", *(f"- {name}: {origin}" for name, origin in result.data.items())]
     if rows := [(f.name, *_cells(f)) for f in result.figures if not f.series]:
@@ -117,10 +117,10 @@ def benchmark_text(result: Result) -> list[str]:
 
 
 def _cells(figure: Figure) -> tuple[str, str, str, str]:
-    least, most = map(rounded, figure.spread)
+    least, most = map(format_number, figure.spread)
     several = len(figure.values) > 1
     spread = f"{least} to {most}" if several else "-"
-    return rounded(figure.median), figure.unit or "ratio", spread, str(len(figure.values))
+    return format_number(figure.median), figure.unit or "ratio", spread, str(len(figure.values))
 
 
 def _growth_tables(figures: Sequence[Figure]) -> list[list[str]]:
@@ -136,9 +136,9 @@ def _growth_tables(figures: Sequence[Figure]) -> list[list[str]]:
     for sizes, group in groups.items():
         rows = []
         for each in group:
-            exponent = exponent_of(each)
+            exponent = fit_exponent(each)
             shown = "-" if exponent is None else f"{exponent:.2f}"
-            cells = [rounded(figure.median) for figure in each]
+            cells = [format_number(figure.median) for figure in each]
             rows.append((each[0].series, each[0].unit or "ratio", *cells, shown))
         heads = ("figure", "unit", *(f"{size:g}" for size in sizes), "exponent")
         tables.append(table(heads, rows))

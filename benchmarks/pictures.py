@@ -20,7 +20,7 @@ _LOWEST, _HIGHEST = 1, 100
 def jpeg_psnr_db(pictures: Pictures, quality: int) -> float:
     """Return the median PSNR of the recorder's JPEGs of a quality, dB."""
     return statistics.median(
-        psnr_db(picture, decoded(encode_jpeg(picture, quality))) for picture in pictures
+        psnr_db(picture, decode_jpeg(encode_jpeg(picture, quality))) for picture in pictures
     )
 
 
@@ -60,7 +60,7 @@ def psnr_db(original: npt.NDArray[Any], image: npt.NDArray[Any]) -> float:
     return float(cv2.PSNR(np.ascontiguousarray(original), np.ascontiguousarray(image)))
 
 
-def decoded(data: memoryview | None) -> npt.NDArray[Any]:
+def decode_jpeg(data: memoryview | None) -> npt.NDArray[Any]:
     """Decode a JPEG to BGR."""
     image: npt.NDArray[Any] | None = cv2.imdecode(
         np.frombuffer(data or b"", np.uint8), cv2.IMREAD_COLOR

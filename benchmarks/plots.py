@@ -14,7 +14,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from benchmarks.figures import Figure, Result, exponent_of, rounded
+from benchmarks.figures import Figure, Result, fit_exponent, format_number
 from benchmarks.targets import Verdict
 
 _MET, _MISSED, _POINT = "#2a7f62", "#c1443c", "#33557f"
@@ -54,7 +54,7 @@ def _targets(measured: Sequence[tuple[Verdict, Figure]]) -> Any:
         axes.plot([min(used), max(used)], [row, row], color=colour, lw=2, alpha=0.4)
         axes.plot(used, [row] * len(used), "|", color=colour, ms=8)
         axes.plot([middle], [row], "o", color=colour)
-        label = f"{rounded(values.median)} {verdict.target.sign} {verdict.target.limit:g}"
+        label = f"{format_number(values.median)} {verdict.target.sign} {verdict.target.limit:g}"
         axes.annotate(
             label, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8
         )
@@ -136,7 +136,7 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
         title = name
         if len(points) > 1 and min(*sizes, *costs) > 0:
             axes.loglog()
-            if (exponent := exponent_of(points)) is not None:
+            if (exponent := fit_exponent(points)) is not None:
                 title += f"\nsize^{exponent:.2f}"
             proportional = [costs[0] * size / sizes[0] for size in sizes]
             axes.plot(sizes, proportional, "--", color="grey", lw=1)
@@ -145,7 +145,7 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
             ends = [costs[0], costs[-1]]
             if abs(math.log(ends[1] / ends[0])) < _APART:  # their labels would cover each other
                 del ends[1]
-            axes.set_yticks(ends, [rounded(cost) for cost in ends], fontsize=7)
+            axes.set_yticks(ends, [format_number(cost) for cost in ends], fontsize=7)
         axes.minorticks_off()
         axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
         axes.set_ylabel(points[0].unit or "ratio", fontsize=8)

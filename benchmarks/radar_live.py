@@ -121,7 +121,7 @@ def receive_xwr(buffer_bytes: int, ready: Connection) -> None:
                 "partial": partial})  # fmt: skip
 
 
-def one(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
+def measure_once(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
     """Make one measurement: rates in packets a second, CPU in seconds a second."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -252,7 +252,7 @@ def measure(run: Run) -> Iterator[Figure]:
                 measured = (
                     record(rate, options["seconds"], buffer_bytes)
                     if who == "recorder"
-                    else one(who, rate, options["seconds"], buffer_bytes)
+                    else measure_once(who, rate, options["seconds"], buffer_bytes)
                 )
                 done.setdefault((who, rate), []).append(measured)
     for (who, rate), runs in done.items():

@@ -106,7 +106,7 @@ def record_measured(
         tree = ProcessTree(process.pid)
         before, start_s = tree.cpu_seconds(), time.monotonic()
         memory, after = Memory(), before
-        while not _closed(session) and process.poll() is None:
+        while not _is_closed(session) and process.poll() is None:
             elapsed_s = time.monotonic() - start_s
             if elapsed_s >= len(memory.seconds):
                 memory.add(elapsed_s, tree.rss_bytes("writer") or 0)
@@ -148,6 +148,6 @@ def _wait_for_session(process: subprocess.Popen[bytes], root: Path) -> Path:
     raise BenchmarkError(f"recorder run did not begin: {lines[-1]}")
 
 
-def _closed(session: Path) -> bool:
+def _is_closed(session: Path) -> bool:
     state = json.loads((session / "_recorder" / "session.json").read_bytes())["state"]
     return bool(state != "recording")

@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, Unavailable
-from benchmarks.live import served, wait_until
+from benchmarks.live import run_daemon, wait_until
 
 OPTIONS = {
     "seconds": Option("float", 10.0, "of each run", minimum=1),
@@ -62,7 +62,7 @@ def watch(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
     if chromium is None:
         raise Unavailable("no browser is installed; see `make browser`")
     with (
-        served(frames, root, {"live": {"port": 0}}) as (_, client),
+        run_daemon(frames, root, {"live": {"port": 0}}) as (_, client),
         sync_playwright() as playwright,
     ):
         url = wait_until(lambda: client.status().status["live"]["url"], "no live process")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from benchmarks.frames import make_frames
 from benchmarks.harness import BenchmarkError, Figure, Option, Run
-from benchmarks.live import served, wait_until
+from benchmarks.live import run_daemon, wait_until
 from benchmarks.measure import Memory, ProcessTree
 
 OPTIONS = {
@@ -39,7 +39,7 @@ def record(frames: Path, root: Path, seconds: float) -> dict[str, float]:
         for k, text in enumerate(CONDITIONS)
     }
     memory = Memory()
-    with served(frames, root, {"triggers": triggers}) as (pid, client):
+    with run_daemon(frames, root, {"triggers": triggers}) as (pid, client):
         client.start()
 
         def state() -> Any:

@@ -59,14 +59,14 @@ def record(address: str, options: dict[str, Any], seconds: float, epoch_ns: int)
     arrivals: list[int] = []
     receive = Mti.receive
 
-    def noted(self: Mti, timeout_s: float) -> list[Received]:
+    def receive_timed(self: Mti, timeout_s: float) -> list[Received]:
         received = receive(self, timeout_s)
         now_ns = time.monotonic_ns()
         arrivals.extend(now_ns for _ in received)
         return received
 
     driver.open()
-    Mti.receive = noted  # type: ignore[method-assign]
+    Mti.receive = receive_timed  # type: ignore[method-assign]
     errors, lost, count = [], 0, 0
     end = time.monotonic() + seconds
     cpu = time.process_time()

@@ -154,8 +154,8 @@ class PackingContext:
             self.notes.add("no sample was recorded", stream.name)
         return stream.has_times and not missing
 
-    def pose_of(self, stream: Stream, *, noted: bool = True) -> Floats:
-        """Return ``T_sensor_rig``, f8 [4, 4]; with `noted`, note a stream without a calibration.
+    def find_pose(self, stream: Stream, *, note_missing: bool = True) -> Floats:
+        """Return ``T_sensor_rig``, f8 [4, 4]; by default, note a stream without a calibration.
 
         A stream without a calibration is placed at the rig's origin.  A camera looks ahead there;
         other sensors have the rig's axes.
@@ -163,7 +163,7 @@ class PackingContext:
         if (pose := self.calibration.of(stream.name).pose) is not None:
             return pose
         camera = kind_of(stream) == "camera"
-        if noted:
+        if note_missing:
             ahead = " and looks ahead" if camera else ""
             self.notes.add(
                 f"not in the calibration: placed at the rig's origin{ahead}", stream.name
@@ -200,16 +200,16 @@ class PackingContext:
             raise  # the inner place is more precise
         except OSError as error:
             place = f"{error.filename}: " if error.filename is not None else ""
-            message = f"{self._where(stream, sample)}: {place}{error.strerror or error}"
+            message = f"{self._describe_place(stream, sample)}: {place}{error.strerror or error}"
             raise _PlacedStorageError(message) from error
         except StorageError as error:
-            raise _PlacedStorageError(f"{self._where(stream, sample)}: {error}") from error
+            raise _PlacedStorageError(f"{self._describe_place(stream, sample)}: {error}") from error
         except UsageError:
             raise
         except RecorderError as error:
-            raise _PlacedArchiveError(f"{self._where(stream, sample)}: {error}") from error
+            raise _PlacedArchiveError(f"{self._describe_place(stream, sample)}: {error}") from error
 
-    def _where(self, stream: str, sample: int | None) -> str:
+    def _describe_place(self, stream: str, sample: int | None) -> str:
         """Return the stream and the sample's number in the whole recording, as text."""
         if sample is None:
             return stream

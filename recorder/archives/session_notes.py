@@ -35,7 +35,7 @@ class SessionNotes:
         if line not in self.lines:
             self.lines.append(line)
 
-    def of(self, subject: str) -> list[str]:
+    def find(self, subject: str) -> list[str]:
         """Return the sentences about a stream, without its name."""
         start = f"{subject}: "
         return [line.removeprefix(start) for line in self.lines if line.startswith(start)]

@@ -167,7 +167,7 @@ def _exchange_by_renames(one: Path, other: Path) -> None:
         raise
 
 
-def size_of(path: Path) -> int:
+def measure_size(path: Path) -> int:
     """Return the bytes of a file, or of all files in a folder; hard-linked files count once."""
     if not path.is_dir():
         return path.stat().st_size

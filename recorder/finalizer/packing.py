@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recorder.archives.base import Packer
 from recorder.archives.context import PackingContext
-from recorder.archives.staging import empty, publish, size_of, staging
+from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.custody.archives import file_digests
 from recorder.custody.sealing import seal_archive
@@ -89,7 +89,7 @@ def pack(
         paths,
         step.packer.name,
         files,
-        sum(size_of(path) for path in files),
+        sum(measure_size(path) for path in files),
         time.monotonic() - started,
         packed.summary,
         tuple(_notes(contexts)),

@@ -211,7 +211,7 @@ def test_quick_options_are_legal() -> None:
             continue
         args = argparse.Namespace(quick=True)
         assert set(module.QUICK) <= set(module.OPTIONS), name
-        assert command.chosen_options(module, args).keys() == module.OPTIONS.keys()
+        assert command.choose_options(module, args).keys() == module.OPTIONS.keys()
 
 
 def test_targets_name_figures_once() -> None:

@@ -132,8 +132,8 @@ def test_linked_files_count_once(tmp_path: Path) -> None:
     (tmp_path / "d/one").write_bytes(b"12345")
     (tmp_path / "d/e/again").hardlink_to(tmp_path / "d/one")
     (tmp_path / "d/e/other").write_bytes(b"12345")
-    assert staging.size_of(tmp_path / "d") == 10
-    assert staging.size_of(tmp_path / "d/one") == 5
+    assert staging.measure_size(tmp_path / "d") == 10
+    assert staging.measure_size(tmp_path / "d/one") == 5
 
 
 @pytest.mark.parametrize(

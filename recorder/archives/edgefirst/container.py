@@ -220,7 +220,7 @@ class FolderContainer(Container):
             self._folders.add(sequence)
         path = self._path / name
         self.count += 1
-        if payload.path is not None and _linked(payload.path, path):
+        if payload.path is not None and _link_file(payload.path, path):
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(path, flags, FILE_MODE)
@@ -238,7 +238,7 @@ class FolderContainer(Container):
                 continue
             target = self._path / place
             target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            if not _linked(source, target):
+            if not _link_file(source, target):
                 _copy_file(source, target)
             self.count += 1
 
@@ -275,7 +275,7 @@ def _write_all(fd: int, data: bytes | memoryview) -> None:
         left = left[os.write(fd, left) :]
 
 
-def _linked(source: Path, target: Path) -> bool:
+def _link_file(source: Path, target: Path) -> bool:
     with contextlib.suppress(OSError):  # another file system, or too many links
         os.link(source, target, follow_symlinks=False)
         return True

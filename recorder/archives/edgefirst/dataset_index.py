@@ -51,7 +51,7 @@ class Entry:
         return {**known, "sequences": self.sequences, **self.facts}
 
     @classmethod
-    def of_json(cls, values: dict[str, Any]) -> Entry:
+    def from_json(cls, values: dict[str, Any]) -> Entry:
         """Return an entry from the form that `to_json` returns."""
         keys = ("name", "start_ns", "base", "sequences")
         facts = {key: value for key, value in values.items() if key not in keys}
@@ -76,7 +76,7 @@ class DatasetIndex:
     new: list[Entry] = field(default_factory=list)
 
     @classmethod
-    def of(cls, sessions: Sequence[Session], old: Existing | None) -> DatasetIndex:
+    def build(cls, sessions: Sequence[Session], old: Existing | None) -> DatasetIndex:
         """Choose names for the sequences of sessions.
 
         A session that is in the older dataset keeps its name.
@@ -94,13 +94,13 @@ class DatasetIndex:
         if old is not None:
             try:
                 for values in old.entry(KEY, dict).get("sessions", ()):
-                    entry = Entry.of_json(values)
+                    entry = Entry.from_json(values)
                     before[entry.identity] = entry
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ArchiveError(f"{old.path}: metadata {KEY}: {error!r}") from None
         places: dict[tuple[str, int], Path] = {}
         for session in sessions:
-            if (first := places.setdefault(identity_of(session), session.path)) != session.path:
+            if (first := places.setdefault(identify(session), session.path)) != session.path:
                 raise ArchiveError(f"{session.path}: has the name and the start of {first}")
         replaced = places.keys()
         catalog.kept = [entry for key, entry in before.items() if key not in replaced]
@@ -110,8 +110,8 @@ class DatasetIndex:
         names |= (old.sequences if old is not None else frozenset()) - catalog.dropped
         taken = {name.casefold() for name in names}
         # Sessions that have a name already come first, in any order.
-        for session in sorted(sessions, key=lambda one: identity_of(one) not in before):
-            name, start_ns = identity_of(session)
+        for session in sorted(sessions, key=lambda one: identify(one) not in before):
+            name, start_ns = identify(session)
             known = before.get((name, start_ns))
             base = known.base if known is not None else sequence_name(session)
             free, number = base, 1
@@ -130,7 +130,7 @@ class DatasetIndex:
         return {KEY: json.dumps(document, separators=(",", ":"), default=str)}
 
 
-def identity_of(session: Session) -> tuple[str, int]:
+def identify(session: Session) -> tuple[str, int]:
     """Return the name and start (ns) of a session."""
     return session.name, session.start_ns or 0
 

@@ -106,7 +106,7 @@ class _DatasetPacker:
     def pack(self) -> Packed:
         options, disk = self._options, PosixDisk()
         before = self._read_existing()
-        catalog = DatasetIndex.of([context.session for context in self._contexts], before)
+        catalog = DatasetIndex.build([context.session for context in self._contexts], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
         with self._container() as container, Table(self._root, options["schema"]) as table:
@@ -131,7 +131,7 @@ class _DatasetPacker:
         if self._old is None:
             return None
         options, arrow = self._options, self._old / f"{self._name}.arrow"
-        before = Existing.of(arrow)
+        before = Existing.read(arrow)
         if before.schema != options["schema"]:
             raise ArchiveError(
                 f"{arrow}: cannot be extended: its schema is {before.schema}; "

@@ -79,18 +79,18 @@ class _Batch:
     """Samples of a sensor that are encoded together; several threads may wait for them."""
 
     def __init__(self, files: SensorFiles, indices: Sequence[int]) -> None:
-        self._files, self._taken = files, files.submit(indices)
+        self._files, self._wait_all = files, files.submit(indices)
         self._lock = threading.Lock()
-        self._made: list[SampleFiles] | None = None
+        self._results: list[SampleFiles] | None = None
 
-    def made(self) -> list[SampleFiles]:
+    def wait(self) -> list[SampleFiles]:
         """Wait for the samples and return them; count their irregularities once."""
         with self._lock:
-            if self._made is None:
-                self._made = self._taken()
-                for one in self._made:
+            if self._results is None:
+                self._results = self._wait_all()
+                for one in self._results:
                     self._files.count(one)
-            return self._made
+            return self._results
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Part:
     at: int
 
     def result(self) -> SampleFiles:
-        return self.batch.made()[self.at]
+        return self.batch.wait()[self.at]
 
     def files(self) -> Files:
         return self.result().files

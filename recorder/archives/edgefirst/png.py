@@ -7,7 +7,7 @@ The values are int16 plus 32768.
 ::
 
     picture = cube_picture(cube)                 # int16 [sequence, rx, range, doppler, 2]
-    payload = stored_png(picture, text={"shape": "3 4 256 64"})
+    payload = store_png(picture, text={"shape": "3 4 256 64"})
     cube = cube_of_picture(picture, sequences=3, receivers=4)
 """
 
@@ -88,7 +88,7 @@ def encode_png(
     return b"".join([_head(width, height, bits, text), data, _chunk(b"IEND", b"")])
 
 
-def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
+def store_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
     """Encode a grey picture without compression, with its CRC.
 
     Args:

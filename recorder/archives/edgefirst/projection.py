@@ -148,7 +148,7 @@ class Projection:
         values = self._parameters.get(key) or []
         if not isinstance(values, list | tuple):
             raise self._calibration.error(f"{self._key}.{key}", f"needs numbers, not {values!r}")
-        return [self._checked(key, value) for value in values]
+        return [self._check_number(key, value) for value in values]
 
     def _number(self, key: str, default: float | None) -> float:
         value = self._parameters.get(key)
@@ -156,9 +156,9 @@ class Projection:
             if default is None:
                 raise self._calibration.error(f"{self._key}.{key}", "missing")
             return default
-        return self._checked(key, value)
+        return self._check_number(key, value)
 
-    def _checked(self, key: str, value: Any) -> float:
+    def _check_number(self, key: str, value: Any) -> float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not abs(value) <= sys.float_info.max:
             raise self._calibration.error(f"{self._key}.{key}", f"needs a number, not {value!r}")
@@ -178,10 +178,10 @@ def depth_picture(places: Floats, depth_m: Floats, size: tuple[int, int]) -> npt
     column, row = np.rint(places[order]).astype(np.intp).T
     picture = np.zeros((height, width), np.uint16)
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    picture[row[inside], column[inside]] = in_steps(depth_m[order])[inside]
+    picture[row[inside], column[inside]] = quantize_distances(depth_m[order])[inside]
     return picture
 
 
-def in_steps(metres: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+def quantize_distances(metres: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     """Convert distances to u2 in 1/256 m, at most 255.996 m; 0 stays 0."""
     return np.asarray(np.clip(np.rint(metres * 256.0), 0, 65_535).astype(np.uint16))

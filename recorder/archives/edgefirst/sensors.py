@@ -17,8 +17,8 @@ import numpy.typing as npt
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.fast_zlib import zlib
-from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
-from recorder.archives.edgefirst.projection import in_steps
+from recorder.archives.edgefirst.png import cube_picture, encode_png, store_png
+from recorder.archives.edgefirst.projection import quantize_distances
 from recorder.archives.sensor_files import (
     lidar_optics,
     lidar_returns,
@@ -223,10 +223,10 @@ class LidarEncoder:
         files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
         ranges, reflectivity = sweep[0]
         if "depth" in self._settings.pictures:
-            depth = in_steps(self._destaggered(ranges) * 1e-3)
+            depth = quantize_distances(self._destagger(ranges) * 1e-3)
             files["lidar.png"] = Payload(encode_png(depth, level=1))
         if "reflectivity" in self._settings.pictures:
-            picture = self._destaggered(reflectivity)
+            picture = self._destagger(reflectivity)
             done, jpeg = cv2.imencode(".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
             assert done
             files["lidar.jpeg"] = Payload(jpeg.tobytes())
@@ -272,7 +272,7 @@ class LidarEncoder:
         found: npt.NDArray[Any] = points[valid].view(LIDAR)
         return found
 
-    def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _destagger(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Shift each row, so that a column has the same azimuth in all rows."""
         columns = np.arange(values.shape[1])
         places = (columns[None, :] - self._shifts[:, None]) % values.shape[1]
@@ -392,8 +392,8 @@ class RadarEncoder:
         """Read a frame; return its spectra, its ``.radar.png``, and its irregularities."""
         data = self._stream.sample(index, self._channels)
         spectra = self._frames.spectra(index, data["iq"])
-        cube, cut = quantized(spectra, self._options["radar_gain"])
-        payload = stored_png(cube_picture(cube), text=self._text)
+        cube, cut = quantize(spectra, self._options["radar_gain"])
+        payload = store_png(cube_picture(cube), text=self._text)
         return spectra, payload, _Irregularities(int(cut), "valid" in data and not data["valid"])
 
     def _encode(self, index: int, cube: Payload, irregularities: _Irregularities) -> SampleFiles:
@@ -427,7 +427,7 @@ def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) 
     return points
 
 
-def quantized(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDArray[np.int16], int]:
+def quantize(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDArray[np.int16], int]:
     """Convert a frame's spectra to int16; return also how many values were clipped.
 
     Args:

@@ -103,19 +103,19 @@ class SessionPacker:
             context.notes.add("no camera is calibrated: no depth in pictures", "session")
             project = False
         self._lidar = self._radar = None
-        if lidar := self._chosen("lidar", found["lidar"]):
+        if lidar := self._choose_sensor("lidar", found["lidar"]):
             with context.locate_errors(lidar.name):
                 self._lidar = LidarFiles(context, lidar, project=project)
                 if project and self._lidar.pose is None:
                     context.notes.add("not in the calibration: no depth in pictures", lidar.name)
-        if radar := self._chosen("radar", found["radar"]):
+        if radar := self._choose_sensor("radar", found["radar"]):
             with context.locate_errors(radar.name):
                 self._radar = RadarFiles(context, radar)
         self._entry.facts["lost"] = context.notes.add_losses()
         context.notes.add_recovery()
         return cameras
 
-    def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
+    def _choose_sensor(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
         """Return the requested sensor of a kind, or the first one by default."""
         context, wanted = self._context, self._context.options[kind]
         if wanted is not None:

@@ -107,7 +107,7 @@ class Existing:
     sequences: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, path: Path) -> Existing:
+    def read(cls, path: Path) -> Existing:
         """Read the metadata of a table.
 
         Raises:
@@ -225,7 +225,7 @@ class Table(Closing):
         Raises:
             ArchiveError: the table is damaged, or has a column that would be lost.
         """
-        self._old = Existing.of(old)
+        self._old = Existing.read(old)
         self._labels |= self._old.label_indices()
         dropped_names = pa.array(sorted(dropped), pa.large_string())
         for batch in self._old.batches():

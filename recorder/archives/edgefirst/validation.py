@@ -31,7 +31,7 @@ class EdgeFirstCheck(ArchiveCheck):
         return path if (path / f"{path.name}.arrow").is_file() else None
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        table = Existing.of(path / f"{path.name}.arrow")
+        table = Existing.read(path / f"{path.name}.arrow")
         samples: set[tuple[str, int]] = set()
         rows = 0
         for batch in table.batches():
@@ -52,7 +52,7 @@ class EdgeFirstCheck(ArchiveCheck):
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         client = need("edgefirst_client")
         arrow = path / f"{path.name}.arrow"
-        if Existing.of(arrow).schema != CURRENT:
+        if Existing.read(arrow).schema != CURRENT:
             report.unchecked.append("edgefirst-client reads the present schema only")
             return
         version = client.read_dataset_metadata(arrow).schema_version

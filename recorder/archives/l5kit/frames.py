@@ -44,7 +44,7 @@ class FrameTimes:
             self.count = len(stream)
 
     @classmethod
-    def of(cls, stream: Stream) -> FrameTimes:
+    def from_stream(cls, stream: Stream) -> FrameTimes:
         """Return the stamps of a stream's samples."""
         return cls(stream, *stamp_span_ns(stream))
 
@@ -84,7 +84,7 @@ def choose_frames(context: PackingContext) -> FrameTimes:
         stream = session.stream(wanted)
         if not stream.has_times or not len(stream):
             raise SessionError(f"{stream.path}: has no sample with a time")
-        return FrameTimes.of(stream)
+        return FrameTimes.from_stream(stream)
     timed = [s for s in context.streams if s.has_times and len(s)]
     for kind in _FRAMED:
         found = [s for s in timed if kind_of(s) == kind]
@@ -99,7 +99,7 @@ def choose_frames(context: PackingContext) -> FrameTimes:
                 " the option lidar names another",
                 "session",
             )
-        return FrameTimes.of(found[0])
+        return FrameTimes.from_stream(found[0])
     if not timed:
         raise SessionError(f"{session.path}: has no sample to pack")
     context.notes.add("has no lidar, camera or radar: a frame every 0.1 s", "session")

@@ -50,7 +50,7 @@ _INDICES: Final = {label.lower(): index for index, label in enumerate(LABELS)} |
 }
 
 
-def label_of(word: str) -> int | None:
+def find_label(word: str) -> int | None:
     """Return the index of a class's label (``car``, ``Emergency Vehicle``); None if unknown."""
     key = word.strip().lower().replace(" ", "_").replace("-", "_")
     return _INDICES.get(_OTHER_WORDS.get(key, key))

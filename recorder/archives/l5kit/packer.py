@@ -57,7 +57,7 @@ class L5kitPacker(Packer):
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
     ) -> Packed:
-        waiting = _by_key(contexts)
+        waiting = _index_by_key(contexts)
         place = f"{name}.zarr"
         with DatasetWriter(contexts[0].folder / place) as dataset:
             if existing is not None and (existing / place).exists():
@@ -88,7 +88,7 @@ def _pack(context: PackingContext, dataset: DatasetWriter) -> None:
     context.close()
 
 
-def _by_key(contexts: Sequence[PackingContext]) -> dict[_Key, PackingContext]:
+def _index_by_key(contexts: Sequence[PackingContext]) -> dict[_Key, PackingContext]:
     """Return the contexts by the session's identity: name and start."""
     found: dict[_Key, PackingContext] = {}
     for context in contexts:

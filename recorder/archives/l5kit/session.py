@@ -13,7 +13,7 @@ from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
-from recorder.archives.l5kit.labels import label_of
+from recorder.archives.l5kit.labels import find_label
 from recorder.archives.pose_source import choose_poses, note_poses
 from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import ConfigError, FormatError, SessionError
@@ -130,7 +130,7 @@ class SessionPacker:
         """Return ``T_sensor_rig`` of a sensor that is the reference frame of boxes."""
         context = self._context
         stream = context.session.whole.streams.get(frame)
-        return context.calibration.of(frame).pose if stream is None else context.pose_of(stream)
+        return context.calibration.of(frame).pose if stream is None else context.find_pose(stream)
 
     def _note_labels(self, agents: CuboidAgents) -> None:
         counts, subject = agents.counts, agents.place
@@ -266,7 +266,7 @@ def read_classes(option: Any) -> dict[str, int]:
     """
     classes = {}
     for word, label in (option or {}).items():
-        index = label_of(str(label))
+        index = find_label(str(label))
         if index is None:
             raise ConfigError(f"{label!r} is not an L5Kit label", key=f"l5kit.classes.{word}")
         classes[str(word)] = index

@@ -21,7 +21,7 @@ from recorder.archives.mcap.scene import (
     find_rig_poses,
     first_ns,
     label_sets,
-    placed,
+    locate_items,
 )
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, Written
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
@@ -145,7 +145,7 @@ def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
     if left_out:
         context.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
     if topics:
-        topics = [(_own(topic), encode) for topic, encode in topics]
+        topics = [(_avoid_reserved_name(topic), encode) for topic, encode in topics]
         if group:
             make = _make(stream, spec, topics, radar)
             feed = worker_feed(context, stream, [topic for topic, _ in topics], make, group=group)
@@ -167,7 +167,7 @@ def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints |
     return make
 
 
-def _own(topic: Topic) -> Topic:
+def _avoid_reserved_name(topic: Topic) -> Topic:
     """Return a stream's topic; prefix it with ``/stream`` if another topic has its name."""
     if topic.name in (_LOG, _TRANSFORMS) or topic.name.startswith(("/labels/", "/recorder/")):
         return replace(topic, name=f"/stream{topic.name}")
@@ -205,7 +205,7 @@ def _calibration_feeds(context: PackingContext, stream: Stream, spec: StreamSpec
     if known is None:
         return []
     name, schema, encode = known
-    topic = _own(Topic(name, schema, message_encoding(schema)))
+    topic = _avoid_reserved_name(Topic(name, schema, message_encoding(schema)))
     t_ns = int(stream.times(0, 1)[0])
     return [
         Feed("", [topic], partial(_once, topic.name, t_ns, encode), f"{stream.name} calibration")
@@ -229,7 +229,7 @@ def _transform_feeds(context: PackingContext) -> list[Feed]:
 def _transforms(
     context: PackingContext, places: Sequence[scene.Place], poses: Poses | None
 ) -> Generator[Entry]:
-    blocks = iter(()) if poses is None else placed(context, "poses", poses.blocks())
+    blocks = iter(()) if poses is None else locate_items(context, "poses", poses.blocks())
     first = next(blocks, None)
     number = 0
     if places:
@@ -254,7 +254,7 @@ def _label_feed(
 
     def entries() -> Generator[Entry]:
         updates = ((t_ns, encode(t_ns, lines)) for t_ns, lines in sets())
-        for number, (t_ns, update) in enumerate(placed(context, subject, updates)):
+        for number, (t_ns, update) in enumerate(locate_items(context, subject, updates)):
             yield Entry(name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)

@@ -24,11 +24,11 @@ from recorder.archives.mcap.ros2_samples import (
 )
 from recorder.archives.mcap.ros2_scene import (
     LOG,
+    choose_world,
     event_entry,
     label_feeds,
     pose_feed,
     static_feed,
-    world_of,
 )
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
@@ -57,7 +57,7 @@ class Ros2Profile:
 
     def feeds(self, context: PackingContext) -> list[Feed]:
         poses = find_rig_poses(context)
-        names = Names(context, world_of(poses))
+        names = Names(context, choose_world(poses))
         feeds: list[Feed | None] = []
         for stream in context.streams:
             if context.has_samples(stream):

@@ -230,7 +230,7 @@ def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
 
     def make(index: int) -> Product:
         header = Header(sample_time(stream, index), frame)
-        found = radar_points(radar.of(index))
+        found = radar_points(radar.detect(index))
         made = [] if index else list(first)
         made.append((topics[0].name, cloud_parts(header, found)))
         if draws or options["iq"]:

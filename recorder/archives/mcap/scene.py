@@ -85,7 +85,7 @@ def _sets(context: PackingContext, file: LabelFile) -> Iterator[tuple[int, Lines
     return (found for found in file.by_time() if context.contains(found[0]))
 
 
-def placed(context: PackingContext, subject: str, items: Iterator[T]) -> Iterator[T]:
+def locate_items(context: PackingContext, subject: str, items: Iterator[T]) -> Iterator[T]:
     """Yield the items; an error names the subject."""
     while True:
         with context.locate_errors(subject):

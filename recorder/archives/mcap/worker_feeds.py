@@ -84,7 +84,7 @@ class RadarPoints:
         self._stream, self._has_valid = stream, "valid" in stream.meta
         self.frames = radar_frames(stream, geometry, context.options, context.worker)
 
-    def of(self, index: int) -> np.ndarray[Any, Any]:
+    def detect(self, index: int) -> np.ndarray[Any, Any]:
         """Return a frame's detections, `recorder.processing.radar_detections.DETECTION` [n]."""
         return detection_points(self.frames.resolved(index))
 

@@ -34,7 +34,7 @@ class Interval(Struct, frozen=True, rename={"start_us": "start", "stop_us": "sto
             raise ArchiveError(f"a sequence from {self.start_us} us to {self.stop_us} us is empty")
 
     @classmethod
-    def of_ns(cls, start_ns: int, stop_ns: int) -> Interval:
+    def from_ns(cls, start_ns: int, stop_ns: int) -> Interval:
         """Return the shortest interval that contains [start_ns, stop_ns), rounded down."""
         return cls(start_ns // NS_PER_US, -(-stop_ns // NS_PER_US))
 

@@ -40,9 +40,9 @@ def find_extra_stores(
             not match the older JSON file; the message names the store and a remedy.
         StorageError: a store cannot be read.
     """
-    named = _named(folder, name, note)
+    named = _read_known_md5(folder, name, note)
     entries = []
-    for path in _found(folder, name, named):
+    for path in _find_stores(folder, name, named):
         if not path.exists():
             note("is named by the older JSON file, and gone: not named by the new one", path.name)
             continue
@@ -64,7 +64,7 @@ def find_extra_stores(
     return entries
 
 
-def _named(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[str, str]:
+def _read_known_md5(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[str, str]:
     """Return the MD5 by store name, from the older JSON file."""
     path = folder / f"{name}.json"
     if not path.is_file():
@@ -76,7 +76,7 @@ def _named(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[st
         return {}
 
 
-def _found(folder: Path, name: str, named: dict[str, str]) -> Iterator[Path]:
+def _find_stores(folder: Path, name: str, named: dict[str, str]) -> Iterator[Path]:
     """Yield stores of component groups, found by name; those in the older JSON file first."""
     own = {f"{name}.ncore4.zarr", f"{name}.ncore4.zarr.itar"}
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []

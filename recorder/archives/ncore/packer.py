@@ -28,9 +28,9 @@ from recorder.archives.ncore.packer_rays import Lidar, Radar
 from recorder.archives.ncore.packer_sensors import (
     Camera,
     Sensor,
+    count_ticks,
     is_generic,
     pack_generic,
-    ticks_of,
 )
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
@@ -72,7 +72,7 @@ class NcorePacker(Packer):
         return checked
 
     def ticks(self, context: PackingContext) -> float:
-        total = sum(ticks_of(stream) for stream in context.streams)
+        total = sum(count_ticks(stream) for stream in context.streams)
         if context.options["poses"] == ODOMETRY:
             total += sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
@@ -101,7 +101,7 @@ class _SessionPacker:
         self._find_streams()
         interval_ns = self._interval()
         metadata = self._metadata()
-        manifest = Manifest(name, Interval.of_ns(*interval_ns), metadata)
+        manifest = Manifest(name, Interval.from_ns(*interval_ns), metadata)
         # The context's folder lies beside the archive's final place.
         beside = find_extra_stores(context.folder.parent, name, manifest, context.notes.add)
         with SequenceWriter(
@@ -210,7 +210,9 @@ class _SessionPacker:
                 "session",
             )
         for sensor in self._sensors:
-            poses.static_pose(sensor.name, "rig", context.pose_of(sensor.stream, noted=calibrated))
+            poses.static_pose(
+                sensor.name, "rig", context.find_pose(sensor.stream, note_missing=calibrated)
+            )
             if isinstance(sensor, Camera):
                 model = sensor.model()
                 if model is None:
@@ -249,12 +251,12 @@ class _SessionPacker:
         context = self._context
         writers: dict[str, FrameWriter] = {}
 
-        def packed(sensor: Sensor) -> Generator[int]:
+        def pack_one(sensor: Sensor) -> Generator[int]:
             with context.locate_errors(sensor.name):
                 writers[sensor.name] = yield from sensor.pack(sequence)
 
         with contextlib.ExitStack() as stack:
-            passes = [stack.enter_context(contextlib.closing(packed(s))) for s in self._sensors]
+            passes = [stack.enter_context(contextlib.closing(pack_one(s))) for s in self._sensors]
             for _ in heapq.merge(*passes):  # the times at which frames end
                 pass
         for sensor in self._sensors:
@@ -281,7 +283,7 @@ class _SessionPacker:
             "masks": pack_masks(context, sequence, {n: c.size for n, c in cameras.items()}),
             "point clouds": pack_clouds(context, sequence, frames),
             "camera labels": sum(
-                pack_segments(context, sequence, camera.stream, camera.ends.of)
+                pack_segments(context, sequence, camera.stream, camera.ends.find)
                 for camera in cameras.values()
             ),
         }
@@ -290,7 +292,7 @@ class _SessionPacker:
     def _store_notes(self, sequence: SequenceWriter) -> None:
         """Store the notes in the archive: each sensor's own, and all of them with the poses."""
         for writer in self._writers:
-            if sentences := self._context.notes.of(writer.instance):
+            if sentences := self._context.notes.find(writer.instance):
                 writer.metadata["notes"] = sentences
         sequence.poses().metadata["notes"] = list(self._context.notes.lines)
         sequence.poses().metadata["packing"] = {

@@ -211,9 +211,9 @@ class Lidar(Sensor):
         self._returns = lidar_returns(self.stream)
 
     def start_ns(self, index: int, end_ns: int) -> int:
-        return self._noted(self._clock.times(index, end_ns)).start_ns
+        return self._note_estimated(self._clock.times(index, end_ns)).start_ns
 
-    def _noted(self, times: SweepTimes) -> SweepTimes:
+    def _note_estimated(self, times: SweepTimes) -> SweepTimes:
         if not times.measured:
             self.note("sweeps without column times of the device: spread evenly over the sweep")
         return times
@@ -242,7 +242,7 @@ class Lidar(Sensor):
             def take(_index: int, _end_ns: int) -> int:
                 nonlocal sweep
                 sweep = next(sweeps)
-                return self._noted(sweep.times).start_ns
+                return self._note_estimated(sweep.times).start_ns
 
             for index, start_ns, end_ns in self.samples(take):
                 with self.context.locate_errors(self.name, index):

@@ -46,7 +46,7 @@ class FrameEnds:
         self._index.append(index)
         self._end_ns.append(end_ns)
 
-    def of(self, index: int) -> int | None:
+    def find(self, index: int) -> int | None:
         """Return the end of a sample's frame, ns; None if the sample was left out."""
         at = bisect_left(self._index, index)
         if at == len(self._index) or self._index[at] != index:
@@ -282,6 +282,6 @@ def pack_generic(
     return known
 
 
-def ticks_of(stream: Stream) -> float:
+def count_ticks(stream: Stream) -> float:
     """Return the amount of work of a stream, in the unit of `PackingContext.advance`."""
     return len(stream) / _ROWS if is_generic(stream) else len(stream)

@@ -120,7 +120,7 @@ class SequenceWriter(Finishing):
         """
         require_numcodecs()
         start_ns, stop_ns = interval_ns
-        interval, document = Interval.of_ns(start_ns, stop_ns), dict(metadata or {})
+        interval, document = Interval.from_ns(start_ns, stop_ns), dict(metadata or {})
         manifest = Manifest(sequence_id or name, interval, document, stores=list(beside))
         manifest.document()  # raises for metadata that JSON cannot represent
         self._setup(folder, name, manifest, store)

@@ -176,7 +176,7 @@ class _SessionPacker:
         self._names = {stream: name for name, stream in names.items()}
         return streams
 
-    def _inside(self, record: MetadataRecord) -> bool:
+    def _is_packed(self, record: MetadataRecord) -> bool:
         """Return whether a record is packed: its stream is, and it is not after the part.
 
         Configurations before the part are valid in it.
@@ -272,7 +272,7 @@ class _SessionPacker:
                 record = next(records, None)
             if record is None:
                 return
-            if not self._inside(record):
+            if not self._is_packed(record):
                 continue
             stamp, stream = record.timestamp_s, record.stream
             rank = _BEFORE if stamp <= self._first_s.get(stream, stamp) else _AFTER

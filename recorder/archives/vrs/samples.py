@@ -92,7 +92,7 @@ class Samples:
         for item in play(self._context.session, [self._stream.name]):
             if isinstance(item, Chunk):
                 for start, stop in self._cuts(item.start, item.start + len(item.t_ns)):
-                    yield start, self._made(item, start, stop)
+                    yield start, self._make_records(item, start, stop)
 
     def _cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of samples, split where an epoch begins."""
@@ -100,7 +100,7 @@ class Samples:
         edges = [start, *inside.tolist(), stop]
         yield from pairwise(edges)
 
-    def _made(self, chunk: Chunk, start: int, stop: int) -> list[DataRecord]:
+    def _make_records(self, chunk: Chunk, start: int, stop: int) -> list[DataRecord]:
         message = self._message(chunk, start - chunk.start, stop - chunk.start)
         t_mono: npt.NDArray[np.int64] = message.t_mono_ns  # type: ignore[assignment]
         stamps = ((t_mono + self._offset_ns).astype("<f8") / 1e9).tolist()
