@@ -45,7 +45,7 @@ from recorder.contract.errors import RecorderError
 
 
 @dataclass(frozen=True)
-class Row:
+class RunSettings:
     """Settings of a benchmark's run.
 
     Attributes:
@@ -58,28 +58,28 @@ class Row:
 
 
 BENCHMARKS: Final = {
-    "rig": Row(5),
-    "writer": Row(2),
-    "durable_ingest": Row(4),
-    "small_samples": Row(1),
-    "codecs": Row(1),
-    "dense_lidar": Row(2),
-    "packing": Row(8),
-    "ncore_writer": Row(2, ".venv-conformance"),
-    "start": Row(2),
-    "growth": Row(8),
-    "journal": Row(1),
-    "session_report": Row(1),
-    "views": Row(0.5),
-    "live": Row(2),
-    "screen": Row(0.5),
-    "triggers": Row(1),
-    "ouster_live": Row(1),
-    "radar_live": Row(1),
-    "compressed_camera": Row(1),
-    "xsens_live": Row(1),
-    "can_live": Row(1),
-    "cluster": Row(3),
+    "rig": RunSettings(5),
+    "writer": RunSettings(2),
+    "durable_ingest": RunSettings(4),
+    "small_samples": RunSettings(1),
+    "codecs": RunSettings(1),
+    "dense_lidar": RunSettings(2),
+    "packing": RunSettings(8),
+    "ncore_writer": RunSettings(2, ".venv-conformance"),
+    "start": RunSettings(2),
+    "growth": RunSettings(8),
+    "journal": RunSettings(1),
+    "session_report": RunSettings(1),
+    "views": RunSettings(0.5),
+    "live": RunSettings(2),
+    "screen": RunSettings(0.5),
+    "triggers": RunSettings(1),
+    "ouster_live": RunSettings(1),
+    "radar_live": RunSettings(1),
+    "compressed_camera": RunSettings(1),
+    "xsens_live": RunSettings(1),
+    "can_live": RunSettings(1),
+    "cluster": RunSettings(3),
 }
 _GRACE: Final = 0.5  # of a benchmark's time, for the round that is under way when it is up
 _LEAST_GRACE_S: Final = 90.0
@@ -199,7 +199,7 @@ def run_here(name: str, args: argparse.Namespace) -> Result:
 
 def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: Path) -> Result:
     """Run one benchmark in its own process, which is ended if it takes far too long."""
-    row = BENCHMARKS.get(name, Row(1))
+    row = BENCHMARKS.get(name, RunSettings(1))
     own = [word for key in _own_keys(name, args) for word in (f"--{key}", getattr(args, key))]
     flags = [f"--{flag}" for flag in ("quick", "simulated") if getattr(args, flag)]
     result = Result(name, command=shlex.join(["python", "-m", "benchmarks", name, *flags, *own]))
@@ -279,7 +279,7 @@ def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
             minutes = None
             if args.minutes:
                 left = args.minutes - (time.monotonic() - begin_s) / 60
-                shares = [BENCHMARKS.get(n, Row(1)).minutes for n in args.names[number:]]
+                shares = [BENCHMARKS.get(n, RunSettings(1)).minutes for n in args.names[number:]]
                 minutes = max(0.0, left * shares[0] / sum(shares))
             progress(f"{name} ..." + (f" {minutes:.1f} minutes" if minutes is not None else ""))
             results.append(run_apart(name, args, minutes, Path(root)))

@@ -42,7 +42,7 @@ _IMU_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class RigSensor:
     """Sensor of the rig load, with its rate."""
 
     name: str
@@ -55,7 +55,12 @@ class Rig:
 
 SENSORS: Final = {
     rig.name: rig
-    for rig in (Rig("camera", 30), Rig("lidar", 10), Rig("radar", 20), Rig("imu", 100))
+    for rig in (
+        RigSensor("camera", 30),
+        RigSensor("lidar", 10),
+        RigSensor("radar", 20),
+        RigSensor("imu", 100),
+    )
 }
 
 

@@ -179,7 +179,7 @@ def append_all(folder: Path, seconds: float, link: Connection) -> None:
     """Write the rig's samples; send resident MB and CPU seconds; runs in a separate process."""
     small = {name: max(100, size // 100) for name, size in journal.FRAMES.items()}
     with mock.patch.object(journal, "FRAMES", small), mock.patch.object(journal, "SPECS", _SMALL):
-        load = journal.Load(folder)
+        load = journal.LoadGenerator(folder)
         process = psutil.Process()
         before_s = sum(process.cpu_times()[:2])
         for _ in range(round(seconds / journal.TURN_S)):

@@ -148,7 +148,7 @@ def progress(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class FinishedProcess:
     """Measurements of a process that has ended.
 
     Attributes:
@@ -191,7 +191,7 @@ def run_measured(
     bytecode: Path | None = None,
     timeout_s: float | None = None,
     tree: bool = False,
-) -> Measured:
+) -> FinishedProcess:
     """Run a process to its end, and measure it from outside.
 
     Args:
@@ -230,7 +230,7 @@ def run_measured(
     if timeout_s is not None and wall_s >= timeout_s:
         raise BenchmarkError(f"{' '.join(command[-6:])}: took longer than {timeout_s:g} s")
     peaks = re.findall(rf"^{_PEAK} (\d+)$", texts[1], re.MULTILINE)
-    return Measured(
+    return FinishedProcess(
         wall_s,
         used.ru_utime + used.ru_stime + orphans_s,
         int(peaks[-1]) * 1024 / 1e6 if peaks else used.ru_maxrss * 1024 / 1e6,
@@ -253,7 +253,7 @@ def _end_orphan(orphan: psutil.Process) -> float:
     raise BenchmarkError(f"a process was left and did not end: {words}")
 
 
-def succeed(measured: Measured, codes: Sequence[int] = (0,)) -> Measured:
+def succeed(measured: FinishedProcess, codes: Sequence[int] = (0,)) -> FinishedProcess:
     """Return the measurements if the process ended with one of these exit codes.
 
     Raises:

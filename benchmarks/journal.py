@@ -60,7 +60,7 @@ OPTIONS = {
 QUICK = {"seconds": 5.0, "hours": 1.0, "rounds": 2}
 
 
-class Load:
+class LoadGenerator:
     """Load generator that sends the streams to a session's writer."""
 
     def __init__(self, root: Path) -> None:
@@ -104,7 +104,7 @@ class Load:
         self.writer.append(message)
 
 
-class Timed:
+class CallTimer:
     """Meter of this thread's CPU seconds in some functions."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Timed:
 
 def _clock_cost() -> float:
     """Return the seconds that measuring a call takes by itself."""
-    timed = Timed()
+    timed = CallTimer()
     nothing = timed(lambda: None)
     for _ in range(100_000):
         nothing()
@@ -149,7 +149,7 @@ def _lengths(run: Run) -> dict[str, float]:
 
 def measure_once(root: Path, seconds: float, hours: float) -> dict[tuple[str, str], float]:
     """Measure one run; return values by name and unit."""
-    load, timed = Load(root), Timed()
+    load, timed = LoadGenerator(root), CallTimer()
     running = digests.RunningDigest
     with (
         mock.patch.object(running, "update", timed(running.update)),

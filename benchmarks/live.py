@@ -45,7 +45,7 @@ _SETTLE_S = 2.0  # after the session's start or the last viewer's
 
 
 @dataclass(slots=True)
-class Shown:
+class ViewerCounts:
     """Data that a viewer received: samples and ages on arrival (ms) by view; bytes."""
 
     ages_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Shown:
         self.ages_ms, self.nbytes, self.since_s = {}, 0, time.monotonic()
 
 
-async def look(url: str, shown: Shown) -> None:
+async def look(url: str, shown: ViewerCounts) -> None:
     """Watch every view of every stream, as the dashboard does, until cancelled."""
     async with connect(url, max_size=None, compression=None) as socket:
         watched: set[tuple[str, str]] = set()
@@ -145,14 +145,14 @@ class Viewers:
         self._errors += [e for e in ended if isinstance(e, Exception)]
 
 
-def make_clients(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
+def make_clients(way: str, shown: ViewerCounts) -> Sequence[Callable[[str], Any]]:
     """Return the clients of a way to record."""
 
     def counted(url: str) -> Any:
         return look(url, shown)
 
     def other(url: str) -> Any:
-        return look(url, Shown())
+        return look(url, ViewerCounts())
 
     many = [counted, other, other, stall, send_garbage]
     return {"one viewer": [counted], "five clients": many}.get(way, [])
@@ -207,7 +207,7 @@ def wait_until(ready: Callable[[], Any], why: str) -> Any:
 
 def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     """Record in one way; return the figures of `seconds` in the middle of the session."""
-    shown, memory = Shown(), Memory()
+    shown, memory = ViewerCounts(), Memory()
     with run_daemon(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
         url = None
         if way != WAYS[0]:

@@ -42,7 +42,7 @@ _DISTINCT: Final = 4  # sweeps that are looked at; they come again with other ti
 _LEAD_S: Final = 0.3
 
 
-class _Again(LidarScene):
+class _RepeatingScene(LidarScene):
     """Scene whose sweeps repeat, so that the sender can make them in advance."""
 
     _seen: dict[int, Mapping[str, npt.NDArray[Any]]]
@@ -68,7 +68,7 @@ def send(mode: str, profile: str, seconds: float, port: int, link: Connection) -
     """Make the packets, then send each when it is due; runs in a separate process."""
     core = load_sdk()
     info = make_info(core, mode, profile)
-    scene = _Again(core, info, World("drive", 0))
+    scene = _RepeatingScene(core, info, World("drive", 0))
     packets = LidarPackets(core, info, scene)
     sweeps = round(seconds * 1e9 / scene.period_ns)
     made = [packet for k in range(sweeps) for packet in packets.sweep(k)]

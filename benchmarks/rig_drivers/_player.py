@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.frames import SENSORS, Rig, load_frames
+from benchmarks.frames import SENSORS, RigSensor, load_frames
 from drivers._kit.driver import Driver, Sample
 from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
@@ -25,7 +25,7 @@ class PlayerDriver(Driver):
 
     schemes: ClassVar[Mapping[str, str]] = {"file": "folder of the frames that were made"}
 
-    rig: ClassVar[Rig]
+    rig: ClassVar[RigSensor]
     batch: ClassVar[int] = 1
     options: ClassVar = {"fps": Option("float", None, "samples a second; the rig's where not set")}
 
@@ -60,7 +60,7 @@ class PlayerDriver(Driver):
         """Return the batch that begins at frame `at`, as the sensor's own driver returns it."""
 
 
-def rig(name: str) -> Rig:
+def rig(name: str) -> RigSensor:
     """Return the rig load's entry for a sensor."""
     return SENSORS[name]
 

@@ -34,7 +34,7 @@ from recorder.contract.extras import need_extra
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedFiles:
     """The files that a packer has written.
 
     Attributes:
@@ -89,7 +89,7 @@ class Packer(ABC):
     def ticks(self, context: PackingContext) -> float:
         """Return the amount of work, in the unit that `PackingContext.advance` is called with."""
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         """Pack one session as an archive named like the session.
 
         Raises:
@@ -100,7 +100,7 @@ class Packer(ABC):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
+    ) -> PackedFiles:
         """Pack sessions as one archive; only for packers that `collects`.
 
         An error inside `PackingContext.locate_errors` or `PackingContext.fault_scope`

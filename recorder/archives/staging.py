@@ -4,7 +4,7 @@
 
     with staging(place, "rig-1") as folder:             # place/.rig-1.part, locked
         ...                                             # write rig-1.zarr and rig-1.json into it
-        publish(folder, place, Packed(("rig-1.zarr", "rig-1.json")))
+        publish(folder, place, PackedFiles(("rig-1.zarr", "rig-1.json")))
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from recorder.archives.base import Packed
+from recorder.archives.base import PackedFiles
 from recorder.contract.errors import SessionError, StorageError
 from recorder.contract.syscalls import exchange_names
 from recorder.formats.disk import PosixDisk, make_folders
@@ -76,7 +76,7 @@ def empty(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
+def publish(folder: Path, place: Path, packed: PackedFiles) -> tuple[Path, ...]:
     """Rename complete files into place; move files of an older archive into the folder.
 
     A single file or folder is exchanged with its older version in one step.  The last of several

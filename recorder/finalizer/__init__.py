@@ -33,7 +33,7 @@ from recorder.finalizer.requests import (
     ArchiveRequest,
     Failed,
     Finalized,
-    Prepared,
+    PreparedRequest,
     Progress,
     Refused,
     dataset_name,
@@ -73,7 +73,7 @@ __all__ = [
 
 def finalize(
     path: Path,
-    steps: Sequence[ArchiveRequest],
+    requests: Sequence[ArchiveRequest],
     *,
     out: Path | None = None,
     datasets: bool = False,
@@ -93,7 +93,7 @@ def finalize(
 
     Args:
         path: the session's folder.
-        steps: the archives to pack.
+        requests: the archives to pack.
         out: folder of the archives instead of the session's ``_archives``.
         datasets: pack archives that can hold several sessions as datasets of `out`: see `collect`.
         calibration: a calibration file instead of the session's own.
@@ -105,7 +105,7 @@ def finalize(
         processes: workers beside this process; None: a number that fits the session's size.
 
     Yields:
-        each archive when it is in place, in the order of the steps.
+        each archive when it is in place, in the order of the requests.
 
     Raises:
         UsageError: see `prepare`; ConfigError: the given calibration is wrong.
@@ -117,7 +117,7 @@ def finalize(
             archive are removed, and an older archive is unchanged.
     """
     tune_memory()
-    prepared = prepare(steps)
+    prepared = prepare(requests)
     with lock_session(path):
         if processes is None:
             processes = processes_for(path)
@@ -139,16 +139,16 @@ def finalize(
                 )
             )
 
-            def make(step: Prepared, progress: Progress) -> Finalized:
-                place = root / step.packer.name
-                adds = datasets and step.packer.collects
+            def make(request: PreparedRequest, progress: Progress) -> Finalized:
+                place = root / request.packer.name
+                adds = datasets and request.packer.collects
                 name = dataset_name(root) if adds else own_name
                 suffix = "" if out is None else f".{name}"
-                signer = _choose_signer(root, step, suffix, key) if adds else key
+                signer = _choose_signer(root, request, suffix, key) if adds else key
                 made = pack(
-                    [session], step, place, name, None, progress, adds=adds, workers=workers
+                    [session], request, place, name, None, progress, adds=adds, workers=workers
                 )
-                keep_record(root, step, made, suffix, signer)
+                keep_record(root, request, made, suffix, signer)
                 return made
 
             shared = workers if processes else None
@@ -166,8 +166,8 @@ def finalize(
 
 
 def _pack_concurrently(
-    make: Callable[[Prepared, Progress], Finalized],
-    prepared: Sequence[Prepared],
+    make: Callable[[PreparedRequest, Progress], Finalized],
+    prepared: Sequence[PreparedRequest],
     progress: Progress,
     workers: SampleWorkers | None,
 ) -> Generator[Callable[[], Finalized]]:
@@ -177,7 +177,7 @@ def _pack_concurrently(
     early stops all archives.
     """
     if workers is None or len(prepared) == 1:
-        yield from (partial(make, step, progress) for step in prepared)
+        yield from (partial(make, request, progress) for request in prepared)
         return
     turn, stopped = threading.Lock(), threading.Event()
 
@@ -190,7 +190,7 @@ def _pack_concurrently(
     with ThreadPoolExecutor(len(prepared), "archive") as pool:
         futures: list[Future[Finalized]] = []
         try:
-            futures.extend(pool.submit(make, step, report) for step in prepared)
+            futures.extend(pool.submit(make, request, report) for request in prepared)
             yield from (future.result for future in futures)
         finally:
             if len(futures) < len(prepared) or not all(future.done() for future in futures):
@@ -200,7 +200,7 @@ def _pack_concurrently(
 
 def collect(
     paths: Sequence[Path],
-    steps: Sequence[ArchiveRequest],
+    requests: Sequence[ArchiveRequest],
     out: Path,
     *,
     calibration: Path | None = None,
@@ -216,7 +216,7 @@ def collect(
 
     Args:
         paths: the sessions' folders.
-        steps: the archives to pack; every packer must collect.
+        requests: the archives to pack; every packer must collect.
         out: the folder; created if it is missing.
         calibration: a calibration file instead of the sessions' own.
         part: the part of each session to pack.
@@ -229,15 +229,15 @@ def collect(
         each archive when it is in place.
 
     Raises:
-        UsageError: a step's packer does not collect, a session is given twice, and as `finalize`.
+        UsageError: a packer does not collect, a session is given twice, and as for `finalize`.
         SessionError, RedactionError, ArchiveError, FormatError, StorageError: as `finalize`; a
             session that cannot be redacted is not left out: no archive is packed.
     """
     tune_memory()
-    prepared = prepare(steps)
-    for step in prepared:
-        if not step.packer.collects:
-            raise UsageError(f"{step.packer.name}: holds one session, not several")
+    prepared = prepare(requests)
+    for request in prepared:
+        if not request.packer.collects:
+            raise UsageError(f"{request.packer.name}: holds one session, not several")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a session is given twice")
     name = dataset_name(out)
@@ -259,23 +259,23 @@ def collect(
                     raise
                 refused(path, error)
         key = common_signer(one.path for one in sessions)
-        for step in prepared:
-            place = out / step.packer.name
-            signer = _choose_signer(out, step, f".{name}", key)
-            made = pack(sessions, step, place, name, refused, progress, adds=True)
-            keep_record(out, step, made, f".{name}", signer)
+        for request in prepared:
+            place = out / request.packer.name
+            signer = _choose_signer(out, request, f".{name}", key)
+            made = pack(sessions, request, place, name, refused, progress, adds=True)
+            keep_record(out, request, made, f".{name}", signer)
             yield made
 
 
 def _choose_signer(
-    root: Path, step: Prepared, suffix: str, key: VehicleKey | None
+    root: Path, request: PreparedRequest, suffix: str, key: VehicleKey | None
 ) -> VehicleKey | None:
     """Return the key that signs an archive; None if it does not prove the older archive."""
-    record = root / f"{step.packer.name}{suffix}.json"
-    older = find_existing_archive(root / step.packer.name, dataset_name(root)) or record.exists()
+    record = root / f"{request.packer.name}{suffix}.json"
+    older = find_existing_archive(root / request.packer.name, dataset_name(root)) or record.exists()
     return key if key is not None and (not older or is_proven_by(record, key)) else None
 
 
-def _start_workers_early(prepared: Iterable[Prepared]) -> None:
+def _start_workers_early(prepared: Iterable[PreparedRequest]) -> None:
     """Start the fork server, which imports the packers' modules while sessions are verified."""
-    start_early([name for step in prepared for name in step.packer.worker_modules])
+    start_early([name for request in prepared for name in request.packer.worker_modules])

@@ -61,23 +61,23 @@ class Finalized:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """A request with its loaded packer and its checked options."""
 
     packer: Packer
     options: Mapping[str, Any]
 
 
-def prepare(steps: Iterable[ArchiveRequest]) -> list[Prepared]:
+def prepare(requests: Iterable[ArchiveRequest]) -> list[PreparedRequest]:
     """Load the packers and check the options, before any work is done.
 
     Raises:
         UsageError: an archive does not exist, a package is not installed, or an option is wrong.
     """
     prepared = []
-    for step in steps:
-        packer = load_packer(step.archive)
-        prepared.append(Prepared(packer, packer.check(step.options)))
+    for request in requests:
+        packer = load_packer(request.archive)
+        prepared.append(PreparedRequest(packer, packer.check(request.options)))
     return prepared
 
 

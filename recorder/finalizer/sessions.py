@@ -14,7 +14,7 @@ from recorder.contract.config.loading import asks_for_redaction
 from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings
 from recorder.contract.errors import ConfigError, RecorderError, RedactionError, SessionError
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.finalizer.requests import Prepared, Progress
+from recorder.finalizer.requests import PreparedRequest, Progress
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.redaction.pictures import redact_session as redact_pictures
 from recorder.processing.sample_workers import open_part
@@ -148,7 +148,7 @@ def _find_calibration(path: Path, given: Path | None) -> Calibration:
 @contextlib.contextmanager
 def redact_session(
     session: LockedSession,
-    steps: Sequence[Prepared],
+    requests: Sequence[PreparedRequest],
     redact: Redact,
     root: Path,
     name: str,
@@ -160,7 +160,7 @@ def redact_session(
         RedactionError: a picture cannot be redacted, or the session's config asks for redaction and
             `redact` is empty.
     """
-    if not any(step.packer.has_pictures for step in steps) or redact == ORIGINALS:
+    if not any(request.packer.has_pictures for request in requests) or redact == ORIGINALS:
         yield session
         return
     if not redact:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError, staging
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.cli import main
 from recorder.contract import syscalls
@@ -40,7 +40,7 @@ class CollectingPacker(Packer):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
+    ) -> PackedFiles:
         self.calls.append([context.session.name for context in contexts])
         self.workers += [context.workers for context in contexts]
         assert len({context.folder for context in contexts}) == 1
@@ -60,7 +60,7 @@ class CollectingPacker(Packer):
             context.notes.add("is odd", "imu")
         (folder / f"{name}.set/half").unlink()
         (folder / f"{name}.set/all.json").write_text(json.dumps(rows))
-        return Packed((f"{name}.set",), (), {"sessions": len(rows)})
+        return PackedFiles((f"{name}.set",), (), {"sessions": len(rows)})
 
 
 @pytest.fixture

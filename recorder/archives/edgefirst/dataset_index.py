@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.table import Existing
+from recorder.archives.edgefirst.table import ExistingTable
 from recorder.processing.frames import kind_of
 from recorder.session.reader import Session
 
@@ -76,7 +76,7 @@ class DatasetIndex:
     new: list[Entry] = field(default_factory=list)
 
     @classmethod
-    def build(cls, sessions: Sequence[Session], old: Existing | None) -> DatasetIndex:
+    def build(cls, sessions: Sequence[Session], old: ExistingTable | None) -> DatasetIndex:
         """Choose names for the sequences of sessions.
 
         A session that is in the older dataset keeps its name.

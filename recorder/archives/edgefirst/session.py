@@ -16,7 +16,7 @@ from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import EgoMotion, PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
-from recorder.archives.edgefirst.table import Existing, Table
+from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
@@ -204,7 +204,7 @@ class SessionPacker:
         return facts
 
 
-def class_names(before: Existing | None, new: Sequence[Entry]) -> dict[str, str]:
+def class_names(before: ExistingTable | None, new: Sequence[Entry]) -> dict[str, str]:
     """Return the entries of the file metadata that name the values of class masks.
 
     Args:

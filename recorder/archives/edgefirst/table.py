@@ -89,7 +89,7 @@ REGION = "ignore."
 
 
 @dataclass(frozen=True)
-class Existing:
+class ExistingTable:
     """Metadata of an older table.
 
     Attributes:
@@ -107,7 +107,7 @@ class Existing:
     sequences: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, path: Path) -> Existing:
+    def read(cls, path: Path) -> ExistingTable:
         """Read the metadata of a table.
 
         Raises:
@@ -215,7 +215,7 @@ class Table(Closing):
         self._labels: dict[str, int | None] = {}
         self._groups: set[str] = set()
         self._sequences: dict[str, None] = {}
-        self._old: Existing | None = None
+        self._old: ExistingTable | None = None
         self._mask_bytes = 0  # bytes of masks in the rows not yet written
         self.count = 0
 
@@ -225,7 +225,7 @@ class Table(Closing):
         Raises:
             ArchiveError: the table is damaged, or has a column that would be lost.
         """
-        self._old = Existing.read(old)
+        self._old = ExistingTable.read(old)
         self._labels |= self._old.label_indices()
         dropped_names = pa.array(sorted(dropped), pa.large_string())
         for batch in self._old.batches():

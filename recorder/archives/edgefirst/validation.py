@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.schema import CURRENT
-from recorder.archives.edgefirst.table import Existing
+from recorder.archives.edgefirst.table import ExistingTable
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
 
 _PICTURES = (".camera.jpeg", ".camera.png")
@@ -31,7 +31,7 @@ class EdgeFirstCheck(ArchiveCheck):
         return path if (path / f"{path.name}.arrow").is_file() else None
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        table = Existing.read(path / f"{path.name}.arrow")
+        table = ExistingTable.read(path / f"{path.name}.arrow")
         samples: set[tuple[str, int]] = set()
         rows = 0
         for batch in table.batches():
@@ -52,7 +52,7 @@ class EdgeFirstCheck(ArchiveCheck):
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         client = need("edgefirst_client")
         arrow = path / f"{path.name}.arrow"
-        if Existing.read(arrow).schema != CURRENT:
+        if ExistingTable.read(arrow).schema != CURRENT:
             report.unchecked.append("edgefirst-client reads the present schema only")
             return
         version = client.read_dataset_metadata(arrow).schema_version

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
@@ -56,7 +56,7 @@ class L5kitPacker(Packer):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
+    ) -> PackedFiles:
         waiting = _index_by_key(contexts)
         place = f"{name}.zarr"
         with DatasetWriter(contexts[0].folder / place) as dataset:
@@ -76,7 +76,7 @@ class L5kitPacker(Packer):
             "sessions": [entry["name"] for entry in dataset.sessions],
             "frames": {key: counts[key] for key in ("scenes", "frames", "agents")},
         }
-        return Packed((place,), (), summary)
+        return PackedFiles((place,), (), summary)
 
 
 PACKER = L5kitPacker()

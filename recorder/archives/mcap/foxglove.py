@@ -23,7 +23,7 @@ from recorder.archives.mcap.scene import (
     label_sets,
     locate_items,
 )
-from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, Written
+from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, WrittenFile
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -99,7 +99,7 @@ class FoxgloveProfile:
     def path(self, context: PackingContext) -> Path:
         return context.folder / f"{context.session.name}.mcap"
 
-    def finish(self, context: PackingContext, written: Written) -> str:
+    def finish(self, context: PackingContext, written: WrittenFile) -> str:
         return str(written.path.relative_to(context.folder))
 
 

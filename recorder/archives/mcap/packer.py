@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import recorder
 from recorder.archives import ArchiveError
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.session_records import (
     attach_files,
@@ -31,7 +31,7 @@ from recorder.archives.mcap.topics import (
     Feed,
     Profile,
     Topic,
-    Written,
+    WrittenFile,
     load_profile,
 )
 from recorder.archives.sensor_files import RADAR_OPTIONS
@@ -81,7 +81,7 @@ class McapPacker(Packer):
     def ticks(self, context: PackingContext) -> float:
         return sum(_ticks(stream) for stream in context.streams if stream.has_times)
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         tune_for_packing()
         return _SessionPacker(context, load_profile(context.options["profile"])).pack()
 
@@ -101,7 +101,7 @@ class _SessionPacker:
         self._context, self._profile = context, profile
         self._commits = CommitTimes(context.session.whole)
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         context, profile = self._context, self._profile
         context.notes.add_absent()
         lost = context.notes.add_losses()
@@ -125,13 +125,13 @@ class _SessionPacker:
             writer.finish()
             disk.sync_files([writer.file])
             counts = {topic: writer.counts[number] for topic, number in channels.items()}
-        written = Written(path, topics, counts, *writer.interval_ns)
+        written = WrittenFile(path, topics, counts, *writer.interval_ns)
         summary = {
             "messages": {topic: count for topic, count in counts.items() if count},
             "attachments": attached,
             "chunks": writer.chunk_count,
         }
-        return Packed((profile.finish(context, written),), (), summary)
+        return PackedFiles((profile.finish(context, written),), (), summary)
 
     def _write(
         self, writer: McapWriter, feeds: Sequence[Feed], channels: Mapping[str, int]

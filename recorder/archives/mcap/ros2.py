@@ -32,7 +32,7 @@ from recorder.archives.mcap.ros2_scene import (
 )
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
-from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
+from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
@@ -89,7 +89,7 @@ class Ros2Profile:
         PosixDisk().make_folder(folder)
         return folder / f"{context.session.name}_0.mcap"
 
-    def finish(self, context: PackingContext, written: Written) -> str:  # noqa: ARG002
+    def finish(self, context: PackingContext, written: WrittenFile) -> str:  # noqa: ARG002
         topics = [
             BagTopic(
                 topic.name,

@@ -106,7 +106,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """A finished MCAP file.
 
     Attributes:
@@ -164,7 +164,7 @@ class Profile(Protocol):
     def path(self, context: PackingContext) -> Path:
         """Return the path of the MCAP file below `PackingContext.folder`; make its folder."""
 
-    def finish(self, context: PackingContext, written: Written) -> str:
+    def finish(self, context: PackingContext, written: WrittenFile) -> str:
         """Write and sync the files beside the MCAP file; return the name to publish."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import recorder
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.component import Interval
 from recorder.archives.ncore.extra_stores import find_extra_stores
@@ -77,7 +77,7 @@ class NcorePacker(Packer):
             total += sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         tune_for_packing()
         return _SessionPacker(context).pack()
 
@@ -95,7 +95,7 @@ class _SessionPacker:
         self._counts: dict[str, int] = {}
         self._writers: list[FrameWriter] = []
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         context = self._context
         name = context.session.name
         self._find_streams()
@@ -120,7 +120,7 @@ class _SessionPacker:
         assert sequence.packed is not None
         stores = [path.name for path in sequence.packed.stores]
         other = ".zarr" if context.options["store"] == "itar" else ".zarr.itar"
-        return Packed(
+        return PackedFiles(
             (*stores, sequence.packed.meta.name),
             (f"{name}.ncore4{other}",),
             {"sequence": name, "frames": self._counts, "poses": self._pose_text},

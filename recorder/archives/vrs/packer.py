@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import recorder
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.vrs.labels import Extra, find_extras
 from recorder.archives.vrs.metadata_records import (
@@ -73,7 +73,7 @@ class VrsPacker(Packer):
     def ticks(self, context: PackingContext) -> float:
         return sum(len(s) * _ticks(s) for s in context.streams if s.has_times)
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         return _SessionPacker(context).pack()
 
 
@@ -98,7 +98,7 @@ class _SessionPacker:
         kind = _KINDS[context.options["compression"]]
         self._compressor = Compressor(kind) if kind is not Compression.NONE else None
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         context = self._context
         self._find_streams()
         metadata = self._metadata_records()
@@ -113,7 +113,7 @@ class _SessionPacker:
                 context.notes.add(f"{samples.backward} samples with equal or backward times", name)
         frames = {name: len(context.session.streams[name]) for name in self._samples}
         frames |= {extra.name: extra.count for extra in self._extras.values() if extra.count}
-        return Packed((path.name,), (), {"frames": frames, "records": count})
+        return PackedFiles((path.name,), (), {"frames": frames, "records": count})
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
