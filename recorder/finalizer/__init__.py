@@ -249,6 +249,7 @@ def collect(
                 if processes_for(path):
                     _start_workers_early(prepared)
                 one = LockedSession.verify(path, calibration, part)
+                # An empty part is an error here, before any archive is begun.
                 one.open().close()
                 redacted = redact_session(one, prepared, redact, out, f"{name}.{number}", progress)
                 sessions.append(stack.enter_context(redacted))

@@ -76,6 +76,7 @@ def pack(
                 named = type(error)(f"{path}: {request.packer.name}: {error}")
                 if refused is None or not at_fault or len(contexts) == 1:
                     raise named from error
+                # The packer begins again without the sessions at fault.
                 refused(path, named)
                 contexts = [context for context in contexts if not context.at_fault]
                 empty(folder)

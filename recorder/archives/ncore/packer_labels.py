@@ -165,6 +165,7 @@ def pack_segments(
             if virtual.has_times:
                 t_ns = int(virtual.times(index, index + 1)[0])
                 at = camera.whole.at(t_ns) - camera.first
+            # A picture has one label, and labels are stored in the order of the pictures.
             end_ns = times(at)
             if end_ns is None or at <= last:
                 left_out += 1

@@ -239,6 +239,7 @@ class Lidar(Sensor):
         with contextlib.closing(encoded) as sweeps:
             sweep: _Sweep
 
+            # `samples` calls this once for each sweep, in order, before it yields the sweep.
             def take(_index: int, _end_ns: int) -> int:
                 nonlocal sweep
                 sweep = next(sweeps)
@@ -248,6 +249,7 @@ class Lidar(Sensor):
                 with self.context.locate_errors(self.name, index):
                     more = sweep.beam_of_ray
                     second_error_m = max(second_error_m, sweep.second_error_m)
+                    # Only second returns with rays of their own change the shared elements.
                     element: Any = elements
                     if len(more) and place is not None:
                         element = np.concatenate([place, place[more]])
