@@ -148,14 +148,14 @@ class Viewers:
 def make_clients(way: str, shown: ViewerCounts) -> Sequence[Callable[[str], Any]]:
     """Return the clients of a way to record."""
 
-    def counted(url: str) -> Any:
+    def look_counted(url: str) -> Any:
         return look(url, shown)
 
-    def other(url: str) -> Any:
+    def look_uncounted(url: str) -> Any:
         return look(url, ViewerCounts())
 
-    many = [counted, other, other, stall, send_garbage]
-    return {"one viewer": [counted], "five clients": many}.get(way, [])
+    many = [look_counted, look_uncounted, look_uncounted, stall, send_garbage]
+    return {"one viewer": [look_counted], "five clients": many}.get(way, [])
 
 
 @contextlib.contextmanager
@@ -232,7 +232,9 @@ def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]
     streams = closed["streams"]
     all_ages = [age for times in ages.values() for age in times]
     return {
-        "cpu": {k: (after[k] - before.get(k, 0.0)) / elapsed_s for k in after if k != "other"},
+        "cpu": {
+            k: (after[k] - before.get(k, 0.0)) / elapsed_s for k in after if k != "look_uncounted"
+        },
         "lost": {n: s["lost"] for n, s in streams.items() if s["lost"] or s["unknown_losses"]},
         "live_mb": memory.max_mb,
         "shown_hz": {view: len(times) / shown_s for view, times in sorted(ages.items())},

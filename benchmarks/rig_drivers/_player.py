@@ -65,6 +65,6 @@ def rig(name: str) -> RigSensor:
     return SENSORS[name]
 
 
-def one(frames: Mapping[str, npt.NDArray[Any]], name: str, at: int) -> npt.NDArray[Any]:
+def take_frame(frames: Mapping[str, npt.NDArray[Any]], name: str, at: int) -> npt.NDArray[Any]:
     """Return frame `at` of a channel with the axis of samples, [1, ...], as a view."""
     return frames[name][at : at + 1]

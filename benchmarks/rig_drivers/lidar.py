@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON
-from benchmarks.rig_drivers._player import PlayerDriver, one, rig
+from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
 from drivers._ouster.packing import choose_packing
@@ -59,7 +59,7 @@ class LidarPlayer(PlayerDriver):
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
         fields = {name: self.frames[name][at] for name in self._fields}
         data = channel_arrays(fields.__getitem__, self._fields, (BEAMS, self._columns))
-        data["t_col"] = one(self.frames, "t_col", at)
+        data["t_col"] = take_frame(self.frames, "t_col", at)
         return Sample(self.sensor.name, t_ns, data, t_ns.copy())
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.rig_drivers._player import PlayerDriver, one, rig
+from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
 from drivers.mmwave import SIM_CHIRP
@@ -33,7 +33,7 @@ class RadarPlayer(PlayerDriver):
         )
 
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
-        data = {"iq": one(self.frames, "iq", at), "valid": np.ones(1, "u1")}
+        data = {"iq": take_frame(self.frames, "iq", at), "valid": np.ones(1, "u1")}
         return Sample(self.sensor.name, t_ns, data)
 
 

@@ -278,5 +278,5 @@ def _choose_signer(
 
 
 def _start_workers_early(prepared: Iterable[PreparedRequest]) -> None:
-    """Start the fork server, which imports the packers' modules while sessions are verified."""
+    """Start importing the packers' modules for the workers while sessions are verified."""
     start_early([name for request in prepared for name in request.packer.worker_modules])

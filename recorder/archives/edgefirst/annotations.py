@@ -38,7 +38,7 @@ _MOST = float(np.finfo(np.float32).max)
 _IDENTITY = np.eye(4)
 
 
-class Boxes:
+class BoxReader:
     """Reader of the labels of a camera's pictures, from a file ordered by time.
 
     Besides the keys of docs/labels.md, a line may have ``polygon_px``, a list of rings of [x, y],
@@ -131,7 +131,7 @@ class Boxes:
         return encode_png(read_mask(self._file.path.with_suffix("") / name, self._size), bits=1)
 
 
-class Cuboids:
+class CuboidReader:
     """Reader of cuboids, from files ordered by time.
 
     Args:

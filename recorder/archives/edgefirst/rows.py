@@ -11,8 +11,8 @@ import numpy.typing as npt
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.annotations import (
     SEGMENT,
-    Boxes,
-    Cuboids,
+    BoxReader,
+    CuboidReader,
     camera_masks,
     object_id,
     outlines,
@@ -62,8 +62,8 @@ class RowMaker:
         self._poses = poses
         self._mission = context.options["schema"] == MISSION
         boxes = box_files(context.session.path).get(camera.name)
-        self._boxes = None if boxes is None else Boxes(boxes, camera.stream, camera.size, base)
-        self._cuboids = Cuboids(context, tolerance_ns, base)
+        self._boxes = None if boxes is None else BoxReader(boxes, camera.stream, camera.size, base)
+        self._cuboids = CuboidReader(context, tolerance_ns, base)
         self._constant = list(self._masks())
         self._segments = self._find_segments()
         self.classes = 0

@@ -23,7 +23,7 @@ from recorder.processing.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
 _THREADS = 2
-"""Threads that make pictures."""
+"""Number of threads that make pictures."""
 
 
 class SessionPacker:

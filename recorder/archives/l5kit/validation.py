@@ -88,7 +88,7 @@ def _join(path: Path, array: str, column: str, intervals: Any, end: int) -> int:
 
 @contextmanager
 def l5kit_data() -> Iterator[Any]:
-    """``l5kit.data.zarr_dataset`` without what the package imports beside it (torch, for one)."""
+    """Import ``l5kit.data.zarr_dataset`` without the package's other imports, such as torch."""
     spec = importlib.util.find_spec("l5kit")
     if spec is None or spec.submodule_search_locations is None:
         raise MissingSoftwareError("l5kit is not installed")

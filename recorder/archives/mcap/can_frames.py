@@ -18,7 +18,7 @@ from recorder.processing.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
 from recorder.processing.foxglove.channels import EncodeSamples
 
 COVERED: Final = frozenset({"id", "len", "data"})
-"""The channels that the messages have."""
+"""Channels that the messages contain."""
 
 _Row = tuple[int, int, int, bytes, bool]  # t_ns, id, length, whole data, whether of CAN FD
 _Made = list[tuple[int, Sequence[Buffer]]]

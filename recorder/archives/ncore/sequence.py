@@ -176,19 +176,19 @@ class SequenceWriter(Finishing):
 
     def poses(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> PosesWriter:
         """Return the writer of the poses; the loader reads the instance ``default`` by default."""
-        return self._shared(PosesWriter, instance, **placing)
+        return self._add_shared(PosesWriter, instance, **placing)
 
     def intrinsics(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> IntrinsicsWriter:
         """Return the writer of the intrinsics."""
-        return self._shared(IntrinsicsWriter, instance, **placing)
+        return self._add_shared(IntrinsicsWriter, instance, **placing)
 
     def masks(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> MasksWriter:
         """Return the writer of the masks."""
-        return self._shared(MasksWriter, instance, **placing)
+        return self._add_shared(MasksWriter, instance, **placing)
 
     def cuboids(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> CuboidsWriter:
         """Return the writer of the cuboids."""
-        return self._shared(CuboidsWriter, instance, **placing)
+        return self._add_shared(CuboidsWriter, instance, **placing)
 
     def camera(self, camera_id: str, **placing: Unpack[Placing]) -> CameraWriter:
         """Add a camera; return its writer."""
@@ -246,7 +246,7 @@ class SequenceWriter(Finishing):
 
         return self._new(Custom, instance, **placing)
 
-    def _shared(
+    def _add_shared(
         self,
         kind: type[_Writer],
         instance: str,
