@@ -1,1 +1,1 @@
-"""Benchmarks: what recording costs, measured."""
+"""Benchmarks of the recorder's costs."""

@@ -1,9 +1,9 @@
-"""All benchmarks by one command: ``python -m benchmarks NAME... [--quick] [--minutes M]``.
+"""Command that runs the benchmarks: ``python -m benchmarks NAME... [--quick] [--minutes M]``.
 
-``all`` stands for all of them; without a NAME the names are listed.  Each benchmark runs in a
-process of its own, one after the other; one that fails, hangs or lacks what it needs leaves the
-others alone.  Results are printed as Markdown; ``--out DIR`` writes them with JSON and plots.
-Exit code 0; 1 where a benchmark failed, or missed a target in a run that was not quick.
+``all`` runs all benchmarks; without a NAME the names are listed.  The benchmarks run one after
+another, each in its own process; a failure, a hang or a missing requirement does not affect the
+others.  Results are printed as Markdown; ``--out DIR`` also writes them as JSON and plots.
+The exit code is 0, or 1 if a benchmark failed, or missed a target in a run that was not quick.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from recorder.contract.errors import RecorderError
 
 
 @dataclass(frozen=True)
-class Row:
-    """How a benchmark is run.
+class RunSettings:
+    """Settings of a benchmark's run.
 
     Attributes:
-        minutes: its share of the time that all of them have.
-        environment: folder of the environment whose Python runs it; this Python where empty.
+        minutes: the benchmark's share of the total time.
+        environment: folder of the environment whose Python runs the benchmark; empty: this Python.
     """
 
     minutes: float
@@ -58,28 +58,28 @@ class Row:
 
 
 BENCHMARKS: Final = {
-    "rig": Row(5),
-    "writer": Row(2),
-    "durable_ingest": Row(4),
-    "small_samples": Row(1),
-    "codecs": Row(1),
-    "dense_lidar": Row(2),
-    "packing": Row(8),
-    "ncore_writer": Row(2, ".venv-conformance"),
-    "start": Row(2),
-    "growth": Row(8),
-    "journal": Row(1),
-    "session_report": Row(1),
-    "views": Row(0.5),
-    "live": Row(2),
-    "screen": Row(0.5),
-    "triggers": Row(1),
-    "ouster_live": Row(1),
-    "radar_live": Row(1),
-    "compressed_camera": Row(1),
-    "xsens_live": Row(1),
-    "can_live": Row(1),
-    "cluster": Row(3),
+    "rig": RunSettings(5),
+    "writer": RunSettings(2),
+    "durable_ingest": RunSettings(4),
+    "small_samples": RunSettings(1),
+    "codecs": RunSettings(1),
+    "dense_lidar": RunSettings(2),
+    "packing": RunSettings(8),
+    "ncore_writer": RunSettings(2, ".venv-conformance"),
+    "start": RunSettings(2),
+    "growth": RunSettings(8),
+    "journal": RunSettings(1),
+    "session_report": RunSettings(1),
+    "views": RunSettings(0.5),
+    "live": RunSettings(2),
+    "screen": RunSettings(0.5),
+    "triggers": RunSettings(1),
+    "ouster_live": RunSettings(1),
+    "radar_live": RunSettings(1),
+    "compressed_camera": RunSettings(1),
+    "xsens_live": RunSettings(1),
+    "can_live": RunSettings(1),
+    "cluster": RunSettings(3),
 }
 _GRACE: Final = 0.5  # of a benchmark's time, for the round that is under way when it is up
 _LEAST_GRACE_S: Final = 90.0
@@ -89,28 +89,31 @@ _TYPES: Final = {"int": int, "float": float, "bool": bool, "str": str, "path": s
 
 
 def available() -> list[str]:
-    """Names of the benchmarks: modules with a function `measure`, in the table's order."""
+    """Return the names of the modules with a function `measure`, in the table's order."""
     folder = ROOT / "benchmarks"
     found = [p.stem for p in sorted(folder.glob("*.py")) if _MEASURES in p.read_text()]
     return sorted(found, key=lambda name: [*BENCHMARKS, name].index(name))
 
 
 def load(name: str) -> Module:
-    """The module of a benchmark."""
+    """Import the module of a benchmark."""
     return cast(Module, importlib.import_module(f"benchmarks.{name}"))
 
 
 def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command, with the options of so many benchmarks."""
+    """Make the parser of the command, with the options of the given benchmarks."""
     doc = (__doc__ or "").split("\n\n")
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=doc[1])
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmark, or `all`")
     parser.add_argument("--quick", action="store_true", help="make every run short")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="begin no round that would end later"
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="stop after M minutes: begin no round that would end later",
     )
     parser.add_argument(
-        "--simulated", action="store_true", help="simulate frames even where real ones are there"
+        "--simulated", action="store_true", help="simulate frames even if there are real ones"
     )
     parser.add_argument("--root", type=Path, metavar="DIR", help="record below DIR")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write JSON and plots there")
@@ -126,7 +129,7 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command's words; exits with 2 where they are wrong."""
+    """Parse the command's words; exit with 2 if they are wrong."""
     first = make_parser(()).parse_known_args([w for w in words if w not in ("-h", "--help")])[0]
     names = available()
     known = names if "all" in first.names else [name for name in first.names if name in names]
@@ -139,8 +142,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def chosen_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
-    """The values of a benchmark's options.
+def choose_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of a benchmark's options.
 
     Raises:
         ConfigError: a value is not of its option's type, or out of bounds.
@@ -156,7 +159,7 @@ def chosen_options(module: Module, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_here(name: str, args: argparse.Namespace) -> Result:
-    """Run one benchmark in this process; what it measured is written after every figure."""
+    """Run one benchmark in this process; write the result after every figure."""
     begin_s = time.monotonic()
     result = Result(name)
 
@@ -176,7 +179,7 @@ def run_here(name: str, args: argparse.Namespace) -> Result:
     deadline_s = begin_s + 60 * args.minutes if args.minutes else float("inf")
     recordings = None if args.simulated or not RECORDINGS.is_dir() else RECORDINGS
     run = Run(
-        args.root, chosen_options(module, args), recordings, args.quick, deadline_s,
+        args.root, choose_options(module, args), recordings, args.quick, deadline_s,
         result.data, result.notes, result.skipped,
     )  # fmt: skip
     keep()
@@ -195,8 +198,8 @@ def run_here(name: str, args: argparse.Namespace) -> Result:
 
 
 def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: Path) -> Result:
-    """Run one benchmark in a process of its own, which is ended when it takes far too long."""
-    row = BENCHMARKS.get(name, Row(1))
+    """Run one benchmark in its own process, which is ended if it takes far too long."""
+    row = BENCHMARKS.get(name, RunSettings(1))
     own = [word for key in _own_keys(name, args) for word in (f"--{key}", getattr(args, key))]
     flags = [f"--{flag}" for flag in ("quick", "simulated") if getattr(args, flag)]
     result = Result(name, command=shlex.join(["python", "-m", "benchmarks", name, *flags, *own]))
@@ -226,7 +229,7 @@ def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: 
 
 
 def _wait(words: Sequence[str], seconds: float | None) -> str:
-    """Wait for a process; why it did not end well."""
+    """Wait for a process; return its error, empty if there is none."""
     process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(seconds)
@@ -238,7 +241,7 @@ def _wait(words: Sequence[str], seconds: float | None) -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it has started and left."""
+    """End a process and all processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -261,7 +264,7 @@ def _filesystem(folder: Path) -> str:
 
 
 def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
-    """Run the benchmarks that were named, and print and write the results."""
+    """Run the named benchmarks; print and write the results, and return the exit code."""
     begin_s = time.monotonic()
     head: dict[str, Any] = {
         "command": shlex.join(["python", "-m", "benchmarks", *words]),
@@ -276,7 +279,7 @@ def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
             minutes = None
             if args.minutes:
                 left = args.minutes - (time.monotonic() - begin_s) / 60
-                shares = [BENCHMARKS.get(n, Row(1)).minutes for n in args.names[number:]]
+                shares = [BENCHMARKS.get(n, RunSettings(1)).minutes for n in args.names[number:]]
                 minutes = max(0.0, left * shares[0] / sum(shares))
             progress(f"{name} ..." + (f" {minutes:.1f} minutes" if minutes is not None else ""))
             results.append(run_apart(name, args, minutes, Path(root)))
@@ -295,7 +298,7 @@ def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     args = parse(words)
     if not args.names:
         for name in available():
@@ -308,7 +311,7 @@ def main(words: Sequence[str]) -> int:
             return 0
         for name in args.names:
             with contextlib.suppress(ImportError):
-                chosen_options(load(name), args)
+                choose_options(load(name), args)
         return run_all(args, words)
     except RecorderError as error:
         progress(f"python -m benchmarks: {error}")

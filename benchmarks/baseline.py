@@ -1,21 +1,21 @@
-"""The yardstick: the rig load captured the way red-rover's collector captures (RadarML/red-rover).
+"""Baseline: capture of the rig load as red-rover's collector does it (RadarML/red-rover).
 
-One process a sensor, ``python -m benchmarks.baseline SENSOR FRAMES OUT SECONDS``.  In it the loop
-that takes frames puts each channel's part into an unbounded queue of that channel, and a thread
-behind each queue writes:
+Each sensor has one process, ``python -m benchmarks.baseline SENSOR FRAMES OUT SECONDS``.  Its loop
+takes frames and puts each channel's part into an unbounded queue of that channel.  A thread behind
+each queue writes:
 
 - camera: a colour swap, then OpenCV's VideoWriter, MJPG, at the camera's rate;
-- lidar: rng, rfl, nir, each frame an xz of preset 0; twelve frames make a batch, whose frames are
-  compressed by as many threads of a pool made for that batch, behind a prefetching thread; beside
-  the data goes a file of u8 offsets;
-- radar, IMU, and every sensor's ``ts``: arrays as they are, into a buffered file.
+- lidar: rng, rfl, nir, each frame as xz of preset 0; twelve frames are a batch, whose frames are
+  compressed by twelve threads of a new pool, behind a prefetching thread; a file of u8 offsets is
+  written beside the data;
+- radar, IMU, and every sensor's ``ts``: unchanged arrays, into a buffered file.
 
-No sync, and no account of anything.  This is our own code for that way of working: it does what
-costs time there, and leaves out red-rover's statistics and log lines.
+Nothing is synced, and losses are not counted.  The code is our own: it does the work that costs
+time in red-rover, and omits red-rover's statistics and log lines.
 
-The process says ``ready`` when its frames are in memory, begins when it is given the
-CLOCK_MONOTONIC time to begin at, says ``done`` when all is written and closed, and waits to be
-told to end, so that its CPU time can be read from outside at both moments.
+The process prints ``ready`` when its frames are in memory, and reads the CLOCK_MONOTONIC time at
+which to begin.  It prints its counts as JSON when all files are written and closed, and ends when
+it reads another line, so that its CPU time can be read from outside at both moments.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _PREFETCH = 64
 
 
 class ChannelThread:
-    """A queue and the thread that writes what comes out of it; None ends it."""
+    """Queue of a channel, and the thread that writes its items; None ends the thread."""
 
     def __init__(self, path: Path, consume: Consumer) -> None:
         self._queue: Queue[Array | None] = Queue()
-        self._thread = threading.Thread(target=consume, args=(path, taken(self._queue)))
+        self._thread = threading.Thread(target=consume, args=(path, drain(self._queue)))
         self._thread.start()
 
     def put(self, frame: Array) -> None:
-        """Hand over a frame; never waits."""
+        """Queue a frame; never wait."""
         self._queue.put(frame)
 
     def close(self) -> None:
@@ -65,21 +65,21 @@ class ChannelThread:
         self._thread.join()
 
 
-def taken(queue: Queue[T | None]) -> Iterator[T]:
-    """What comes out of a queue, up to the None that ends it."""
+def drain(queue: Queue[T | None]) -> Iterator[T]:
+    """Yield the items of a queue, up to the None that ends it."""
     while (item := queue.get()) is not None:
         yield item
 
 
 def write_raw(path: Path, frames: Iterable[Array]) -> None:
-    """Arrays one after another, through the C library's habit of buffering."""
+    """Write arrays one after another, with Python's default buffering."""
     with path.open("wb") as file:
         for frame in frames:
             file.write(frame.data)
 
 
 def write_video(path: Path, frames: Iterable[Array]) -> None:
-    """OpenCV's own way to an MJPG file."""
+    """Write an MJPG file with OpenCV's VideoWriter."""
     fourcc = cv2.VideoWriter.fourcc(*"MJPG")
     writer = cv2.VideoWriter(str(path), fourcc, SENSORS["camera"].rate_hz, (WIDTH, HEIGHT))
     for frame in frames:
@@ -88,7 +88,7 @@ def write_video(path: Path, frames: Iterable[Array]) -> None:
 
 
 def write_lzma(path: Path, frames: Iterable[Array]) -> None:
-    """Frames compressed in batches of twelve, with their offsets beside them."""
+    """Compress and write frames in batches of twelve, with their offsets in a second file."""
     ready: Queue[list[bytes] | None] = Queue(_PREFETCH)
 
     def compress_all() -> None:
@@ -102,7 +102,7 @@ def write_lzma(path: Path, frames: Iterable[Array]) -> None:
     offset = 0
     with path.open("wb") as data, path.with_name(path.name + "_i").open("wb") as index:
         index.write(np.array(0, np.uint64).tobytes())
-        for batch in taken(ready):
+        for batch in drain(ready):
             for frame in batch:
                 data.write(frame)
                 offset += len(frame)
@@ -122,7 +122,7 @@ def _batches(frames: Iterable[Array]) -> Iterator[list[Array]]:
 
 
 def lidar_parts(frames: dict[str, Array], at: int) -> dict[str, Array]:
-    """A sweep in red-rover's types: ranges saturate at u2."""
+    """Convert a sweep to red-rover's types; ranges saturate at u2."""
     return {
         "rfl": frames["REFLECTIVITY"][at].astype(np.uint8),
         "nir": frames["NEAR_IR"][at].astype(np.uint16),
@@ -131,7 +131,7 @@ def lidar_parts(frames: dict[str, Array], at: int) -> dict[str, Array]:
 
 
 def radar_parts(frames: dict[str, Array], at: int) -> dict[str, Array]:
-    """A frame and whether it is whole."""
+    """Return a frame, and whether it is complete."""
     return {"iq": frames["iq"][at], "valid": np.array(True, np.uint8)}
 
 
@@ -150,7 +150,7 @@ _PARTS: dict[str, Callable[[dict[str, Array], int], dict[str, Array]]] = {
 
 
 def capture(sensor: str, frames: dict[str, Array], out: Path, start_ns: int, seconds: float) -> int:
-    """Capture for so long from a moment on; returns the number of frames when all is written."""
+    """Capture for `seconds` from a start time; return the number of frames when all are written."""
     rig, parts = SENSORS[sensor], _PARTS[sensor]
     loaded = min(map(len, frames.values()))
     ts = ChannelThread(out / "ts", write_raw)

@@ -1,9 +1,9 @@
-"""A busy CAN bus recorded: CPU of its driver, and of the whole recorder, at 8000 frames a second.
+"""Recording of a busy CAN bus at 8000 frames a second: CPU of the driver and of the recorder.
 
-A process of its own sends the simulated vehicle's bus with filler, as structures of the kernel, to
-a stand-in's port on loopback, paced by the clock in steps of 1 ms; ``recorder run`` records it, in
-turns without and with decoding of all signals, and with frames of CAN FD.  Frames that were sent
-and neither recorded nor counted as lost are missing; each run ends after the sender.
+A separate process sends the simulated vehicle's bus with filler, as structures of the kernel, to a
+port on loopback, paced by the clock in steps of 1 ms.  ``recorder run`` records it, in turns
+without and with decoding of all signals, and with frames of CAN FD.  Frames that were sent and
+neither recorded nor counted as lost are missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each case, in turns."""
+    """Record each case, in turns."""
     rate, seconds = run.options["rate"], run.options["seconds"]
     run.data["bus"] = f"the simulated vehicle's with filler, {rate:g} frames a second, on loopback"
     driver: dict[str, list[float]] = {case: [] for case in CASES}
@@ -85,7 +85,7 @@ def _record(run: Run, rate: float, seconds: float, options: dict[str, Any]) -> d
 
 
 def send(port: int, rate: float, fd: bool, control: Connection) -> None:
-    """Send until told to stop; a process of its own."""
+    """Send frames until `control` has a message; runs in a separate process."""
     options = {"rate": rate, "fd": fd, "seed": 0, "scene": "drive"}
     made = SimulatedBus(options).frames(0, 1_000_000_000)
     rows = zip(made.id.tolist(), made.length.tolist(), made.flags.tolist(), made.data, strict=True)

@@ -1,9 +1,9 @@
-"""Packing on a cluster: what a second worker brings, what a recorded hour costs, and planning.
+"""Packing on a cluster: gain of a second worker, cost of a recorded hour, and planning.
 
 Sessions of the rig load are recorded and uploaded into a folder.  ``recorder finalize --on
 local:N`` packs them with one worker and with two, in turns, in processes of one thread each; times
-are those from the first job handed out to the last one done, without the start of Dask.  Then a
-thousand manifests, each of the size of a rig session's, are planned.
+are from the start of the first job to the end of the last one, without the start of Dask.  Then
+jobs are planned for a thousand manifests, each of the size of a rig session's manifest.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def measure(run: Run) -> Iterator[Figure]:
         "two workers against one", [a / b for a, b in zip(times[1], times[2], strict=False)]
     )
     yield Figure("CPU of a recorded hour", [s / recorded_s * 3600 for s in cpu], "CPU s")
-    yield from _planned(run, manifest)
+    yield from _plan(run, manifest)
 
 
 def _fill(run: Run, frames: Path, url: str) -> Manifest:
-    """Upload sessions; returns the manifest of one."""
+    """Upload sessions; return the manifest of one."""
     for number in range(run.options["sessions"]):
         with run.scratch() as root:
             session = record(frames, root, run.options["seconds"])
@@ -82,8 +82,8 @@ def _pack(run: Run, url: str, workers: int) -> dict[str, Any]:
     return done
 
 
-def _planned(run: Run, manifest: Manifest) -> Iterator[Figure]:
-    """Plan many sessions, and half of them: memory that grows shows in the pair."""
+def _plan(run: Run, manifest: Manifest) -> Iterator[Figure]:
+    """Plan many sessions, and half as many, so that growth of memory is visible."""
     seconds, peaks, kept = [], [], []
     count = run.options["planned"]
     clock = SystemClock()

@@ -1,10 +1,10 @@
-"""The codecs alone: our JPEGs beside OpenCV's VideoWriter, our xz beside liblzma as roverd sets it.
+"""Codecs alone: our JPEGs and OpenCV's VideoWriter, our xz and liblzma with roverd's settings.
 
-Pictures: `cv2.imencode` as the recorder calls it, at quality 90 and at the quality whose PSNR is
-that of the VideoWriter's MJPG, which has no setting for it; red-rover swaps the colours first.
-Sweeps: four channels by our filters, with rows stored that hardly shrink and with all rows packed,
-beside preset 0 of three channels in red-rover's types.  CPU time is that of this process with all
-of its threads; in turns.
+Pictures: `cv2.imencode` as the recorder calls it, at quality 90 and at the quality with the PSNR of
+the VideoWriter's MJPG, which has no setting for it; red-rover swaps the colours first.  Sweeps:
+four channels with our filters, once with rows stored that hardly shrink and once with all rows
+packed, compared with preset 0 of three channels in red-rover's types.  CPU time is that of this
+process with all its threads.  The codecs run in turns.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OPTIONS = {
 QUICK = {"laps": 1, "rounds": 2}
 
 Coder = Callable[[], int]
-"""Encodes all frames of a round; the bytes."""
+"""Function that encodes all frames of a round and returns the number of bytes."""
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Pictures, then sweeps."""
+    """Measure pictures, then sweeps."""
     frames = run.folder / "frames"
     frames.mkdir()
     origins = make_frames(frames, run.recordings)
@@ -88,7 +88,7 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
     ]
     specs = [c for c in channel_specs(FIELDS, *shape, "lzmaf") if c.format == "lzmaf"]
 
-    def packed(worth: float) -> Coder:
+    def make_coder(worth: float) -> Coder:
         stream = StreamSpec("lidar", tuple(specs), settings={"xz_worth": worth})
         encoders = {c.name: CHANNEL_FORMATS[c.format].encoder(stream, c) for c in specs}
         return lambda: sum(
@@ -106,8 +106,8 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
             for parts in theirs
             for part in parts.values()
         ),
-        f"packing {WORTH}": packed(WORTH),
-        "packing 1": packed(1.0),
+        f"packing {WORTH}": make_coder(WORTH),
+        "packing 1": make_coder(1.0),
     }
     yield from _compare(run, "sweep", coders, count * laps, {})
 
@@ -115,7 +115,7 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
 def _compare(
     run: Run, what: str, coders: Mapping[str, Coder], count: int, threads: Mapping[str, int]
 ) -> Iterator[Figure]:
-    """Every coder in turns; the first is the peer."""
+    """Run every coder in turns; compare all with the first, which is the peer."""
     cpu_ms: dict[str, list[float]] = {name: [] for name in coders}
     size_kb: dict[str, list[float]] = {name: [] for name in coders}
     for _ in run.rounds(0.5):

@@ -1,8 +1,8 @@
-"""A camera's H.264 recorded as it is, from RTSP: CPU of the driver and of the writer.
+"""Recording of a camera's unchanged H.264 from RTSP: CPU of the driver and of the writer.
 
-A process of its own serves 1080p at 30 Hz and 8 Mbit/s (x264, constant bit rate, a keyframe a
-second) over RTSP, paced by the clock, for as long as somebody plays.  ``recorder run`` records it
-with ``codec: copy``, and in turns decodes and encodes it as JPEG.
+A separate process serves 1080p at 30 Hz and 8 Mbit/s (x264, constant bit rate, a keyframe a second)
+over RTSP, paced by the clock, as long as a client plays it.  ``recorder run`` records it with
+``codec: copy``, and in turns decodes it and encodes it as JPEG.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def _record(run: Run, port: int, codec: str, seconds: float) -> tuple[Recording, float]:
-    """A recording, and the number of lost pictures."""
+    """Record a session; return it, and the number of lost pictures."""
     with run.scratch() as folder:
         entry = {"driver": "camera", "source": f"rtsp://127.0.0.1:{port}/live", "codec": codec}
         made = record_measured(folder, {"camera": entry}, seconds, ("--no-finalize",))
@@ -78,7 +78,10 @@ def _record(run: Run, port: int, codec: str, seconds: float) -> tuple[Recording,
 
 
 def serve(mbit: float, ready: Connection) -> None:
-    """Serve the video to one client after the other; tells the port.  A process of its own."""
+    """Serve the video to one client after another; send the port and the bit rate to `ready`.
+
+    It runs in a separate process.
+    """
     packets, made_mbit = _video(mbit)
     listening = socket.create_server(("127.0.0.1", 0))
     ready.send((listening.getsockname()[1], made_mbit))
@@ -90,7 +93,7 @@ def serve(mbit: float, ready: Connection) -> None:
 
 
 def _video(mbit: float) -> tuple[list[list[bytes]], float]:
-    """RTP packets of each picture, as FFmpeg packs them, and the bit rate."""
+    """Return the RTP packets of each picture, as FFmpeg packs them, and the bit rate, Mbit/s."""
     import av
 
     class Sink:
@@ -127,7 +130,7 @@ def _video(mbit: float) -> tuple[list[list[bytes]], float]:
 
 
 def _answer(client: socket.socket) -> bool:
-    """Answer requests up to PLAY."""
+    """Answer requests up to PLAY; return whether the client asked for PLAY."""
     data = b""
     while True:
         while b"\r\n\r\n" not in data:
@@ -151,7 +154,7 @@ def _answer(client: socket.socket) -> bool:
 
 
 def _play(client: socket.socket, pictures: list[list[bytes]]) -> None:
-    """Send a picture every 1/30 s until the client is gone; its requests are not answered."""
+    """Send a picture every 1/30 s until the client disconnects; answer no requests."""
     begin_s, number, sequence = time.monotonic(), 0, 0
     while True:
         sent = bytearray()

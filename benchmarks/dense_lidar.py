@@ -1,7 +1,7 @@
-"""A denser lidar than the rig's: 128x2048 at 20 Hz, two returns, beside the rig's other sensors.
+"""Dense lidar: 128x2048 at 20 Hz with two returns, recorded with the rig's other sensors.
 
-The sweeps are those of the rig load with the columns of two sweeps in turns, and the next sweep as
-second return.  The recorder has to keep up with them without loss.
+A sweep has the columns of two sweeps of the rig load in turns, and the next sweep as second return.
+The recorder must record all sweeps without loss.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUICK = {"seconds": 4.0, "rounds": 1}
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Record, and count what is missing."""
+    """Record, and count the missing samples."""
     frames = run.folder / "frames"
     frames.mkdir()
     run.data |= make_frames(frames, run.recordings)

@@ -1,15 +1,14 @@
-"""The price of durability: samples of 1 MiB, recorded and acknowledged, beside a bare loop.
+"""Cost of durability: samples of 1 MiB, recorded and acknowledged, compared with a bare loop.
 
-Ours is ``recorder run`` with its default sync interval: one driver process that hands out blocks
-from memory as fast as they are taken, the real bus, the real writer, a journal; time runs from
-the first block that is sent to the last acknowledgement.  The bare loop is one process that
-writes the same blocks to as many files with nothing around it and calls fdatasync on each file
-that has grown every 200 ms; time runs from its first write to the end of its last fdatasync.
-Both write the same bytes to the same file system, in turns (bare, ours, bare, ours, ...), each
-after a sync of all that others have written.  The blocks are 256 different ones: a loop over a
-few would read them from the processor's cache, where a sensor's data never is.  Bare ZeroMQ sends
-the same blocks from one process to another, which drops them: the limit of any bus.  Other load on
-the machine costs four processes more than one.
+Ours is ``recorder run`` with its default sync interval: one driver process that sends blocks from
+memory as fast as they are accepted, the real bus, the real writer, a journal.  Time runs from the
+first sent block to the last acknowledgement.  The bare loop is one process that only writes the
+same blocks to as many files, and calls fdatasync every 200 ms on each file that has grown.  Time
+runs from its first write to the end of its last fdatasync.  Both write the same bytes to the same
+file system, in turns (bare, ours, bare, ours, ...), each after a sync of earlier writes.  There are
+256 different blocks: a loop over a few blocks would read them from the processor's cache, where a
+sensor's data never is.  Bare ZeroMQ sends the same blocks from one process to another, which drops
+them: this is the limit of any bus.  Other load on the machine slows four processes more than one.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _SILENCE_MS = 30_000  # after which the sending process has failed
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each number of files in turn."""
+    """Measure each number of files in turn."""
     count = round(1024 * run.options["gib"])
     run.data["blocks"] = f"{count} of 1 MiB, random, 256 different ones"
     numbers = [int(word) for word in run.options["files"].split(",")]
@@ -53,7 +52,7 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def measure_files(run: Run, files: int, count: int, share: float) -> Iterator[Figure]:
-    """Bare and ours in turns, with ZeroMQ between them; then ours at a moderate rate."""
+    """Measure bare and ours in turns, with ZeroMQ between them; then ours at a moderate rate."""
     name = f"{files} file{'s' if files > 1 else ''}"
     bare, ours, bus, waits = [], [], [], []
     with run.scratch() as folder:
@@ -83,7 +82,7 @@ def measure_files(run: Run, files: int, count: int, share: float) -> Iterator[Fi
 
 
 def run_bare(folder: Path, files: int, count: int) -> float:
-    """Write and fdatasync; MiB/s."""
+    """Write and fdatasync blocks; return MiB/s."""
     blocks = [block.data for block in make_blocks()]
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
     fds = [os.open(folder / f"block{k:02}", flags, 0o640) for k in range(files)]
@@ -109,13 +108,13 @@ def run_bare(folder: Path, files: int, count: int) -> float:
 def run_ours(
     folder: Path, files: int, count: int, rate: float | None, **more: int
 ) -> tuple[float, list[float]]:
-    """Record; messages (MiB) per second, and seconds from sending to acknowledgement of each.
+    """Record; return messages (MiB) per second, and the acknowledgement delays in seconds.
 
     Args:
-        folder: where to; it must exist.
-        files: streams.
-        count: messages of a block, or more, in all.
-        rate: messages per second; None: as fast as they are taken.
+        folder: folder of the session; it must exist.
+        files: number of streams.
+        count: total number of messages, each of one or more blocks.
+        rate: messages per second; None: as fast as they are accepted.
         more: options of the driver.
 
     Raises:
@@ -140,7 +139,7 @@ def run_ours(
 
 
 def run_zeromq(folder: Path, count: int) -> float:
-    """Send blocks to a process that drops them, over a socket in a folder; MiB/s."""
+    """Send blocks to a process that drops them, over a socket in a folder; return MiB/s."""
     address = f"ipc://{folder}/bare"
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
@@ -161,7 +160,7 @@ def run_zeromq(folder: Path, count: int) -> float:
 
 
 def send_blocks(address: str, count: int, link: Connection) -> None:
-    """Send so many blocks without copying them.  Runs in a process of its own."""
+    """Send `count` blocks without copying them; runs in a separate process."""
     blocks = [block.data for block in make_blocks()]
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.connect(address)

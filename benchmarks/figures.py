@@ -16,7 +16,7 @@ from typing import Any
 
 _SIGNIFICANT = 3
 _NOISE = {"CPU s / s": 0.03, "CPU s": 0.1, "s": 0.1}
-"""Costs by unit below which the kernel's clock and other work are most of what differs."""
+"""Costs by unit below which differences are mostly noise of the kernel's clock and other work."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Figure:
     Attributes:
         name: unique in its benchmark; targets name it.
         values: one value per repetition, at least one, all finite.
-        unit: of the values; a ratio where empty.
-        series, size: of a figure that is measured at several sizes: what all of them have in common
-            (``writer CPU by streams``), and the size of this one (``4.0``).
+        unit: unit of the values; empty for a ratio.
+        series, size: for a figure that is measured at several sizes: the common name of its series
+            (``writer CPU by streams``), and the figure's size (``4.0``).
     """
 
     name: str
@@ -44,23 +44,23 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The middle value; of an even number, the mean of the middle two."""
+        """Median of the values."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The least and the greatest value."""
+        """Least and greatest value."""
         return min(self.values), max(self.values)
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         if len(self.values) == 1:
-            return f"{rounded(self.median)}{unit}"
-        least, most = map(rounded, self.spread)
-        return f"{rounded(self.median)}{unit} ({least} to {most}, {len(self.values)})"
+            return f"{format_number(self.median)}{unit}"
+        least, most = map(format_number, self.spread)
+        return f"{format_number(self.median)}{unit} ({least} to {most}, {len(self.values)})"
 
     def to_json(self) -> dict[str, Any]:
-        """The figure with its statistics, as the file of results has it."""
+        """Return the figure with its statistics, as stored in the results file."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -75,18 +75,18 @@ class Figure:
 
 @dataclass
 class Result:
-    """What one benchmark gave.
+    """Result of one benchmark.
 
     Attributes:
-        benchmark: its name.
-        title: what it measures.
-        command: the command that measures the same again.
-        data: what was recorded or packed, by part.
-        figures: in the order in which they were measured.
+        benchmark: name of the benchmark.
+        title: summary of the measurement.
+        command: the command that repeats the measurement.
+        data: the recorded or packed data, by part.
+        figures: figures in the order of measurement.
         notes: remarks for people.
-        skipped: what was not run, and why.
-        error: why the benchmark ended early; empty where it did not.
-        seconds: how long it took.
+        skipped: parts that were not run, and the reasons.
+        error: why the benchmark ended early; empty if it did not.
+        seconds: duration.
     """
 
     benchmark: str
@@ -100,27 +100,27 @@ class Result:
     seconds: float = 0.0
 
     def figure(self, name: str) -> Figure | None:
-        """The figure of that name; None where it was not measured."""
+        """Return the figure of a name; None if it was not measured."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it; `from_json` reads it."""
+        """Return the result in the form that `from_json` reads."""
         return vars(self) | {"figures": [figure.to_json() for figure in self.figures]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """What `to_json` gave."""
+        """Return a result from the form that `to_json` returns."""
         names = ("name", "values", "unit", "series", "size")
         figures = [Figure(**{name: f[name] for name in names}) for f in values["figures"]]
         return cls(**dict(values) | {"figures": figures})
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """The ratio of each round.
+    """Return the ratio of each round.
 
     `theirs` has as many runs as `ours`, or one more.  In a series A B A B A each B is compared with
     the mean of the A before it and the A after it, so that a machine that becomes slower or faster
-    in the course of the series favours neither.
+    during the series favours neither.
 
     Raises:
         ValueError: the series have other lengths.
@@ -131,7 +131,7 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 def growth(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The exponent k of cost = c * size ** k, by least squares in logarithms.
+    """Return the exponent k of cost = c * size ** k, by least squares in logarithms.
 
     1: the cost is proportional to the work; 0: it does not depend on it; 2: it is quadratic.
 
@@ -144,11 +144,11 @@ def growth(sizes: Sequence[float], costs: Sequence[float]) -> float:
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
 
 
-def exponent_of(figures: Sequence[Figure]) -> float | None:
-    """The growth of a series from its second largest size to its largest.
+def fit_exponent(figures: Sequence[Figure]) -> float | None:
+    """Return the growth of a series from its second largest size to its largest.
 
     Returns:
-        None: there are fewer than two sizes, or a cost is too small to be told from noise.
+        the exponent; None if there are fewer than two sizes, or the costs are within the noise.
     """
     last = sorted(figures, key=lambda figure: figure.size)[-2:]
     costs = [figure.median for figure in last]
@@ -157,8 +157,8 @@ def exponent_of(figures: Sequence[Figure]) -> float | None:
     return growth([figure.size for figure in last], costs)
 
 
-def rounded(value: float) -> str:
-    """A number with three significant digits, and no exponent below a million."""
+def format_number(value: float) -> str:
+    """Format a number with three significant digits, without an exponent below a million."""
     if value == 0:
         return "0"
     digits = max(0, _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))

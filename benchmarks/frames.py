@@ -1,8 +1,8 @@
-"""The rig load's frames: made once, kept in files, the same for whoever records them.
+"""Frames of the rig load: made once, stored in files, the same for all recorders.
 
-Real recordings where the folder with them is there, simulated ones elsewhere; the radar's and the
-IMU's are always simulated.  A player loads all of a sensor's frames into memory before a capture
-begins, so that handing one out costs nothing.
+The frames come from real recordings if their folder exists, and are simulated otherwise; frames of
+the radar and the IMU are always simulated.  A player loads all frames of a sensor into memory
+before a capture begins, so that a frame costs nothing during the capture.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VIDEO: Final = "camera/solidWhiteRight.mp4"
 PCAP: Final = "ouster/OS-1-128_v2.3.0_1024x10_lb_n3.pcap"
 
 LIDAR_JSON: Final = "lidar.json"
-"""Name of the sensor's metadata beside its frames, as among the files of its stream."""
+"""Name of the sensor's metadata beside its frames, as in the files of its stream."""
 
 WIDTH, HEIGHT = 1920, 1080
 BEAMS, COLUMNS = 128, 1024
@@ -42,8 +42,8 @@ _IMU_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
-    """One sensor of the rig load: its rate, and the seconds of an epoch that count samples."""
+class RigSensor:
+    """Sensor of the rig load, with its rate."""
 
     name: str
     rate_hz: int
@@ -55,7 +55,12 @@ class Rig:
 
 SENSORS: Final = {
     rig.name: rig
-    for rig in (Rig("camera", 30), Rig("lidar", 10), Rig("radar", 20), Rig("imu", 100))
+    for rig in (
+        RigSensor("camera", 30),
+        RigSensor("lidar", 10),
+        RigSensor("radar", 20),
+        RigSensor("imu", 100),
+    )
 }
 
 
@@ -63,11 +68,11 @@ def make_frames(folder: Path, recordings: Path | None) -> dict[str, str]:
     """Make the frames of all sensors, one ``SENSOR.npz`` each.
 
     Args:
-        folder: where to; it must exist.
+        folder: folder of the files; it must exist.
         recordings: the folder of the real recordings; None: simulate all.
 
     Returns:
-        Where each sensor's frames come from, for people.
+        the origin of each sensor's frames, for people.
     """
     origins = {}
     video = recordings and recordings / VIDEO
@@ -98,7 +103,7 @@ def make_frames(folder: Path, recordings: Path | None) -> dict[str, str]:
 
 
 def load_frames(folder: Path, sensor: str) -> dict[str, Array]:
-    """A sensor's frames in memory, by channel, arrays [frames, ...].
+    """Load a sensor's frames into memory, by channel, arrays [frames, ...].
 
     camera ``image`` u1 [n, 1080, 1920, 3] (BGR); lidar as ouster-sdk decodes it ``RANGE`` u4 mm,
     ``REFLECTIVITY`` u1, ``NEAR_IR`` u2, each [n, 128, 1024], and ``t_col`` u8 ns [n, 1024]; radar

@@ -1,14 +1,15 @@
-"""Costs at several sizes: sessions 1, 4, 16 times as long, more streams, cameras, bytes, sessions.
+"""Growth of costs with session length and numbers of streams, cameras, bytes and sessions.
 
-Three sizes give an exponent, from the two largest, where start-up weighs least: 1 where a
-cost grows as its work does.  Costs per stream, per byte and memory should have 0.  The steepest
-growth is that of CPU time and memory.
+Each cost is measured at three sizes.  The two largest, where start-up weighs least, give an
+exponent: 1 if the cost grows in proportion to the work.  Costs per stream and per byte and memory
+should have 0.  The steepest growth is that of CPU time and memory.
 
 - verbs: ``info``, ``validate``, ``recover``, ``report`` of sessions that the session's own writer
   made, with all samples and commits of a recording and small payloads;
 - list: ``list`` and ``recover`` over folders of sessions;
 - finalize: archives of recorded sessions of the rig load, and ``validate --deep``;
-- memory: the writer's, which appends and commits all samples but the radar's, with small payloads;
+- memory: the writer's memory, when it appends and commits all samples except the radar's, with
+  small payloads;
 - streams: sensors of 100 samples a second each; bytes: blocks of 1 MiB of one stream;
 - cameras: 4K at a few pictures a second each.
 """
@@ -27,7 +28,7 @@ from unittest import mock
 import psutil
 
 from benchmarks import journal, packing
-from benchmarks.figures import exponent_of
+from benchmarks.figures import fit_exponent
 from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.recording import Recording, record_measured
@@ -50,11 +51,11 @@ QUICK = {"rounds": 1, "base": 10.0, "pack": 2.0, "run": 3.0, "folders": "3,10,30
          "archives": "l5kit,vrs"}  # fmt: skip
 TIMES: Final = (1, 4, 16)
 STEEP: Final = 1.15
-"""An exponent from which on a cost is reported; noise and start-up keep the others below."""
+"""Least exponent that is reported; noise and start-up cause smaller ones."""
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each part, and the steepest growth of all."""
+    """Measure each part, and the steepest growth of all."""
     wanted = run.options["parts"].split(",") if run.options["parts"] else list(PARTS)
     exponents: dict[str, float] = {}
     for name in wanted:
@@ -66,7 +67,7 @@ def measure(run: Run) -> Iterator[Figure]:
             series.setdefault(figure.series, []).append(figure)
             yield figure
         for title, figures in series.items():
-            exponent = exponent_of(figures)
+            exponent = fit_exponent(figures)
             # Times depend on what else the machine does.
             if exponent is not None and figures[0].unit != "s":
                 exponents[title] = exponent
@@ -175,10 +176,10 @@ def _memory(run: Run) -> Iterator[Figure]:
 
 
 def append_all(folder: Path, seconds: float, link: Connection) -> None:
-    """Write the rig's samples; tells resident MB and CPU seconds.  Runs in a process of its own."""
+    """Write the rig's samples; send resident MB and CPU seconds; runs in a separate process."""
     small = {name: max(100, size // 100) for name, size in journal.FRAMES.items()}
     with mock.patch.object(journal, "FRAMES", small), mock.patch.object(journal, "SPECS", _SMALL):
-        load = journal.Load(folder)
+        load = journal.LoadGenerator(folder)
         process = psutil.Process()
         before_s = sum(process.cpu_times()[:2])
         for _ in range(round(seconds / journal.TURN_S)):
@@ -200,7 +201,7 @@ def _streams(run: Run) -> Iterator[Figure]:
         entry = {"driver": "benchmarks.rig_drivers.imu", "source": f"file:{frames}"}
         return {f"imu{number}": entry for number in range(count)}
 
-    yield from _recorded(run, TIMES, sensors, "streams", lambda _: 100.0)
+    yield from _record_sizes(run, TIMES, sensors, "streams", lambda _: 100.0)
 
 
 def _bytes(run: Run) -> Iterator[Figure]:
@@ -214,7 +215,7 @@ def _bytes(run: Run) -> Iterator[Figure]:
             "blocks": {"driver": "benchmarks.ingest_drivers.blocks", "source": source, **options}
         }
 
-    yield from _recorded(run, (12, 48, 192), sensors, "MiB/s", lambda rate: rate)
+    yield from _record_sizes(run, (12, 48, 192), sensors, "MiB/s", lambda rate: rate)
 
 
 def _cameras(run: Run) -> Iterator[Figure]:
@@ -228,17 +229,17 @@ def _cameras(run: Run) -> Iterator[Figure]:
         entry = {"driver": driver, "source": f"file:{frames}", "scale": 2, "fps": fps}
         return {f"camera{number}": entry for number in range(count)}
 
-    yield from _recorded(run, (1, 2, 4), sensors, "cameras of 4K", lambda _: fps)
+    yield from _record_sizes(run, (1, 2, 4), sensors, "cameras of 4K", lambda _: fps)
 
 
-def _recorded(
+def _record_sizes(
     run: Run,
     sizes: Sequence[int],
     sensors: Callable[[int], dict[str, Any]],
     of: str,
     rate_hz: Callable[[int], float],
 ) -> Iterator[Figure]:
-    """Recordings at several sizes: CPU of each kind of process, memory, start and end."""
+    """Record at several sizes; yield CPU of each kind of process, memory, start and end."""
     for size in sizes:
         done: list[Recording] = []
         for _ in run.rounds(0.1):

@@ -1,4 +1,4 @@
-"""What a benchmark is given, and what it has to offer.
+"""Interface between the benchmarks and the command that runs them.
 
 A benchmark is a module ``benchmarks/NAME.py``, run by ``python -m benchmarks NAME``::
 
@@ -14,7 +14,7 @@ A benchmark is a module ``benchmarks/NAME.py``, run by ``python -m benchmarks NA
             ours.append(...)
         yield Figure("ratio", ratios(ours, theirs))
 
-What it has yielded stays in the result when it fails later.
+Figures that were yielded before a failure stay in the result.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ __all__ = ["Figure", "Option", "Run", "Unavailable", "ratios", "recorder", "run_
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RECORDINGS: Final = ROOT.parent / "shared" / "data"
-"""Where the real recordings lie, if they do."""
+"""Folder of the real recordings, if it exists."""
 PEERS: Final = ROOT / ".venv-bench" / "bin"
-"""Where the peers' programs and their Python are; see `requirements/constraints-bench.txt`."""
+"""Folder of the peers' programs and their Python; see `requirements/constraints-bench.txt`."""
 
 _PACKAGES = ("numpy", "opencv-python-headless", "pyzmq", "msgspec", "ouster-sdk", "blake3")
 
 
 class BenchmarkError(Exception):
-    """A run could not be measured."""
+    """Error: a run could not be measured."""
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not an error
-    """What a benchmark needs is not on this machine."""
+    """Error: a requirement of a benchmark is not on this machine."""
 
 
 class Module(Protocol):
-    """A benchmark's module."""
+    """Module of a benchmark."""
 
     __doc__: str | None
     OPTIONS: Mapping[str, Option]
     QUICK: Mapping[str, Any]
 
     def measure(self, run: Run) -> Iterator[Figure]:
-        """Measure, and give the figures as they are known."""
+        """Measure, and yield each figure as soon as it is known."""
 
 
 @dataclass
@@ -77,14 +77,14 @@ class Run:
     """One run of one benchmark.
 
     Attributes:
-        folder: empty, on the disk to measure, removed afterwards.
+        folder: an empty folder on the disk to measure, removed afterwards.
         options: a value for each key of the module's `OPTIONS`.
         recordings: folder of the real recordings; None: simulate all frames.
-        quick: a short run was asked for.
+        quick: whether a short run was requested.
         deadline_s: on the monotonic clock; no new round begins that would end later.
-        data: what is recorded or packed, by part, for people.
+        data: the recorded or packed data, by part, for people.
         notes: remarks for people.
-        skipped: what was not run, and why.
+        skipped: parts that were not run, and the reasons.
     """
 
     folder: Path
@@ -97,13 +97,13 @@ class Run:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def rounds(self, share: float = 1.0) -> Iterator[int]:
-        """Numbers of the rounds: as many as the option ``rounds``, fewer where time runs out.
+        """Yield the numbers of the rounds: the option ``rounds``, or fewer if time runs out.
 
-        The first round always takes place.  A later one begins only where a round as long as the
+        The first round always takes place.  A later one begins only if a round as long as the
         longest so far still fits.
 
         Args:
-            share: of the time that is left, what these rounds may take.
+            share: share of the remaining time that these rounds may take.
         """
         begin_s = time.monotonic()
         end_s = begin_s + share * (self.deadline_s - begin_s)
@@ -118,22 +118,22 @@ class Run:
 
     @property
     def late(self) -> bool:
-        """The time is up."""
+        """True if the time is up."""
         return time.monotonic() >= self.deadline_s
 
     def note(self, text: str) -> None:
-        """Keep a remark, and show it now."""
+        """Record a remark, and show it now."""
         self.notes.append(text)
         progress(text)
 
     def skip(self, what: str, why: str) -> None:
-        """Keep what is not run, and why."""
+        """Record a part that is not run, and the reason."""
         self.skipped[what] = why
         progress(f"not run: {what}: {why}")
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh folder, after a sync of what was written before; removed afterwards."""
+        """Make an empty folder after a sync of earlier writes; remove it at the end."""
         os.sync()
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         try:
@@ -148,17 +148,17 @@ def progress(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A process that has ended.
+class FinishedProcess:
+    """Measurements of a process that has ended.
 
     Attributes:
-        wall_s: from its start to its end.
-        cpu_s: user and system, with all processes that it has started.
-        peak_mb: the most memory that the process itself had resident.
-        tree_mb: the most that it and all below it had, as proportional set sizes (PSS), several
-            times a second; 0 where that was not asked for.
-        stdout, stderr: what it printed.
-        code: its exit code.
+        wall_s: time from the start to the end.
+        cpu_s: user and system time, with all processes that it has started.
+        peak_mb: peak resident memory of the process itself.
+        tree_mb: peak memory of the process and its descendants, as proportional set sizes (PSS)
+            read several times a second; 0 if it was not requested.
+        stdout, stderr: the output.
+        code: exit code.
     """
 
     wall_s: float
@@ -181,7 +181,7 @@ _WITH_PEAK = (
 
 
 def recorder(*words: object) -> list[str]:
-    """The command of the recorder with so many words, for `run_measured`."""
+    """Return the recorder's command with the given words, for `run_measured`."""
     return [sys.executable, "-c", _WITH_PEAK, *map(str, words)]
 
 
@@ -191,18 +191,19 @@ def run_measured(
     bytecode: Path | None = None,
     timeout_s: float | None = None,
     tree: bool = False,
-) -> Measured:
+) -> FinishedProcess:
     """Run a process to its end, and measure it from outside.
 
     Args:
-        command: its words; of `recorder`, so that the peak of its memory is known.
-        bytecode: folder in which Python keeps what it compiled, as it does where the package is
-            installed; None: as this process does.
-        timeout_s: the process is killed after so long.
-        tree: read the memory of all processes, which takes 1 to 3% of a core.
+        command: the command's words, from `recorder`, so that its peak memory is known.
+        bytecode: folder in which Python stores bytecode, as in an installed package; None: as in
+            this process.
+        timeout_s: time after which the process is killed.
+        tree: whether to read the memory of all processes, which takes 1 to 3% of a core.
 
     Raises:
-        BenchmarkError: it took longer than `timeout_s`, or left a process that does not end.
+        BenchmarkError: the process took longer than `timeout_s`, or left a process that does not
+            end.
     """
     already = set(psutil.Process().children())
     environment = dict(os.environ)
@@ -229,7 +230,7 @@ def run_measured(
     if timeout_s is not None and wall_s >= timeout_s:
         raise BenchmarkError(f"{' '.join(command[-6:])}: took longer than {timeout_s:g} s")
     peaks = re.findall(rf"^{_PEAK} (\d+)$", texts[1], re.MULTILINE)
-    return Measured(
+    return FinishedProcess(
         wall_s,
         used.ru_utime + used.ru_stime + orphans_s,
         int(peaks[-1]) * 1024 / 1e6 if peaks else used.ru_maxrss * 1024 / 1e6,
@@ -241,7 +242,7 @@ def run_measured(
 
 
 def _end_orphan(orphan: psutil.Process) -> float:
-    """Wait for a process that another has left; its CPU seconds."""
+    """Wait for a process that another has left; return its CPU seconds."""
     for _ in range(round(_ORPHAN_S / 0.01)):
         pid, _, used = os.wait4(orphan.pid, os.WNOHANG)
         if pid:
@@ -252,11 +253,11 @@ def _end_orphan(orphan: psutil.Process) -> float:
     raise BenchmarkError(f"a process was left and did not end: {words}")
 
 
-def succeed(measured: Measured, codes: Sequence[int] = (0,)) -> Measured:
-    """The same, where the process ended with one of these exit codes.
+def succeed(measured: FinishedProcess, codes: Sequence[int] = (0,)) -> FinishedProcess:
+    """Return the measurements if the process ended with one of these exit codes.
 
     Raises:
-        BenchmarkError: it did not.
+        BenchmarkError: it ended with another exit code.
     """
     if measured.code not in codes:
         lines = measured.stderr.strip().splitlines() or ["no message"]
@@ -265,14 +266,14 @@ def succeed(measured: Measured, codes: Sequence[int] = (0,)) -> Measured:
 
 
 def info(session: Path) -> dict[str, Any]:
-    """What ``recorder info`` says of a session."""
+    """Return the output of ``recorder info`` for a session."""
     done = succeed(run_measured(recorder("info", session, "--format", "json")))
     values: dict[str, Any] = json.loads(done.stdout)
     return values
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the figures belong to."""
+    """Return a description of the machine and the software."""
     packages = {}
     for name in _PACKAGES:
         try:

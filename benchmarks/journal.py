@@ -1,9 +1,9 @@
-"""What digests and the journal cost: CPU inside the digest calls, bytes an hour, a resumed writer.
+"""Cost of digests and the journal: CPU in digest calls, bytes an hour, resumption of a writer.
 
-The rig load's streams, with frames that lie in memory, go through one `SessionWriter` in this
-process, with a commit every 200 ms of the recording.  Then the commits of one second are repeated
-until the journal is as long as after ``hours``, the writer is given up as by a kill, and another
-goes on with the session.
+One `SessionWriter` in this process writes the rig load's streams from frames in memory, with a
+commit every 200 ms of the recording.  Then the commits of one second are repeated until the journal
+is as long as after ``hours``.  The writer is abandoned as by a kill, and another writer resumes the
+session.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LIDAR_IMU = StreamSpec(
 )
 SPECS = (CAMERA, LIDAR, RADAR, IMU, LIDAR_IMU)
 FRAMES = {"video.avi": 142_000, "rng": 190_000, "rng_far": 3_000, "rfl": 60_000, "nir": 100_000}
-"""Bytes of a frame, as real video and real sweeps give them (docs/benchmarks.md)."""
+"""Bytes of a frame, as measured with real video and real sweeps (docs/benchmarks.md)."""
 TURN_S = 0.2
 OPTIONS = {
     "seconds": Option("float", 30.0, "recorded seconds", minimum=1),
@@ -60,8 +60,8 @@ OPTIONS = {
 QUICK = {"seconds": 5.0, "hours": 1.0, "rounds": 2}
 
 
-class Load:
-    """Sends the streams into a session's writer."""
+class LoadGenerator:
+    """Load generator that sends the streams to a session's writer."""
 
     def __init__(self, root: Path) -> None:
         self.clock = ManualClock(5_000_000_000)
@@ -73,7 +73,7 @@ class Load:
             self.writer.declare(spec)
 
     def turn(self) -> None:
-        """200 ms of all streams, and a commit."""
+        """Send 200 ms of all streams, and commit."""
         for spec in SPECS:
             for _ in range(round((spec.rate_hz or 0) * TURN_S)):
                 self._send(spec)
@@ -104,8 +104,8 @@ class Load:
         self.writer.append(message)
 
 
-class Timed:
-    """CPU seconds of this thread inside of some functions."""
+class CallTimer:
+    """Meter of this thread's CPU seconds in some functions."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -123,8 +123,8 @@ class Timed:
 
 
 def _clock_cost() -> float:
-    """Seconds that measuring a call takes by itself."""
-    timed = Timed()
+    """Return the seconds that measuring a call takes by itself."""
+    timed = CallTimer()
     nothing = timed(lambda: None)
     for _ in range(100_000):
         nothing()
@@ -132,7 +132,7 @@ def _clock_cost() -> float:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """As many runs as asked."""
+    """Measure all rounds."""
     run.data["samples"] = "random bytes in the sizes of real video and sweeps"
     values: dict[tuple[str, str], list[float]] = {}
     for _ in run.rounds():
@@ -148,8 +148,8 @@ def _lengths(run: Run) -> dict[str, float]:
 
 
 def measure_once(root: Path, seconds: float, hours: float) -> dict[tuple[str, str], float]:
-    """One run; values by name and unit."""
-    load, timed = Load(root), Timed()
+    """Measure one run; return values by name and unit."""
+    load, timed = LoadGenerator(root), CallTimer()
     running = digests.RunningDigest
     with (
         mock.patch.object(running, "update", timed(running.update)),

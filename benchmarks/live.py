@@ -1,9 +1,9 @@
-"""What viewers cost: the rig load with no live process, no viewer, one viewer and five clients.
+"""Cost of viewers: the rig load with no live process, no viewer, one viewer and five clients.
 
-The rig load (`benchmarks.rig`) is recorded by ``recorder serve`` in four ways, in turn: without a
-live process, with one that nobody looks at, with one viewer of everything, and with five clients,
-one of which takes nothing and one of which sends garbage.  Viewers are plain WebSocket clients in
-this process that report each sample as drawn at once; their CPU time does not count.
+``recorder serve`` records the rig load (`benchmarks.rig`) in four ways, in turn: without a live
+process, with a live process without viewers, with one viewer of everything, and with five clients,
+one of which reads nothing and one of which sends garbage.  Viewers are plain WebSocket clients in
+this process that report each sample as drawn immediately; their CPU time does not count.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _SETTLE_S = 2.0  # after the session's start or the last viewer's
 
 
 @dataclass(slots=True)
-class Shown:
-    """What a viewer was sent: samples and ages on arrival by view, ms; bytes."""
+class ViewerCounts:
+    """Data that a viewer received: samples and ages on arrival (ms) by view; bytes."""
 
     ages_ms: dict[str, list[float]] = field(default_factory=dict)
     nbytes: int = 0
     since_s: float = field(default_factory=time.monotonic)
 
     def reset(self) -> None:
-        """Begin to count."""
+        """Reset the counts."""
         self.ages_ms, self.nbytes, self.since_s = {}, 0, time.monotonic()
 
 
-async def look(url: str, shown: Shown) -> None:
+async def look(url: str, shown: ViewerCounts) -> None:
     """Watch every view of every stream, as the dashboard does, until cancelled."""
     async with connect(url, max_size=None, compression=None) as socket:
         watched: set[tuple[str, str]] = set()
@@ -84,7 +84,7 @@ async def look(url: str, shown: Shown) -> None:
 
 
 async def stall(url: str) -> None:
-    """Watch all pictures at full rate, and then take nothing."""
+    """Watch all pictures at full rate, but read nothing."""
     async with connect(url, max_size=None, compression=None, max_queue=1) as socket:
         for number in range(8):
             watch = {"op": "watch", "id": number, "stream": "camera", "view": "picture"}
@@ -93,7 +93,7 @@ async def stall(url: str) -> None:
 
 
 async def send_garbage(url: str) -> None:
-    """Send what is no request, again and again; connect again when it is thrown out."""
+    """Send invalid requests repeatedly; connect again after a disconnect."""
     rng = np.random.default_rng(1)
     while True:
         with contextlib.suppress(OSError, ConnectionClosed):
@@ -111,7 +111,7 @@ async def _garbage(socket: ClientConnection, rng: np.random.Generator) -> None:
 
 
 class Viewers:
-    """Clients in a thread of their own; `close` raises the error of the first that failed."""
+    """Clients in a separate thread; `close` raises the error of the first that failed."""
 
     def __init__(self, url: str, clients: Sequence[Callable[[str], Any]]) -> None:
         self._address = url.replace("http", "ws", 1) + "live"
@@ -122,7 +122,11 @@ class Viewers:
         self._thread.start()
 
     def close(self) -> None:
-        """Disconnect all."""
+        """Disconnect all clients.
+
+        Raises:
+            BenchmarkError: a client failed.
+        """
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
         if self._errors:
@@ -141,22 +145,22 @@ class Viewers:
         self._errors += [e for e in ended if isinstance(e, Exception)]
 
 
-def clients_of(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
-    """The clients of a way to record."""
+def make_clients(way: str, shown: ViewerCounts) -> Sequence[Callable[[str], Any]]:
+    """Return the clients of a way to record."""
 
-    def counted(url: str) -> Any:
+    def look_counted(url: str) -> Any:
         return look(url, shown)
 
-    def other(url: str) -> Any:
-        return look(url, Shown())
+    def look_uncounted(url: str) -> Any:
+        return look(url, ViewerCounts())
 
-    many = [counted, other, other, stall, send_garbage]
-    return {"one viewer": [counted], "five clients": many}.get(way, [])
+    many = [look_counted, look_uncounted, look_uncounted, stall, send_garbage]
+    return {"one viewer": [look_counted], "five clients": many}.get(way, [])
 
 
 @contextlib.contextmanager
-def served(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
-    """A daemon of the rig load with `more` sections in its config: its pid, and a client of it."""
+def run_daemon(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
+    """Run a daemon of the rig load with `more` sections in its config; yield pid and client."""
     config, socket = root / "rig.yaml", root / "control.sock"
     sections = {"session": {"root": f"{root}/sessions"}, **more}
     sensors = {name: entry | {"loop": True} for name, entry in rig_sensors(frames).items()}
@@ -188,7 +192,11 @@ def _client(process: subprocess.Popen[bytes], socket: Path, root: Path) -> Clien
 
 
 def wait_until(ready: Callable[[], Any], why: str) -> Any:
-    """What `ready` returns as soon as it is true; BenchmarkError with `why` where it never is."""
+    """Wait until `ready` returns a true value, and return it.
+
+    Raises:
+        BenchmarkError: it is still false after a long time; the message is `why`.
+    """
     deadline_s = time.monotonic() + _PATIENCE_S
     while not (value := ready()):
         if time.monotonic() > deadline_s:
@@ -198,14 +206,14 @@ def wait_until(ready: Callable[[], Any], why: str) -> Any:
 
 
 def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
-    """Record in one way; the figures of `seconds` in the middle of the session."""
-    shown, memory = Shown(), Memory()
-    with served(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
+    """Record in one way; return the figures of `seconds` in the middle of the session."""
+    shown, memory = ViewerCounts(), Memory()
+    with run_daemon(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
         url = None
         if way != WAYS[0]:
             url = wait_until(lambda: client.status().status["live"]["url"], "no live process")
         client.start()
-        viewers = Viewers(url, clients_of(way, shown)) if url is not None else None
+        viewers = Viewers(url, make_clients(way, shown)) if url is not None else None
         try:
             time.sleep(_SETTLE_S)
             tree = ProcessTree(pid)
@@ -224,7 +232,9 @@ def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]
     streams = closed["streams"]
     all_ages = [age for times in ages.values() for age in times]
     return {
-        "cpu": {k: (after[k] - before.get(k, 0.0)) / elapsed_s for k in after if k != "other"},
+        "cpu": {
+            k: (after[k] - before.get(k, 0.0)) / elapsed_s for k in after if k != "look_uncounted"
+        },
         "lost": {n: s["lost"] for n, s in streams.items() if s["lost"] or s["unknown_losses"]},
         "live_mb": memory.max_mb,
         "shown_hz": {view: len(times) / shown_s for view, times in sorted(ages.items())},
@@ -234,7 +244,7 @@ def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """All ways, in turns that begin with another way each round."""
+    """Measure all ways in turns; each round begins with another way."""
     frames = run.folder / "frames"
     frames.mkdir()
     run.data |= make_frames(frames, run.recordings)
@@ -265,10 +275,10 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def total(figures: dict[str, Any]) -> float:
-    """CPU seconds a second of all processes, without checksums of closed sessions."""
+    """Return CPU seconds a second of all processes, without checksums of closed sessions."""
     return float(sum(value for name, value in figures["cpu"].items() if name != "checksums"))
 
 
 def extra(runs: dict[str, list[dict[str, Any]]], way: str) -> list[float]:
-    """CPU seconds a second that a way costs beside no live section, round by round."""
+    """Return the CPU seconds a second that a way adds to recording without live, by round."""
     return [total(a) - total(b) for a, b in zip(runs[way], runs[WAYS[0]], strict=True)]

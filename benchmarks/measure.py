@@ -31,13 +31,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """CPU time of one process, user and system, without its children's."""
+    """Return the CPU time of one process, user and system, without its children's."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 class ProcessTree:
-    """A process and all below it, as they come and go.
+    """A process and its descendants, as they start and end.
 
     Usage::
 
@@ -56,7 +56,7 @@ class ProcessTree:
         self._seconds: dict[psutil.Process, float] = {}
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU seconds so far by label; processes of one label are added up."""
+        """Return the CPU seconds so far by label; processes of one label are added up."""
         try:
             for child in self._top.children(recursive=True):
                 if child not in self._known:
@@ -71,7 +71,7 @@ class ProcessTree:
         return total
 
     def rss_bytes(self, label: str) -> int | None:
-        """Resident memory of the process of that label; None where there is none."""
+        """Return the resident memory of a label's process; None if there is no such process."""
         for process, known in self._known.items():
             if known == label:
                 try:
@@ -94,26 +94,26 @@ class Memory:
     """Resident memory over time.
 
     Attributes:
-        seconds: when, from the session's start.
-        rss_bytes: how much.
+        seconds: times of the readings, from the session's start.
+        rss_bytes: resident memory at these times.
     """
 
     seconds: list[float] = field(default_factory=list)
     rss_bytes: list[int] = field(default_factory=list)
 
     def add(self, seconds: float, rss_bytes: int) -> None:
-        """Take one reading."""
+        """Add one reading."""
         self.seconds.append(seconds)
         self.rss_bytes.append(rss_bytes)
 
     @property
     def max_mb(self) -> float:
-        """The largest reading, MB."""
+        """Largest reading, MB."""
         return max(self.rss_bytes, default=0) / 1e6
 
     @property
     def slope_mb_per_minute(self) -> float | None:
-        """Slope of a line through the readings of the later half; None below four of them."""
+        """Slope of a line through the later half of the readings; None below four readings."""
         half = len(self.seconds) // 2
         if len(self.seconds) - half < 4:
             return None
@@ -122,7 +122,7 @@ class Memory:
 
 
 class TreeMemory:
-    """Samples the memory of a process and all below it, in a thread, until it is closed.
+    """Sampler of the memory of a process and its descendants, in a thread, until closed.
 
     Memory is the proportional set size (``Pss`` of ``smaps_rollup``, proc(5)): a page that several
     processes share counts once.
@@ -138,7 +138,7 @@ class TreeMemory:
         self._thread.start()
 
     def close(self) -> float:
-        """The most that was seen, MB."""
+        """Stop sampling; return the peak, MB."""
         self._over.set()
         self._thread.join()
         return self._most_kb * 1024 / 1e6
@@ -149,7 +149,7 @@ class TreeMemory:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all below it, as far as they are still there."""
+    """Return a process and its descendants, as far as they are still running."""
     found = [pid]
     for parent in found:  # which grows meanwhile
         with contextlib.suppress(OSError):
@@ -168,10 +168,10 @@ def _pss_kb(pid: int) -> int:
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Make this process the parent of what its children leave behind (prctl(2)).
+    """Make this process the parent of its children's orphans (prctl(2)).
 
-    So it can wait for them, and the kernel tells their CPU time: a server of worker processes
-    outlives the process that started it.
+    This process can then wait for the orphans and read their CPU time from the kernel: a server of
+    worker processes outlives the process that started it.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -182,5 +182,5 @@ def adopting_orphans() -> Iterator[None]:
 
 
 def file_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

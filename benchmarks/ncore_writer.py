@@ -1,9 +1,10 @@
-"""Our NCore writer beside nvidia-ncore's own, in one run on the same frames.
+"""Our NCore writer compared with nvidia-ncore's writer, in one run on the same frames.
 
-1080p JPEG frames and 128x1024 sweeps, one return and two, go into an ``.itar`` and a folder store.
-The writers take turns.  Time is that of all frames with finishing the store and making the JSON
-file.  Ours takes the MD5 that stands in it while it writes, theirs reads the store again for it;
-ours syncs what it wrote, theirs does not.  Runs in ``.venv-conformance``, which has nvidia-ncore.
+1080p JPEG frames and 128x1024 sweeps, with one return and with two, are written to an ``.itar`` and
+to a folder store.  The writers take turns.  Time includes all frames, finishing the store and
+making the JSON file.  Ours computes the MD5 for the JSON file while it writes, theirs reads the
+store again; ours syncs its files, theirs does not.  The benchmark runs in ``.venv-conformance``,
+which has nvidia-ncore.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ QUICK = {"frames": 40, "sweeps": 6, "rounds": 2}
 
 
 class Sweep(NamedTuple):
-    """What a sweep consists of, as both writers take it."""
+    """Data of a sweep, as both writers accept them."""
 
     direction: npt.NDArray[np.float32]
     column_ns: npt.NDArray[np.int64]
@@ -56,7 +57,7 @@ class Timing(NamedTuple):
 
 
 def images() -> list[bytes]:
-    """1080p pictures with edges and noise, as JPEG."""
+    """Make 1080p pictures with edges and noise, as JPEG."""
     rng = np.random.default_rng(1)
     made = []
     for number in range(VARIANTS):
@@ -72,7 +73,7 @@ def images() -> list[bytes]:
 
 
 def sweeps(returns: int) -> list[Sweep]:
-    """Smooth surfaces with noise and gaps; directions are those of xyz / |xyz|."""
+    """Make sweeps of smooth surfaces with noise and gaps; directions are xyz / |xyz|."""
     rng = np.random.default_rng(2)
     rows, columns = np.divmod(np.arange(RAYS), COLUMNS)
     made = []
@@ -108,7 +109,7 @@ ELEMENTS = np.stack(np.divmod(np.arange(RAYS), COLUMNS), axis=1).astype(np.uint1
 def ours(
     folder: Path, store: StoreKind, frames: list[bytes], lidar: list[Sweep], count: int
 ) -> Timing:
-    """Our writer."""
+    """Time our writer."""
     begin, cpu = time.perf_counter(), time.process_time()
     sequence = SequenceWriter(folder, "seq", interval_ns=(START_NS, STOP_NS), store=store)
     sequence.poses().static_pose("sensor", "world", np.eye(4))
@@ -142,7 +143,7 @@ def ours(
 def theirs(
     folder: Path, store: StoreKind, frames: list[bytes], lidar: list[Sweep], count: int
 ) -> Timing:
-    """nvidia-ncore's writer."""
+    """Time nvidia-ncore's writer."""
     components: Any = importlib.import_module("ncore.impl.data.v4.components")
     interval: Any = importlib.import_module("ncore.impl.common.transformations").HalfClosedInterval
     paths: Any = importlib.import_module("upath")
@@ -183,7 +184,7 @@ def theirs(
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each store with pictures, and with sweeps of one return and two."""
+    """Measure each store with pictures, and with sweeps of one return and two."""
     try:
         importlib.import_module("ncore.impl.data.v4.components")
     except ImportError as error:
@@ -213,7 +214,7 @@ def measure(run: Run) -> Iterator[Figure]:
 def compare(
     run: Run, store: StoreKind, frames: list[bytes], lidar: list[Sweep], share: float
 ) -> dict[str, list[float]]:
-    """Rounds of both writers in turns; ratios of time and of CPU time."""
+    """Run both writers in turns; return the ratios of time and of CPU time."""
     count = run.options["frames" if frames else "sweeps"]
     timings: dict[str, list[Timing]] = {"ours": [], "theirs": []}
     writers: dict[str, Callable[..., Timing]] = {"ours": ours, "theirs": theirs}

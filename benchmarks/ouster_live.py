@@ -1,8 +1,8 @@
-"""An Ouster's packets: what it costs to receive them and put sweeps together, and whether all come.
+"""Cost of receiving an Ouster's packets and assembling sweeps, and the number of lost packets.
 
-A process of its own sends the packets of simulated sweeps on loopback, each when a sensor of that
-mode would; a second one is the driver on ``udp:``, as far as the arrays of a sweep, or as far as
-the xz frames that are recorded (``encode``).  CPU is that of the receiving process.
+A separate process sends the packets of simulated sweeps on loopback, each at the time at which a
+sensor of that mode would.  A second process runs the driver on ``udp:`` up to the arrays of a
+sweep, or up to the recorded xz frames (``encode``).  CPU is that of the receiving process.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _DISTINCT: Final = 4  # sweeps that are looked at; they come again with other ti
 _LEAD_S: Final = 0.3
 
 
-class _Again(LidarScene):
-    """A scene whose sweeps come again, so that the sender has them at hand."""
+class _RepeatingScene(LidarScene):
+    """Scene whose sweeps repeat, so that the sender can make them in advance."""
 
     _seen: dict[int, Mapping[str, npt.NDArray[Any]]]
 
@@ -56,7 +56,7 @@ class _Again(LidarScene):
 
 
 def make_info(core: Any, mode: str, profile: str) -> Any:
-    """Metadata of an OS-1-128 in a mode and profile."""
+    """Make the metadata of an OS-1-128 in a mode and profile."""
     info = default_info(core, mode, 128)
     layout = info.format
     layout.udp_profile_lidar = core.UDPProfileLidar.from_string(profile)
@@ -65,10 +65,10 @@ def make_info(core: Any, mode: str, profile: str) -> Any:
 
 
 def send(mode: str, profile: str, seconds: float, port: int, link: Connection) -> None:
-    """Make the packets, then send each when it is due.  Runs in a process of its own."""
+    """Make the packets, then send each when it is due; runs in a separate process."""
     core = load_sdk()
     info = make_info(core, mode, profile)
-    scene = _Again(core, info, World("drive", 0))
+    scene = _RepeatingScene(core, info, World("drive", 0))
     packets = LidarPackets(core, info, scene)
     sweeps = round(seconds * 1e9 / scene.period_ns)
     made = [packet for k in range(sweeps) for packet in packets.sweep(k)]
@@ -91,7 +91,7 @@ def send(mode: str, profile: str, seconds: float, port: int, link: Connection) -
 
 
 def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
-    """The driver, until a second brings nothing; tells what came and the CPU for it."""
+    """Run the driver until a second without data; send the counts and the CPU time."""
     options = {"metadata": metadata, "imu_port": port, "timeout_s": 1.0}
     checked = check_options(OusterDriver.options, options)
     driver = OusterDriver(SensorConfig("lidar", "udp", f"//127.0.0.1:{port}", checked))
@@ -128,8 +128,8 @@ def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
     link.send({**got, "cpu": cpu - begin})
 
 
-def one(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]:
-    """One measurement: CPU in seconds a second of sending."""
+def measure_once(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]:
+    """Make one measurement: CPU in seconds a second of sending."""
     context = multiprocessing.get_context("spawn")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -167,14 +167,15 @@ def one(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each mode and profile, in turns."""
+    """Measure each mode and profile, in turns."""
     run.data["packets"] = "of simulated sweeps of an OS-1-128, on loopback"
     options = run.options
+    limits = options["seconds"], options["encode"]
     cases = [(m, p) for m in options["modes"].split(",") for p in options["profiles"].split(",")]
     done: dict[tuple[str, str], list[dict[str, Any]]] = {case: [] for case in cases}
     for _ in run.rounds():
         for mode, profile in cases:
-            done[mode, profile].append(one(mode, profile, options["seconds"], options["encode"]))
+            done[mode, profile].append(measure_once(mode, profile, *limits))
     for (mode, profile), runs in done.items():
         case = f"128x{mode} {profile}"
         yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")

@@ -1,4 +1,4 @@
-"""Results as JSON, as Markdown (which is also what is printed), and as plots in one folder.
+"""Output of results as JSON, as Markdown (which is also printed), and as plots in one folder.
 
 ``OUT/results.json``, ``OUT/results.md``, ``OUT/NAME.svg``.
 """
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Result, exponent_of, rounded
+from benchmarks.figures import Figure, Result, fit_exponent, format_number
 from benchmarks.targets import Verdict, verdicts
 
 _LONGEST = 200
-"""Characters of a cell; a failure's whole message is on stderr."""
+"""Largest number of characters of a cell; a failure's whole message is on stderr."""
 
 
 def write_results(out: Path, head: dict[str, Any], results: Sequence[Result]) -> None:
-    """Write all results into a folder, which is made.
+    """Write all results into a folder; make the folder.
 
     Args:
         out: the folder.
-        head: the machine, the time, and how the benchmarks were run.
-        results: one per benchmark.
+        head: the machine, the time, and the command.
+        results: one result per benchmark.
     """
     from benchmarks import plots  # takes a second to load
 
@@ -49,7 +49,7 @@ def write_results(out: Path, head: dict[str, Any], results: Sequence[Result]) ->
 
 
 def text(head: dict[str, Any], results: Sequence[Result]) -> str:
-    """All results as Markdown."""
+    """Format all results as Markdown."""
     machine = head["machine"]
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     lines = [
@@ -73,7 +73,7 @@ def text(head: dict[str, Any], results: Sequence[Result]) -> str:
 
 
 def target_table(judged: Iterable[Verdict]) -> list[str]:
-    """Each target with its figure; nothing where there is none."""
+    """Format a table of the targets with their figures; empty without targets."""
     rows = [
         (
             v.word if v.word != "MISSED" else "**MISSED**",
@@ -89,7 +89,7 @@ def target_table(judged: Iterable[Verdict]) -> list[str]:
 
 
 def missing_table(results: Iterable[Result]) -> list[str]:
-    """What was not run, and why; nothing where all was."""
+    """Format a table of the parts that were not run, and the reasons; empty if all were run."""
     rows = [
         (result.benchmark, what, why)
         for result in results
@@ -102,9 +102,9 @@ def missing_table(results: Iterable[Result]) -> list[str]:
 
 
 def benchmark_text(result: Result) -> list[str]:
-    """One benchmark: its title, data and figures."""
+    """Format one benchmark: its title, data and figures."""
     lines = [f"## {result.benchmark}", "", result.title, ""]
-    lines.append(f"`{result.command}`, {rounded(result.seconds)} s.")
+    lines.append(f"`{result.command}`, {format_number(result.seconds)} s.")
     if result.data:
         lines += ["", *(f"- {name}: {origin}" for name, origin in result.data.items())]
     if rows := [(f.name, *_cells(f)) for f in result.figures if not f.series]:
@@ -117,14 +117,14 @@ def benchmark_text(result: Result) -> list[str]:
 
 
 def _cells(figure: Figure) -> tuple[str, str, str, str]:
-    least, most = map(rounded, figure.spread)
+    least, most = map(format_number, figure.spread)
     several = len(figure.values) > 1
     spread = f"{least} to {most}" if several else "-"
-    return rounded(figure.median), figure.unit or "ratio", spread, str(len(figure.values))
+    return format_number(figure.median), figure.unit or "ratio", spread, str(len(figure.values))
 
 
 def _growth_tables(figures: Sequence[Figure]) -> list[list[str]]:
-    """A table of medians for all series that were measured at the same sizes."""
+    """Format a table of medians for all series that were measured at the same sizes."""
     series: dict[str, list[Figure]] = {}
     for figure in figures:
         if figure.series:
@@ -136,9 +136,9 @@ def _growth_tables(figures: Sequence[Figure]) -> list[list[str]]:
     for sizes, group in groups.items():
         rows = []
         for each in group:
-            exponent = exponent_of(each)
+            exponent = fit_exponent(each)
             shown = "-" if exponent is None else f"{exponent:.2f}"
-            cells = [rounded(figure.median) for figure in each]
+            cells = [format_number(figure.median) for figure in each]
             rows.append((each[0].series, each[0].unit or "ratio", *cells, shown))
         heads = ("figure", "unit", *(f"{size:g}" for size in sizes), "exponent")
         tables.append(table(heads, rows))
@@ -151,7 +151,7 @@ def _one_line(cell: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table of Markdown whose columns are aligned."""
+    """Format a table of Markdown with aligned columns."""
     cells = [tuple(heads), *((_one_line(cell) for cell in row) for row in rows)]
     made = [tuple(row) for row in cells]
     widths = [max(map(len, column), default=0) for column in zip(*made, strict=True)]

@@ -1,12 +1,12 @@
-"""What it costs to pack a session of the rig load as each archive, and as all of them together.
+"""Cost of packing a session of the rig load as each archive, and as all archives together.
 
-Sessions of the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of radar, IMU at
-100 Hz) are recorded as fast as the disk takes it, one of the length and one of a quarter of it:
-memory that grows with a session shows in the pair.  Each is given a calibration, the trajectory and
-the boxes of the simulated drive.  Then ``recorder finalize`` packs it in a process of its own,
-archive after archive, and once all of them with one command.  Speeds are how many times faster than
-real time, with start and verifying; CPU times and memory are those of all processes of the command,
-memory as proportional set sizes (PSS).
+Two sessions of the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of radar, IMU at
+100 Hz) are recorded as fast as the disk allows: one of the full length and one of a quarter of it,
+so that memory that grows with a session is visible.  Each session gets a calibration, and the
+trajectory and the boxes of the simulated drive.  Then ``recorder finalize`` packs it in a separate
+process, archive after archive, and once all archives with one command.  Speeds are multiples of
+real time and include start and verification.  CPU times and memory are those of all processes of
+the command, memory as proportional set sizes (PSS).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _POSE_NS = 10_000_000
 
 @dataclass(frozen=True)
 class Packing:
-    """What packing a session once cost: seconds, CPU seconds, the most memory, bytes."""
+    """Cost of packing a session once: seconds, CPU seconds, peak memory, bytes."""
 
     wall_s: float
     cpu_s: float
@@ -93,7 +93,7 @@ def measure(run: Run) -> Iterator[Figure]:
 def _pack_all(
     run: Run, session: Path, seconds: float, archives: Sequence[str], longest: bool
 ) -> Iterator[Figure]:
-    """Figures of every archive; the shorter session's bear its length."""
+    """Yield the figures of every archive; the shorter session's figures include its length."""
     end = "" if longest else f", {seconds:g} s"
     ways: dict[str, tuple[list[str], Sequence[str]]] = {
         way: ([archive], options)
@@ -129,12 +129,12 @@ def _pack_all(
 
 
 def record(frames: Path, root: Path, seconds: float) -> Path:
-    """A session of the rig load, of so many seconds, with labels and poses.
+    """Record a session of the rig load with labels and poses.
 
     Args:
-        frames: what `make_frames` made.
-        root: where to.
-        seconds: how long.
+        frames: the folder of `make_frames`.
+        root: folder of the session.
+        seconds: length of the session.
     """
     sensors = {name: entry | {"pace": "max"} for name, entry in rig_sensors(frames).items()}
     calibration = str(ROOT / "configs/demo_calibration.yaml")
@@ -148,7 +148,7 @@ def record(frames: Path, root: Path, seconds: float) -> Path:
 
 
 def annotate(path: Path) -> None:
-    """The trajectory and the boxes of the simulated drive, as if it had been recorded."""
+    """Add the trajectory and the boxes of the simulated drive to a session."""
     world = World("drive", 0)
     with Session(path) as session:
         stamps = session.streams["lidar"].times()
@@ -170,7 +170,7 @@ def annotate(path: Path) -> None:
 
 
 def pack(run: Run, session: Path, archives: Sequence[str], options: Sequence[str]) -> Packing:
-    """Finalize a session in a process of its own, and measure that."""
+    """Finalize a session in a separate process, and measure it."""
     with run.scratch() as out:
         words: list[Any] = ["finalize", session, "--to", ",".join(archives), "--out", out]
         words += [word for option in options for word in ("--option", option)]

@@ -1,4 +1,4 @@
-"""How much of a picture JPEG keeps: peak signal-to-noise ratios, and the quality for one."""
+"""Peak signal-to-noise ratios (PSNR) of JPEG pictures, and the quality for a PSNR."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LOWEST, _HIGHEST = 1, 100
 
 
 def jpeg_psnr_db(pictures: Pictures, quality: int) -> float:
-    """Median PSNR of the recorder's JPEGs of a quality."""
+    """Return the median PSNR of the recorder's JPEGs of a quality, dB."""
     return statistics.median(
-        psnr_db(picture, decoded(encode_jpeg(picture, quality))) for picture in pictures
+        psnr_db(picture, decode_jpeg(encode_jpeg(picture, quality))) for picture in pictures
     )
 
 
 def video_psnr_db(path: Path, pictures: Pictures) -> float:
-    """Median PSNR of a video's pictures, which repeat the given ones in their order.
+    """Return the median PSNR of a video's pictures, which repeat the given ones in order, dB.
 
     Raises:
         ValueError: the video does not hold as many pictures.
@@ -44,7 +44,7 @@ def video_psnr_db(path: Path, pictures: Pictures) -> float:
 
 
 def equal_quality(pictures: Pictures, psnr_db: float) -> int:
-    """The lowest quality at which our JPEGs have at least that PSNR; 100 where none has."""
+    """Return the lowest quality at which our JPEGs have at least a PSNR; 100 if none has."""
     low, high = _LOWEST, _HIGHEST
     while low < high:
         middle = (low + high) // 2
@@ -56,12 +56,12 @@ def equal_quality(pictures: Pictures, psnr_db: float) -> int:
 
 
 def psnr_db(original: npt.NDArray[Any], image: npt.NDArray[Any]) -> float:
-    """10 log10(255^2 / mean squared error) over all pixels and colours."""
+    """Return 10 log10(255^2 / mean squared error) over all pixels and colours."""
     return float(cv2.PSNR(np.ascontiguousarray(original), np.ascontiguousarray(image)))
 
 
-def decoded(data: memoryview | None) -> npt.NDArray[Any]:
-    """The picture of a JPEG, BGR."""
+def decode_jpeg(data: memoryview | None) -> npt.NDArray[Any]:
+    """Decode a JPEG to BGR."""
     image: npt.NDArray[Any] | None = cv2.imdecode(
         np.frombuffer(data or b"", np.uint8), cv2.IMREAD_COLOR
     )

@@ -1,4 +1,4 @@
-"""Plots of results: the targets, every benchmark's figures, and what grows with size."""
+"""Plots of results: the targets, every benchmark's figures, and growth with size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from benchmarks.figures import Figure, Result, exponent_of, rounded
+from benchmarks.figures import Figure, Result, fit_exponent, format_number
 from benchmarks.targets import Verdict
 
 _MET, _MISSED, _POINT = "#2a7f62", "#c1443c", "#33557f"
@@ -24,7 +24,7 @@ _ROW_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 
 def draw(out: Path, results: Sequence[Result], judged: Sequence[Verdict]) -> list[str]:
-    """Draw all plots; their names without ``.svg``, in the order to show them."""
+    """Draw all plots; return their names without ``.svg``, in the order to show them."""
     names = []
     if measured := [(v, v.figure) for v in judged if v.figure is not None]:
         _save(_targets(measured), out / "targets.svg")
@@ -45,7 +45,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _targets(measured: Sequence[tuple[Verdict, Figure]]) -> Any:
-    """Share of the limit that is used: left of 1 a target is met, whatever its sign."""
+    """Plot the used share of each limit: left of 1 a target is met, whatever its sign."""
     figure, axes = plt.subplots(figsize=(_WIDTH_INCHES, 1 + _ROW_INCHES * len(measured)))
     for row, (verdict, values) in enumerate(measured):
         used = [_used(verdict, value) for value in values.values]
@@ -54,7 +54,7 @@ def _targets(measured: Sequence[tuple[Verdict, Figure]]) -> Any:
         axes.plot([min(used), max(used)], [row, row], color=colour, lw=2, alpha=0.4)
         axes.plot(used, [row] * len(used), "|", color=colour, ms=8)
         axes.plot([middle], [row], "o", color=colour)
-        label = f"{rounded(values.median)} {verdict.target.sign} {verdict.target.limit:g}"
+        label = f"{format_number(values.median)} {verdict.target.sign} {verdict.target.limit:g}"
         axes.annotate(
             label, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8
         )
@@ -85,7 +85,7 @@ def _name(verdict: Verdict) -> str:
 
 
 def _figures(benchmark: str, figures: Sequence[Figure]) -> Any:
-    """Every repetition's value, a panel per unit."""
+    """Plot every repetition's value, a panel per unit."""
     units = list(dict.fromkeys(figure.unit for figure in figures))
     groups = [[figure for figure in figures if figure.unit == unit] for unit in units]
     heights = [len(group) + 1.6 for group in groups]
@@ -114,9 +114,9 @@ def _figures(benchmark: str, figures: Sequence[Figure]) -> Any:
 
 
 def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
-    """Cost by size, both logarithmic, with the exponent of the growth.
+    """Plot cost by size, both logarithmic, with the exponent of the growth.
 
-    The dashed line is what grows as its work does; the axis reaches as far, so that slopes compare.
+    The dashed line is growth in proportion to the work; the axis includes it for comparison.
     """
     names = list(dict.fromkeys(figure.series for figure in figures))
     columns = min(3, len(names))
@@ -136,7 +136,7 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
         title = name
         if len(points) > 1 and min(*sizes, *costs) > 0:
             axes.loglog()
-            if (exponent := exponent_of(points)) is not None:
+            if (exponent := fit_exponent(points)) is not None:
                 title += f"\nsize^{exponent:.2f}"
             proportional = [costs[0] * size / sizes[0] for size in sizes]
             axes.plot(sizes, proportional, "--", color="grey", lw=1)
@@ -145,7 +145,7 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
             ends = [costs[0], costs[-1]]
             if abs(math.log(ends[1] / ends[0])) < _APART:  # their labels would cover each other
                 del ends[1]
-            axes.set_yticks(ends, [rounded(cost) for cost in ends], fontsize=7)
+            axes.set_yticks(ends, [format_number(cost) for cost in ends], fontsize=7)
         axes.minorticks_off()
         axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
         axes.set_ylabel(points[0].unit or "ratio", fontsize=8)

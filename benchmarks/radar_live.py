@@ -1,13 +1,13 @@
-"""Packets of a radar's capture card: how many a second are received without loss, at what cost.
+"""Packets of a radar's capture card: rate that is received without loss, and its cost.
 
-A process of its own sends frames of an AWR1843 (64 x 3 x 4 x 512 int16, 540 packets and a bit) on
-loopback at an even rate, and a second one receives and assembles them: ours, or xwr's own
-``DCA1000EVM.stream`` with its C extension, both with the same socket buffer.  The rates of a
-DCA1000: 10.8 thousand packets a second are a usual radar (15.7 MB/s), 60.6 thousand the most that
-the card can send (5 us between packets).  Rates beyond that show what is left.
+A separate process sends frames of an AWR1843 (64 x 3 x 4 x 512 int16, 540 packets and a part) on
+loopback at an even rate.  A second process receives and assembles them: ours, or xwr's
+``DCA1000EVM.stream`` with its C extension, both with the same socket buffer.  10.8 thousand packets
+a second are a usual radar on a DCA1000 (15.7 MB/s); 60.6 thousand are the maximum of the card
+(5 us between packets).  Higher rates show the reserve.
 
-With the receiver ``recorder`` the whole recorder takes the second process's place: ``recorder run``
-sets up a card and a radar that answer as emulated ones do, and writes what they send.
+With the receiver ``recorder`` the whole recorder replaces the second process: ``recorder run`` sets
+up an emulated card and radar, and records their frames.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _AT_ONCE: Final = 44  # packets of one call: below 64 KiB
 
 
 def send(port: int, rate: float, seconds: float, done: Connection) -> None:
-    """Send at an even rate; tells packets sent and CPU seconds.  Runs in a process of its own."""
+    """Send at an even rate, in a separate process; send packet count and CPU seconds to `done`."""
     total = round(rate * seconds) // _AT_ONCE * _AT_ONCE
     wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     wire.connect(("127.0.0.1", port))
@@ -87,7 +87,7 @@ def send(port: int, rate: float, seconds: float, done: Connection) -> None:
 
 
 def receive_ours(buffer_bytes: int, ready: Connection) -> None:
-    """Receive and assemble with the driver's own parts until a second brings nothing."""
+    """Receive and assemble with the driver's parts until a second without data."""
     receiver = CardReceiver("127.0.0.1", 0, buffer_bytes, force=False)
     assembler = FrameAssembler(_FRAME_BYTES)
     ready.send((receiver.port, receiver.granted_bytes))
@@ -103,7 +103,7 @@ def receive_ours(buffer_bytes: int, ready: Connection) -> None:
 
 
 def receive_xwr(buffer_bytes: int, ready: Connection) -> None:
-    """The same by xwr; it does not count packets, but says which frames are whole."""
+    """Receive with xwr, which does not count packets, but marks the complete frames."""
     from xwr.capture import DCA1000EVM
 
     card = DCA1000EVM(
@@ -121,8 +121,8 @@ def receive_xwr(buffer_bytes: int, ready: Connection) -> None:
                 "partial": partial})  # fmt: skip
 
 
-def one(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
-    """One measurement: rates in packets a second, CPU in seconds a second."""
+def measure_once(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
+    """Make one measurement: rates in packets a second, CPU in seconds a second."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     target = {"ours": receive_ours, "xwr": receive_xwr}[receiver]
@@ -152,7 +152,7 @@ def one(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[s
 
 
 class FastCard:
-    """A capture card and a radar that answer as emulated ones do, but send as fast as is wanted.
+    """Emulated capture card and radar that send at any rate.
 
     Args:
         rate: packets a second.
@@ -176,7 +176,7 @@ class FastCard:
         self._begin, self._sent = 0.0, 0
 
     def step(self) -> None:
-        """Answer what was asked, send what is due."""
+        """Answer requests, and send the packets that are due."""
         now_ns = time.monotonic_ns()
         if RESET_AR_DEVICE in self.card.answer(now_ns):
             self._firmware.power_on(now_ns)
@@ -199,7 +199,7 @@ class FastCard:
 
 
 def emulate(rate: float, reported: Connection) -> None:
-    """Run a fast card until the other end says something.  Runs in a process of its own."""
+    """Run a fast card until `reported` has a message; runs in a separate process."""
     fast = FastCard(rate)
     reported.send((fast.card.config_port, fast.card.data_port, fast.port))
     while not reported.poll():
@@ -207,7 +207,7 @@ def emulate(rate: float, reported: Connection) -> None:
 
 
 def record(rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
-    """One session of the whole recorder; CPU is that of all its processes."""
+    """Record one session with the whole recorder; return the CPU of all its processes."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     card = context.Process(target=emulate, args=(rate, there))
@@ -239,7 +239,7 @@ def record(rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each rate with each receiver, in turns."""
+    """Measure each rate with each receiver, in turns."""
     run.data["frames"] = "random IQ, 786432 bytes a frame, on loopback"
     options = run.options
     buffer_bytes = round(options["buffer_mb"] * (1 << 20))
@@ -252,7 +252,7 @@ def measure(run: Run) -> Iterator[Figure]:
                 measured = (
                     record(rate, options["seconds"], buffer_bytes)
                     if who == "recorder"
-                    else one(who, rate, options["seconds"], buffer_bytes)
+                    else measure_once(who, rate, options["seconds"], buffer_bytes)
                 )
                 done.setdefault((who, rate), []).append(measured)
     for (who, rate), runs in done.items():

@@ -1,4 +1,4 @@
-"""One run of ``recorder run``, measured from outside while it records."""
+"""Measurement of one ``recorder run`` from outside while it records."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _EAGER_S = 1.0  # so long before the end readings become frequent
 
 @dataclass(slots=True)
 class Recording:
-    """A session, and what it cost to record it.
+    """A session, and the cost of recording it.
 
     Attributes:
-        path: the session.
-        seconds: recorded.
-        start_s: from the command's start to the session's.
-        stop_s: from the session's end to the command's.
+        path: folder of the session.
+        seconds: recorded duration.
+        start_s: time from the command's start to the session's.
+        stop_s: time from the session's end to the command's.
         cpu: CPU seconds by process, from the session's start until it was closed.
         checksums_cpu: CPU seconds after that.
-        memory: the writer's.
-        bytes: of the session's files.
-        streams: what ``recorder info`` says of each.
-        exit_code: of ``recorder run``.
+        memory: memory of the writer.
+        bytes: size of the session's files.
+        streams: entry of each stream in ``recorder info``.
+        exit_code: exit code of ``recorder run``.
     """
 
     path: Path
@@ -55,16 +55,16 @@ class Recording:
         return sum(self.cpu.values()) / self.seconds
 
     def missing(self, rates: Mapping[str, float]) -> int:
-        """Samples that should have been recorded, at so many a second by stream, and were not."""
+        """Return the number of missing samples, for rates (samples a second) by stream."""
         due = {name: round(self.seconds * rate) for name, rate in rates.items()}
         return sum(max(0, n - self.streams[name]["samples"]) for name, n in due.items())
 
 
 def rig_sensors(frames: Path, **options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The config's section ``sensors`` of the rig load.
+    """Return the config's section ``sensors`` of the rig load.
 
     Args:
-        frames: what `benchmarks.frames.make_frames` made.
+        frames: the folder of `benchmarks.frames.make_frames`.
         options: further options by sensor.
     """
     return {
@@ -75,7 +75,7 @@ def rig_sensors(frames: Path, **options: Mapping[str, Any]) -> dict[str, dict[st
 
 
 def write_config(path: Path, sensors: Mapping[str, Any], **sections: Any) -> Path:
-    """A config; YAML takes JSON as it is."""
+    """Write a config as JSON, which is valid YAML; return its path."""
     config = {"version": 1, "sensors": sensors, "storage": {"min_free_gb": 1}, **sections}
     path.write_text(json.dumps(config, indent=1) + "\n")
     return path
@@ -84,12 +84,12 @@ def write_config(path: Path, sensors: Mapping[str, Any], **sections: Any) -> Pat
 def record_measured(
     root: Path, sensors: Mapping[str, Any], seconds: float, words: Iterable[str] = (), **more: Any
 ) -> Recording:
-    """Record for so long, and measure it.
+    """Record a session, and measure it.
 
     Args:
-        root: folder of the session, the config, and what the command prints.
+        root: folder of the session, the config, and the command's output.
         sensors: the config's section.
-        seconds: how long.
+        seconds: length of the session.
         words: further words of the command.
         more: further sections of the config.
 
@@ -106,7 +106,7 @@ def record_measured(
         tree = ProcessTree(process.pid)
         before, start_s = tree.cpu_seconds(), time.monotonic()
         memory, after = Memory(), before
-        while not _closed(session) and process.poll() is None:
+        while not _is_closed(session) and process.poll() is None:
             elapsed_s = time.monotonic() - start_s
             if elapsed_s >= len(memory.seconds):
                 memory.add(elapsed_s, tree.rss_bytes("writer") or 0)
@@ -148,6 +148,6 @@ def _wait_for_session(process: subprocess.Popen[bytes], root: Path) -> Path:
     raise BenchmarkError(f"recorder run did not begin: {lines[-1]}")
 
 
-def _closed(session: Path) -> bool:
+def _is_closed(session: Path) -> bool:
     state = json.loads((session / "_recorder" / "session.json").read_bytes())["state"]
     return bool(state != "recording")

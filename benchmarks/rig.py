@@ -1,9 +1,9 @@
-"""The rig load: what it costs to record four sensors, beside red-rover's way of doing it.
+"""Rig load: cost of recording four sensors, compared with red-rover's way.
 
-1080p at 30 Hz with encoding, lidar of 128x1024 at 10 Hz, radar of 15.7 MB/s at 20 Hz and an IMU at
-100 Hz.  Both sides take the same frames from memory, in turns: theirs, ours, theirs, ..., theirs.
-CPU time is what the kernel counts for the processes between the beginning of a capture and the
-moment when all is written and closed.  Theirs is `benchmarks.baseline`.
+The sensors are 1080p at 30 Hz with encoding, a lidar of 128x1024 at 10 Hz, a radar of 15.7 MB/s at
+20 Hz and an IMU at 100 Hz.  Both sides take the same frames from memory, in turns: theirs, ours,
+theirs, ..., theirs.  CPU time is the kernel's count for the processes from the beginning of a
+capture until all files are written and closed.  Theirs is `benchmarks.baseline`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Capture:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Theirs and ours in turns, then ours at the quality that gives their PSNR."""
+    """Measure theirs and ours in turns, then ours at the quality with their PSNR."""
     seconds = run.options["seconds"]
     frames = run.folder / "frames"
     frames.mkdir()
@@ -116,7 +116,7 @@ def _shares(ours: list[Recording], theirs: list[Capture], seconds: float) -> Ite
 
 
 def _pack_later(session: Path) -> tuple[float, int]:
-    """CPU seconds of packing a session's stored rows, and the session's bytes after it."""
+    """Pack a session's stored rows; return CPU seconds, and the session's bytes afterwards."""
     words = [sys.executable, "-P", "-m", "recorder.session.repacking", str(session)]
     done = run_measured(words)
     return done.cpu_s, file_bytes(session)
@@ -142,7 +142,7 @@ def _later(
 
 
 def capture(frames: Path, root: Path, seconds: float) -> Capture:
-    """Capture in red-rover's way for so long, and measure it from outside."""
+    """Capture in red-rover's way for `seconds`, and measure it from outside."""
     out = root / "baseline"
     words = [sys.executable, "-m", "benchmarks.baseline"]
     processes = {

@@ -1,8 +1,8 @@
-"""From capture to screen: the age of a sample when headless Chromium has drawn it.
+"""Delay from capture to screen: the age of a sample when headless Chromium has drawn it.
 
-The rig load is recorded by ``recorder serve`` while Chromium, which renders in software, shows the
-dashboard as it opens.  Each sample's age is taken when the page reports it as drawn, which is after
-the frame with it was painted.  Needs `make browser`.
+``recorder serve`` records the rig load while Chromium, which renders in software, shows the
+dashboard in its initial state.  Each sample's age is read when the page reports it as drawn, after
+the frame with it was painted.  The benchmark needs `make browser`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, Unavailable
-from benchmarks.live import served, wait_until
+from benchmarks.live import run_daemon, wait_until
 
 OPTIONS = {
     "seconds": Option("float", 10.0, "of each run", minimum=1),
@@ -57,12 +57,12 @@ _WATCH = """
 
 
 def watch(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
-    """Record, and look; ages by stream and view, ms."""
+    """Record and watch; return the ages by stream and view, ms."""
     chromium = next((path for name in _CHROMIUM if (path := shutil.which(name))), None)
     if chromium is None:
         raise Unavailable("no browser is installed; see `make browser`")
     with (
-        served(frames, root, {"live": {"port": 0}}) as (_, client),
+        run_daemon(frames, root, {"live": {"port": 0}}) as (_, client),
         sync_playwright() as playwright,
     ):
         url = wait_until(lambda: client.status().status["live"]["url"], "no live process")
@@ -81,7 +81,7 @@ def watch(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Ages of what was drawn, by view and over all."""
+    """Measure the ages of drawn samples, by view and over all."""
     frames = run.folder / "frames"
     frames.mkdir()
     run.data |= make_frames(frames, run.recordings)

@@ -1,7 +1,7 @@
-"""What the report of a session costs: its time, its memory, its size, at several lengths.
+"""Cost of a session's report: time, memory and size at several lengths.
 
-A session of each length is made by the session's own writer, and ``recorder report`` runs in a
-process of its own.  Memory that grows with a session shows in the lengths.
+The session's own writer makes a session of each length, and ``recorder report`` runs in a separate
+process.  The lengths show whether memory grows with a session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUICK = {"lengths": "2,8", "rounds": 1}
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Make each session and its reports."""
+    """Make each session, and measure its reports."""
     run.data["sessions"] = "made by tests.report.hour"
     for minutes in map(int, run.options["lengths"].split(",")):
         with run.scratch() as folder:

@@ -1,11 +1,11 @@
-"""Small samples, recorded and acknowledged as durable, beside Python's `mcap` writer, unsynced.
+"""Small samples, recorded and acknowledged as durable, compared with Python's unsynced `mcap`.
 
 Ours is ``recorder run`` with its default sync interval: one driver process that sends samples of
-100 bytes on four streams from memory, as fast as they are taken, a batch at once, over the real
-bus to the real writer; time runs from the first message that is sent to the last
-acknowledgement.  Theirs is one process that gives the same samples, one by one, to
-`mcap.writer.Writer` without compression; time runs from the first message to the end of `finish`,
-and nothing is synced.  In turns: theirs, ours, theirs, ...
+100 bytes on four streams from memory, in batches, as fast as they are accepted, over the real bus
+to the real writer.  Time runs from the first sent message to the last acknowledgement.  Theirs is
+one process that writes the same samples, one by one, with `mcap.writer.Writer` without
+compression.  Time runs from the first message to the end of `finish`, and nothing is synced.  The
+runs alternate: theirs, ours, theirs, ...
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEWER: int = 10  # of the samples, where a driver gives one by one
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each size of a batch in turn."""
+    """Measure each size of a batch in turn."""
     streams, size = run.options["streams"], run.options["bytes"]
     run.data["samples"] = f"{size} bytes, random, on {streams} streams"
     batches = [int(word) for word in run.options["batches"].split(",")]
@@ -58,14 +58,14 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def run_mcap(folder: Path, streams: int, samples: int, size: int) -> float:
-    """Write with `mcap` in a process of its own; samples per second."""
+    """Write with `mcap` in a separate process; return samples per second."""
     words = [sys.executable, "-m", __name__, str(folder), *map(str, (streams, samples, size))]
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout)
 
 
 def write_mcap(path: Path, streams: int, samples: int, size: int) -> float:
-    """Write samples with `mcap`; samples per second."""
+    """Write samples with `mcap`; return samples per second."""
     blocks = [block.tobytes() for block in make_blocks(size)]
     times = np.arange(samples) * 1000
     with path.open("wb") as file:

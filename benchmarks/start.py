@@ -1,16 +1,16 @@
-"""From a command to the first sample, and from the last one back: what a user waits for.
+"""Waiting times of a user: from a command to the first sample, and from the last sample to its end.
 
-``recorder run --duration 1``, on the demonstration's simulated rig and on the frames of the rig
-load, without archives: from the start of the process to the earliest stamp of the session, to the
-stamp by which every stream has begun, and from the latest stamp to the end of the process.  The
-seconds of each phase are those that the command itself reports (``--format json``, ``seconds``).
+``recorder run --duration 1`` records the demonstration's simulated rig and the frames of the rig
+load, without archives.  Times are measured from the start of the process to the earliest stamp of
+the session, to the stamp by which every stream has begun, and from the latest stamp to the end of
+the process.  The command itself reports the seconds of each phase (``--format json``, ``seconds``).
 
 - ``warm``: Python has bytecode of all modules.
-- ``no bytecode``: Python finds none and may write none: each process compiles all that it imports,
-  the standard library too.
+- ``no bytecode``: Python finds no bytecode and may not write any: each process compiles all modules
+  that it imports, including the standard library.
 
-``serve`` is the daemon: from its start until drivers are armed, and from ``recorder start`` to the
-reply that the session is open.
+``serve`` measures the daemon: from its start until the drivers are armed, and from ``recorder
+start`` to the reply that the session is open.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OPTIONS = {
 QUICK = {"rounds": 2}
 
 PHASES: Final = ("config", "drivers", "session", "processes", "completion")
-"""Of the command: its imports and the config; arming; the session's start; the end of the
-processes; labels and checksums.  What it calls ``recording`` is the session itself."""
+"""Phases of the command: imports and config; arming; start of the session; end of the processes;
+labels and checksums.  The command's phase ``recording`` is the session itself."""
 _PATIENCE_S = 120.0
 _POLL_S = 0.005
 
@@ -68,7 +68,7 @@ def measure(run: Run) -> Iterator[Figure]:
 def _pairs(
     configs: Mapping[str, Path], states: Mapping[str, dict[str, str]], number: int
 ) -> list[tuple[tuple[str, Path], tuple[str, dict[str, str]]]]:
-    """Every config in every state; every second round in the opposite order."""
+    """Return every config in every state, in the opposite order in every second round."""
     pairs = [(config, state) for state in states.items() for config in configs.items()]
     return pairs[::-1] if number % 2 else pairs
 
@@ -85,7 +85,7 @@ def _no_bytecode(run: Run) -> dict[str, str]:
 
 
 def _record(run: Run, config: Path, environment: dict[str, str]) -> dict[str, float]:
-    """Seconds to the first sample and from the last one, and those of the phases."""
+    """Record; return the seconds to the first sample, from the last one, and of the phases."""
     with run.scratch() as root:
         words = ["run", str(config), "--root", str(root), "--no-finalize", "--format", "json"]
         words += ["--duration", str(run.options["seconds"])]
@@ -107,7 +107,7 @@ def _record(run: Run, config: Path, environment: dict[str, str]) -> dict[str, fl
 
 
 def _stamps(session: Path) -> dict[str, tuple[int, int]]:
-    """Epoch ns of the first and the last sample, by stream."""
+    """Return epoch ns of the first and the last sample, by stream."""
     words = [*COMMAND, "info", str(session), "--format", "json"]
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     streams: dict[str, dict[str, Any]] = json.loads(done.stdout)["streams"]
@@ -119,7 +119,7 @@ def _stamps(session: Path) -> dict[str, tuple[int, int]]:
 
 
 def _serve(run: Run, config: Path, environment: dict[str, str]) -> dict[str, float]:
-    """Seconds until a daemon's drivers are armed, and until a session that is asked for is open."""
+    """Return the seconds until a daemon's drivers are armed, and until a session is open."""
     from recorder.contract.control.client import Client, DaemonError
 
     with run.scratch() as root:

@@ -1,4 +1,4 @@
-"""What the figures should reach, in one table; `verdicts` holds them against results."""
+"""Targets of the figures in one table; `verdicts` compares them with results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _HOLDS = {"<=": operator.le, ">=": operator.ge}
 
 @dataclass(frozen=True)
 class Target:
-    """A figure's limit.
+    """Limit of a figure.
 
     Attributes:
-        work: what is measured.
-        against: what it is compared with.
-        benchmark, figure: names of the figure; its median counts.
-        sign, limit: where it holds.
+        work: the measured work.
+        against: the comparison.
+        benchmark, figure: names of the benchmark and the figure, whose median counts.
+        sign, limit: comparison with which the target is met.
     """
 
     work: str
@@ -31,7 +31,7 @@ class Target:
     limit: float
 
     def holds(self, figure: Figure) -> bool:
-        """Whether a figure's median is within the limit."""
+        """Return whether a figure's median is within the limit."""
         return bool(_HOLDS[self.sign](figure.median, self.limit))
 
 
@@ -137,21 +137,21 @@ TARGETS: Final = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target, and the figure that was measured for it; None where there is none."""
+    """A target and its measured figure; the figure is None if it was not measured."""
 
     target: Target
     figure: Figure | None
 
     @property
     def word(self) -> str:
-        """``met``, ``MISSED`` or ``not run``."""
+        """Verdict as a word: ``met``, ``MISSED`` or ``not run``."""
         if self.figure is None:
             return "not run"
         return "met" if self.target.holds(self.figure) else "MISSED"
 
 
 def verdicts(results: Iterable[Result]) -> list[Verdict]:
-    """Each target of the benchmarks that were run, with its figure."""
+    """Return each target of the benchmarks that were run, with its figure."""
     by_name = {result.benchmark: result for result in results}
     return [
         Verdict(target, by_name[target.benchmark].figure(target.figure))

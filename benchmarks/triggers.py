@@ -1,4 +1,4 @@
-"""What triggers cost: ten conditions beside the rig load, in the process that evaluates them."""
+"""Cost of triggers: ten conditions with the rig load, in the process that evaluates them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from benchmarks.frames import make_frames
 from benchmarks.harness import BenchmarkError, Figure, Option, Run
-from benchmarks.live import served, wait_until
+from benchmarks.live import run_daemon, wait_until
 from benchmarks.measure import Memory, ProcessTree
 
 OPTIONS = {
@@ -33,13 +33,13 @@ _SETTLE_S = 2.0
 
 
 def record(frames: Path, root: Path, seconds: float) -> dict[str, float]:
-    """Record with the triggers; the figures of `seconds` in the middle of the session."""
+    """Record with the triggers; return the figures of `seconds` in the middle of the session."""
     triggers = {
         f"t{k}": {"when": text, "before": 0, "after": 0, "cooldown": 60}
         for k, text in enumerate(CONDITIONS)
     }
     memory = Memory()
-    with served(frames, root, {"triggers": triggers}) as (pid, client):
+    with run_daemon(frames, root, {"triggers": triggers}) as (pid, client):
         client.start()
 
         def state() -> Any:
@@ -63,7 +63,7 @@ def record(frames: Path, root: Path, seconds: float) -> dict[str, float]:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Runs of the rig load with ten triggers."""
+    """Measure the rig load with ten triggers."""
     frames = run.folder / "frames"
     frames.mkdir()
     run.data |= make_frames(frames, run.recordings)

@@ -1,8 +1,8 @@
-"""What a drawing of each live view costs.
+"""Cost of drawing each live view.
 
 CPU time of one thread and bytes, medians over the samples of the rig load (1080p, 128x1024 sweeps,
 radar frames of 786 kB, 20 IMU samples), from the encoded message to the drawing.  Pictures and
-sweeps are real where the recordings are.
+sweeps are real if there are recordings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SOURCES: dict[str, tuple[type[Driver], str, str, dict[str, Any]]] = {
     "radar": (MmwaveDriver, "", "", {}),
     "imu": (XsensDriver, "", "", {"batch_ms": 200.0}),
 }
-"""Driver, and scheme and path of the recording, where there is one, and options."""
+"""Driver, scheme and path of the recording (if there is one), and options."""
 VIEWS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("camera", "picture", {}),
     ("camera", "picture", {"width": 960}),
@@ -58,7 +58,7 @@ VIEWS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def messages(sensor: str, recordings: Path | None) -> Iterator[tuple[StreamSpec, Message]]:
-    """The first messages of a sensor of the rig load."""
+    """Yield the first messages of a sensor of the rig load."""
     kind, scheme, address, options = _SOURCES[sensor]
     source = str(recordings / address) if recordings is not None and scheme else ""
     if recordings is not None and sensor == "lidar":
@@ -91,7 +91,7 @@ def messages(sensor: str, recordings: Path | None) -> Iterator[tuple[StreamSpec,
 
 
 def costs_ms(action: Callable[[Message], object], given: list[Message]) -> list[float]:
-    """CPU time of an action on each message, in ms."""
+    """Return the CPU time of an action on each message, in ms."""
     times = []
     for message in given:
         started_s = time.thread_time()
@@ -101,13 +101,13 @@ def costs_ms(action: Callable[[Message], object], given: list[Message]) -> list[
 
 
 def size(drawing: Drawing | None) -> int:
-    """Bytes of a drawing's arrays."""
+    """Return the bytes of a drawing's arrays."""
     arrays: list[Any] = [] if drawing is None else [data for _, data in drawing.arrays]
     return sum(data.nbytes if hasattr(data, "nbytes") else len(data) for data in arrays)
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """A drawing of every view, of each sensor."""
+    """Measure a drawing of every view of each sensor."""
     cv2.setNumThreads(1)
     loaded: dict[str, tuple[StreamSpec, list[Message]]] = {}
     for sensor, name, options in VIEWS:

@@ -1,11 +1,11 @@
-"""The writer's process alone, beside edgefirst-recorder, which is given the same bytes.
+"""Writer process alone, compared with edgefirst-recorder, which gets the same bytes.
 
-The rig load is recorded by the whole recorder, with digests, and fdatasync and journal five times a
-second; of its processes only the writer counts.  edgefirst-recorder (of the package `edgefirst`)
-writes an MCAP file without any sync; what our drivers sent to our writer, message by message, is
-published to it on Zenoh at the same times by a process that does not count.  A second comparison
-has its file synced once a second from outside, and adds that CPU time.  Closing the files counts
-for ours only, which shows in short runs.  In turns: theirs, ours, theirs, ...
+The whole recorder records the rig load, with digests, and with fdatasync and journal five times a
+second; only its writer process counts.  edgefirst-recorder (of the package `edgefirst`) writes an
+MCAP file without any sync.  A process that does not count publishes our drivers' messages to it on
+Zenoh at the same times.  In a second comparison its file is synced once a second from outside, and
+that CPU time is added.  Closing the files counts for ours only, which is visible in short runs.
+The runs alternate: theirs, ours, theirs, ...
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ SCHEMAS = {
     "radar": "edgefirst_msgs/msg/RadarCube",
     "imu": "sensor_msgs/msg/Imu",
 }
-"""What each topic is declared as: edgefirst-recorder records only schemas that it knows."""
+"""Schema of each topic: edgefirst-recorder records only schemas that it knows."""
 _PATIENCE_S = 30.0
 _SETTLE_S = 0.5  # after the last message, for what is still on its way
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One run of edgefirst-recorder: CPU seconds, resident memory, bytes, messages that came."""
+    """One run of edgefirst-recorder: CPU seconds, resident memory, bytes, received messages."""
 
     cpu_s: float
     rss_mb: float
@@ -71,7 +71,7 @@ class Peer:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Theirs and ours in turns."""
+    """Measure theirs and ours in turns."""
     program = PEERS / "edgefirst-recorder"
     if not program.exists():
         raise Unavailable(
@@ -118,7 +118,7 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def write_feed(frames: Path, feed: Path, name: str, seconds: float) -> list[int]:
-    """What the rig load's driver sends in so many seconds, for the feeding process; the sizes."""
+    """Write the messages of a rig load's driver for the feeding process; return their sizes."""
     kind: Any = next(
         value
         for value in vars(import_module(f"benchmarks.rig_drivers.{name}")).values()
@@ -140,10 +140,10 @@ def write_feed(frames: Path, feed: Path, name: str, seconds: float) -> list[int]
 
 
 def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer:
-    """One run of edgefirst-recorder.
+    """Run edgefirst-recorder once.
 
     Raises:
-        BenchmarkError: it did not begin, or left no file that can be read.
+        BenchmarkError: the program did not begin, or left no readable file.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -210,7 +210,7 @@ def _wait_for_file(folder: Path, log: Path, process: subprocess.Popen[bytes]) ->
 
 
 def _sync(path: Path, over: threading.Event, cpu_s: list[float]) -> None:
-    """Sync a file once a second until it is over, and tell the CPU time of that."""
+    """Sync a file once a second until `over` is set; append the CPU seconds to `cpu_s`."""
     fd = os.open(path, os.O_RDONLY)
     try:
         while not over.wait(1.0):

@@ -1,10 +1,10 @@
-"""What recording from an MTi costs, and how well its times come out.
+"""Cost of recording from an MTi, and the error of its recorded times.
 
-An emulated device in a process of its own sends at each rate; the driver reads it as it reads a
-serial port.  Per rate: CPU of the driver's process per recorded second (reading, parsing, times,
-batches; not the publishing, which `benchmarks.rig` measures), samples received and lost, and the
-error of the recorded times: against the times at which the device's world was sampled, which are
-known, for the recorded times and for the mere arrivals of the messages.
+An emulated device in a separate process sends at each rate; the driver reads it as a serial port.
+The benchmark measures per rate: CPU of the driver's process per recorded second (reading, parsing,
+times, batches; not publishing, which `benchmarks.rig` measures), and samples received and lost.
+The known times at which the device's world was sampled give the errors of the recorded times and
+of the arrival times of the messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUICK = {"seconds": 6.0, "rounds": 1, "rates": "100"}
 
 
 def emulate(rate: float, stop: Event, reported: Connection) -> None:
-    """A device, until it is stopped; tells its source and the time of its world's beginning."""
+    """Emulate a device until `stop` is set; send its source, options and the world's start time."""
     options = check_options(XsensDriver.options, {"rate": rate})
     emulator = XsensEmulator(SensorEntry("imu", "xsens", "sim", "", options))
     source = emulator.start()
@@ -52,21 +52,21 @@ def emulate(rate: float, stop: Event, reported: Connection) -> None:
 
 
 def record(address: str, options: dict[str, Any], seconds: float, epoch_ns: int) -> dict[str, Any]:
-    """Read the device for so long."""
+    """Read the device for `seconds`; return counts, CPU and errors of the times."""
     driver = XsensDriver(
         SensorConfig("imu", "serial", address, check_options(XsensDriver.options, options))
     )
     arrivals: list[int] = []
     receive = Mti.receive
 
-    def noted(self: Mti, timeout_s: float) -> list[Received]:
+    def receive_timed(self: Mti, timeout_s: float) -> list[Received]:
         received = receive(self, timeout_s)
         now_ns = time.monotonic_ns()
         arrivals.extend(now_ns for _ in received)
         return received
 
     driver.open()
-    Mti.receive = noted  # type: ignore[method-assign]
+    Mti.receive = receive_timed  # type: ignore[method-assign]
     errors, lost, count = [], 0, 0
     end = time.monotonic() + seconds
     cpu = time.process_time()
@@ -103,7 +103,7 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, int]:
 
 
 def measure_once(rate: float, seconds: float) -> dict[str, Any]:
-    """One rate, with a device of its own."""
+    """Measure one rate, with a new device."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     here, there = context.Pipe()
@@ -118,7 +118,7 @@ def measure_once(rate: float, seconds: float) -> dict[str, Any]:
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Each rate, in turns."""
+    """Measure each rate, in turns."""
     run.data["samples"] = "of an emulated MTi"
     rates = [float(word) for word in run.options["rates"].split(",")]
     done: dict[float, list[dict[str, Any]]] = {rate: [] for rate in rates}

@@ -1,7 +1,7 @@
-"""Blocks from memory, over one stream or several, and when each was acknowledged.
+"""Driver that sends blocks from memory on one or more streams, and times their acknowledgements.
 
-Source: a folder, where ``times.json`` is written at the end.  What is measured is the kit's own
-way of a sample, so it is the real outbox that runs here; it only notes the time as well.
+Its source is a folder, in which ``times.json`` is written at the end.  The kit's real outbox runs
+here, because its path of a sample is measured; it only records times in addition.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ _KEPT: dict[str, Any] = {}
 
 
 def make_blocks(size: int = BLOCK_BYTES, batch: int = 1) -> npt.NDArray[np.uint8]:
-    """The blocks, u1 [256, batch, size]."""
+    """Make the blocks, u1 [256, batch, size]."""
     return np.random.default_rng(1).integers(0, 256, (BLOCKS, batch, size), np.uint8)
 
 
 def warm_memory(blocks: int, size: int = BLOCK_BYTES) -> None:
-    """Touch as much free memory as so many blocks will take in the page cache, and free it.
+    """Touch as much free memory as `blocks` blocks take in the page cache, and free it.
 
-    A virtual machine's host takes free memory back within seconds, and whoever touches it next
-    waits for the host: eight times the price of a write here.  Neither side is to pay for that.
+    A virtual machine's host reclaims free memory within seconds.  The next process that touches
+    this memory waits for the host: eight times the cost of a write here.  Neither side should
+    include this cost.
     """
     np.ones((blocks + BLOCKS, size), np.uint8)
 
 
 class TimedOutbox(Outbox):
-    """Notes when a message was handed to the socket first, and when it was acknowledged."""
+    """Outbox that records when a message was first sent, and when it was acknowledged."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -73,7 +74,7 @@ class TimedOutbox(Outbox):
 
 
 class BlocksDriver(Driver):
-    """Streams ``NAME_00`` and on, blocks u1 [`bytes`], one message of `batch` blocks after another.
+    """Driver of streams ``NAME_00``, ``NAME_01``, ...: messages of `batch` blocks u1 [`bytes`].
 
     >>> driver = BlocksDriver(SensorConfig("ingest", "file", "/tmp/x", {"streams": 1, "count": 9}))
     >>> (spec,) = driver.open()

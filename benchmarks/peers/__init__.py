@@ -1,1 +1,1 @@
-"""Programs that run in ``.venv-bench``, beside other software and without ours."""
+"""Programs that run in ``.venv-bench``, with other software and without ours."""

@@ -1,10 +1,10 @@
-"""Publishes samples on Zenoh at their rates: ``python zenoh_feed.py ENDPOINT FOLDER``.
+"""Publisher of samples on Zenoh at their rates: ``python zenoh_feed.py ENDPOINT FOLDER``.
 
-``FOLDER/NAME.json`` has ``topic``, ``schema``, ``rate_hz`` and ``sizes``; ``FOLDER/NAME.bin`` the
-samples, one after another.  The program says ``ready`` when it is connected, and publishes single
-bytes on all topics, so that a subscriber learns of them, until it reads a line.  Then it publishes
-every sample when it is due, says ``done``, and goes on with single bytes until its input ends:
-edgefirst-recorder looks whether it should end only when a message comes.
+``FOLDER/NAME.json`` has ``topic``, ``schema``, ``rate_hz`` and ``sizes``; ``FOLDER/NAME.bin`` has
+the samples, one after another.  The program prints ``ready`` when it is connected, and publishes
+single bytes on all topics until it reads a line, so that a subscriber discovers the topics.  Then
+it publishes every sample when it is due, prints ``done``, and continues with single bytes until its
+input ends: edgefirst-recorder checks whether to end only when a message arrives.
 """
 
 import json
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 class Stream:
-    """One topic, and what is still to be published on it."""
+    """Topic with its unpublished samples."""
 
     def __init__(self, session: zenoh.Session, path: Path) -> None:
         about = json.loads(path.read_text())
@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def due_s(self) -> float:
-        """When the next sample is due, from the beginning."""
+        """Time at which the next sample is due, in seconds from the beginning."""
         return self._index / self._rate_hz
 
     def put(self) -> None:
@@ -75,7 +75,7 @@ class Stream:
 
 
 def warm(streams: list[Stream]) -> None:
-    """Publish single bytes until a line comes, or the input ends."""
+    """Publish single bytes until a line arrives, or the input ends."""
     while not select.select([sys.stdin], [], [], _WARM_S)[0]:
         for stream in streams:
             stream.warm()

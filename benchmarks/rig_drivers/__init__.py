@@ -1,1 +1,1 @@
-"""Drivers of the rig load: they hand out frames that were made before, and cost nothing else."""
+"""Drivers of the rig load, which return prepared frames at no other cost."""

@@ -1,4 +1,4 @@
-"""What the rig load's drivers have in common."""
+"""Base class of the rig load's drivers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.frames import SENSORS, Rig, load_frames
+from benchmarks.frames import SENSORS, RigSensor, load_frames
 from drivers._kit.driver import Driver, Sample
 from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
 
 
 class PlayerDriver(Driver):
-    """Plays a sensor's frames from memory, round and round, at the sensor's rate.
+    """Player of a sensor's frames from memory, in a loop, at the sensor's rate.
 
     >>> driver = RadarPlayer(SensorConfig("radar", "file", "/tmp/frames", {}))
     >>> (spec,) = driver.open()          # all frames are in memory from here on
@@ -25,7 +25,7 @@ class PlayerDriver(Driver):
 
     schemes: ClassVar[Mapping[str, str]] = {"file": "folder of the frames that were made"}
 
-    rig: ClassVar[Rig]
+    rig: ClassVar[RigSensor]
     batch: ClassVar[int] = 1
     options: ClassVar = {"fps": Option("float", None, "samples a second; the rig's where not set")}
 
@@ -48,23 +48,23 @@ class PlayerDriver(Driver):
         self.frames = {}
 
     def load(self) -> dict[str, npt.NDArray[Any]]:
-        """The frames by channel, [n, ...] each."""
+        """Return the frames by channel, [n, ...] each."""
         return load_frames(self.sensor.path, self.rig.name)
 
     @abstractmethod
     def spec(self) -> StreamSpec:
-        """The stream, as the sensor's own driver declares it."""
+        """Return the stream, as the sensor's own driver declares it."""
 
     @abstractmethod
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
-        """The batch that begins at frame `at`, as the sensor's own driver hands it to the kit."""
+        """Return the batch that begins at frame `at`, as the sensor's own driver returns it."""
 
 
-def rig(name: str) -> Rig:
-    """The rig load's entry for a sensor."""
+def rig(name: str) -> RigSensor:
+    """Return the rig load's entry for a sensor."""
     return SENSORS[name]
 
 
-def one(frames: Mapping[str, npt.NDArray[Any]], name: str, at: int) -> npt.NDArray[Any]:
-    """Frame `at` of a channel with the axis of samples, [1, ...]; a view."""
+def take_frame(frames: Mapping[str, npt.NDArray[Any]], name: str, at: int) -> npt.NDArray[Any]:
+    """Return frame `at` of a channel with the axis of samples, [1, ...], as a view."""
     return frames[name][at : at + 1]

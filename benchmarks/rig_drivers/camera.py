@@ -1,4 +1,4 @@
-"""The rig load's camera: 1080p at 30 Hz; the kit encodes."""
+"""Camera of the rig load: 1080p at 30 Hz; the kit encodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.frames import HEIGHT, WIDTH
-from benchmarks.rig_drivers._player import PlayerDriver, one, rig
+from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
 from recorder.contract.config.options import Option
@@ -20,7 +20,7 @@ _LARGE = 6
 
 
 class CameraPlayer(PlayerDriver):
-    """Pictures u1 [1080, 1920, 3], BGR."""
+    """Player of pictures u1 [1080, 1920, 3], BGR."""
 
     rig: ClassVar = rig("camera")
     options: ClassVar = PlayerDriver.options | {
@@ -49,7 +49,7 @@ class CameraPlayer(PlayerDriver):
         )
 
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
-        return Sample(self.sensor.name, t_ns, {"video.avi": one(self.frames, "image", at)})
+        return Sample(self.sensor.name, t_ns, {"video.avi": take_frame(self.frames, "image", at)})
 
 
 if __name__ == "__main__":

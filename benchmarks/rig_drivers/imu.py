@@ -1,4 +1,4 @@
-"""The rig load's IMU: 100 Hz, five samples a message, as the driver `xsens` sends them."""
+"""IMU of the rig load: 100 Hz, five samples a message, as the driver `xsens` sends them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"acc": "m/s^2", "avel": "rad/s", "rot": "rad"}
 
 
 class ImuPlayer(PlayerDriver):
-    """Acceleration, rate of turn and orientation, f4 [3] each."""
+    """Player of acceleration, rate of turn and orientation, f4 [3] each."""
 
     rig: ClassVar = rig("imu")
     batch: ClassVar = 5  # 50 ms

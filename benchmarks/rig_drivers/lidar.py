@@ -1,4 +1,4 @@
-"""The rig load's lidar: sweeps of 128x1024 at 10 Hz, as ouster-sdk decodes them."""
+"""Lidar of the rig load: sweeps of 128x1024 at 10 Hz, as ouster-sdk decodes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON
-from benchmarks.rig_drivers._player import PlayerDriver, one, rig
+from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
 from drivers._ouster.packing import choose_packing
@@ -24,7 +24,7 @@ _SECOND = {"RANGE2": ("u4", ()), "REFLECTIVITY2": ("u1", ())}
 
 
 class LidarPlayer(PlayerDriver):
-    """Lays out the fields and splits ranges as the driver `ouster` does: that is recording."""
+    """Player that arranges fields and splits ranges as the driver `ouster` does."""
 
     rig: ClassVar = rig("lidar")
     options: ClassVar = PlayerDriver.options | {
@@ -59,12 +59,12 @@ class LidarPlayer(PlayerDriver):
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
         fields = {name: self.frames[name][at] for name in self._fields}
         data = channel_arrays(fields.__getitem__, self._fields, (BEAMS, self._columns))
-        data["t_col"] = one(self.frames, "t_col", at)
+        data["t_col"] = take_frame(self.frames, "t_col", at)
         return Sample(self.sensor.name, t_ns, data, t_ns.copy())
 
 
 def make_dense(frames: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Sweeps of twice the columns with two returns, of the sweeps that there are.
+    """Make sweeps of twice the columns with two returns, from the given sweeps.
 
     The columns of a sweep and of the next one take turns, so that neighbours differ as neighbours
     of a sensor do; the second return is the first one of the next sweep.

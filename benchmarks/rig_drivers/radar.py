@@ -1,4 +1,4 @@
-"""The rig load's radar: raw IQ, 786,432 bytes a frame, at 20 Hz."""
+"""Radar of the rig load: raw IQ, 786,432 bytes a frame, at 20 Hz."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.rig_drivers._player import PlayerDriver, one, rig
+from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
 from drivers.mmwave import SIM_CHIRP
@@ -16,7 +16,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 
 
 class RadarPlayer(PlayerDriver):
-    """Frames i2 [64, 3, 4, 512]."""
+    """Player of frames i2 [64, 3, 4, 512]."""
 
     rig: ClassVar = rig("radar")
 
@@ -33,7 +33,7 @@ class RadarPlayer(PlayerDriver):
         )
 
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
-        data = {"iq": one(self.frames, "iq", at), "valid": np.ones(1, "u1")}
+        data = {"iq": take_frame(self.frames, "iq", at), "valid": np.ones(1, "u1")}
         return Sample(self.sensor.name, t_ns, data)
 
 

@@ -1,4 +1,4 @@
-"""Packers: write finished sessions as the archives that training pipelines read."""
+"""Packers that write finished sessions as the archives that training pipelines read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from recorder.contract.errors import FormatError
 
 
 class ArchiveError(FormatError):
-    """The data to pack violate the archive's format.
+    """Error: the data to pack violate the archive's format.
 
     The message names the component, its instance and the frame.  A rejected frame leaves nothing
     in the archive: the next frame can be packed.

@@ -34,7 +34,7 @@ from recorder.contract.extras import need_extra
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedFiles:
     """The files that a packer has written.
 
     Attributes:
@@ -51,15 +51,15 @@ class Packed:
 
 
 class Packer(ABC):
-    """Packs sessions as one kind of archive.
+    """Base class of the packers: packs sessions as one kind of archive.
 
     Attributes:
         name: the value of ``--to``; the package's name unless set.
         options: the options that the packer accepts.
         collects: whether one archive can hold several sessions.  Such a packer implements
             `pack_all`, every other packer implements `pack`.
-        worker_modules: modules that the packer's makers need, which workers import early.
-        has_pictures: whether its archives have the pictures of cameras, which may be redacted.
+        worker_modules: modules that the packer's encoders need; workers import them early.
+        has_pictures: whether its archives contain pictures of cameras, which may be redacted.
     """
 
     name: ClassVar[str]
@@ -77,7 +77,7 @@ class Packer(ABC):
             raise TypeError(f"{cls.__name__} has no {needed}")
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the options and the installed packages; returns the options with defaults.
+        """Check the options and the installed packages; return the options with defaults.
 
         Raises:
             ConfigError: an option is unknown or wrong.
@@ -87,9 +87,9 @@ class Packer(ABC):
 
     @abstractmethod
     def ticks(self, context: PackingContext) -> float:
-        """The amount of work, in the unit that `PackingContext.advance` is called with."""
+        """Return the amount of work, in the unit that `PackingContext.advance` is called with."""
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         """Pack one session as an archive named like the session.
 
         Raises:
@@ -100,7 +100,7 @@ class Packer(ABC):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
+    ) -> PackedFiles:
         """Pack sessions as one archive; only for packers that `collects`.
 
         An error inside `PackingContext.locate_errors` or `PackingContext.fault_scope`
@@ -127,15 +127,15 @@ class Packer(ABC):
 
 
 def available() -> list[str]:
-    """Names of the available archives, sorted."""
+    """Return the names of the available archives, sorted."""
     return sorted(ARCHIVES)
 
 
 def load_packer(name: str) -> Packer:
-    """The packer of an archive.
+    """Return the packer of an archive.
 
     Raises:
-        UsageError: the archive does not exist, or a package that it needs.
+        UsageError: the archive does not exist, or a package that it needs is not installed.
     """
     known = available()
     if name not in known:

@@ -1,8 +1,8 @@
-"""A session while it is packed: its data, its workers, and the place of errors in it.
+"""Packing context of a session: its data, its workers and the location of errors.
 
 ::
 
-    with context.at("camera", index):           # errors inside name the stream and the sample
+    with context.locate_errors("camera", index):     # errors inside name the stream and the sample
         jpeg = context.session.streams["camera"].sample(index)
 """
 
@@ -47,8 +47,8 @@ class PackingContext:
         session: opened with virtual sensors, for reading only.
         folder: an empty folder for the files.  Sessions that are packed together share the folder.
         options: the packer's options, checked.
-        calibration: the session's calibration, or the one given instead; may be empty.
-        warnings: the first sentences of the notes.
+        calibration: the session's calibration, or the given one instead; may be empty.
+        warnings: sentences with which the notes begin.
         advance: called with the amount of finished work, in the unit of `Packer.ticks`.
         workers: the processes that encode samples for all archives of the session; None: started
             when needed, for this archive alone.
@@ -116,7 +116,7 @@ class PackingContext:
         return self.workers
 
     def _settings(self, stream: str) -> dict[str, Any]:
-        """Arguments about a stream for its workers."""
+        """Return the arguments of a stream's encoding: times for the errors, target of remarks."""
         times = self.session.streams[stream].times
         return {
             "time_of": lambda index: int(times(index, index + 1)[0]),
@@ -136,16 +136,16 @@ class PackingContext:
 
     @property
     def streams(self) -> list[Stream]:
-        """The streams of the session's sensors, without the virtual ones."""
+        """Streams of the session's sensors, without the virtual streams."""
         return [s for s in self.session.streams.values() if not s.name.startswith("_")]
 
     def contains(self, t_ns: int) -> bool:
-        """Whether a time, epoch ns, is in the part of the session that is packed."""
+        """Return whether a time, epoch ns, is in the part of the session that is packed."""
         begin_ns, end_ns = self.session.interval_ns
         return (begin_ns is None or t_ns >= begin_ns) and (end_ns is None or t_ns < end_ns)
 
     def has_samples(self, stream: Stream) -> bool:
-        """Whether a stream has samples with times; notes a stream that has none."""
+        """Return whether a stream has samples with times; note a stream that has none."""
         with self.locate_errors(stream.name):
             missing = not len(stream)
         if not stream.has_times:
@@ -154,16 +154,16 @@ class PackingContext:
             self.notes.add("no sample was recorded", stream.name)
         return stream.has_times and not missing
 
-    def pose_of(self, stream: Stream, *, noted: bool = True) -> Floats:
-        """``T_sensor_rig``; with `noted`, notes a stream that the calibration does not have.
+    def find_pose(self, stream: Stream, *, note_missing: bool = True) -> Floats:
+        """Return ``T_sensor_rig``, f8 [4, 4]; by default, note a stream without a calibration.
 
-        Such a stream is placed at the rig's origin.  A camera looks ahead there; other sensors have
-        the rig's axes.
+        A stream without a calibration is placed at the rig's origin.  A camera looks ahead there;
+        other sensors have the rig's axes.
         """
         if (pose := self.calibration.of(stream.name).pose) is not None:
             return pose
         camera = kind_of(stream) == "camera"
-        if noted:
+        if note_missing:
             ahead = " and looks ahead" if camera else ""
             self.notes.add(
                 f"not in the calibration: placed at the rig's origin{ahead}", stream.name
@@ -174,8 +174,8 @@ class PackingContext:
     def fault_scope(self) -> Iterator[None]:
         """Mark this session as at fault when an error is raised inside.
 
-        A dataset of several sessions is then packed without this session.  Errors of the disk
-        (`StorageError`) and wrong usage mark no session.
+        A dataset of several sessions is then packed without this session.  Disk errors
+        (`StorageError`) and usage errors mark no session.
         """
         try:
             yield
@@ -191,7 +191,7 @@ class PackingContext:
 
         Raises:
             ArchiveError: replaces any error of a file or format.
-            StorageError: errors of the disk keep their type.
+            StorageError: disk errors keep their type.
         """
         try:
             with self.fault_scope():
@@ -200,17 +200,17 @@ class PackingContext:
             raise  # the inner place is more precise
         except OSError as error:
             place = f"{error.filename}: " if error.filename is not None else ""
-            message = f"{self._where(stream, sample)}: {place}{error.strerror or error}"
+            message = f"{self._describe_place(stream, sample)}: {place}{error.strerror or error}"
             raise _PlacedStorageError(message) from error
         except StorageError as error:
-            raise _PlacedStorageError(f"{self._where(stream, sample)}: {error}") from error
+            raise _PlacedStorageError(f"{self._describe_place(stream, sample)}: {error}") from error
         except UsageError:
             raise
         except RecorderError as error:
-            raise _PlacedArchiveError(f"{self._where(stream, sample)}: {error}") from error
+            raise _PlacedArchiveError(f"{self._describe_place(stream, sample)}: {error}") from error
 
-    def _where(self, stream: str, sample: int | None) -> str:
-        """A place in the recording; samples of a part have numbers of their own."""
+    def _describe_place(self, stream: str, sample: int | None) -> str:
+        """Return the stream and the sample's number in the whole recording, as text."""
         if sample is None:
             return stream
         known = self.session.streams.get(stream)
@@ -218,8 +218,8 @@ class PackingContext:
 
 
 class _PlacedArchiveError(ArchiveError):
-    """Its message already names the place."""
+    """Error whose message already names the place."""
 
 
 class _PlacedStorageError(StorageError):
-    """Its message already names the place."""
+    """Error whose message already names the place."""

@@ -32,7 +32,7 @@ def require_poses(options: Mapping[str, Any]) -> None:
 def choose_poses(
     context: PackingContext, lidars: Iterator[tuple[Stream, OusterOptics]]
 ) -> PoseSource:
-    """Poses from the source that the option ``poses`` names; odometry uses the first lidar.
+    """Return the source of poses that the option ``poses`` names; odometry uses the first lidar.
 
     Raises:
         SessionError: the session does not have the source.
@@ -50,13 +50,13 @@ def choose_poses(
 def note_poses(
     context: PackingContext, source: PoseSource, cover: Cover, margins_ns: tuple[int, int] = (0, 0)
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Note the source of the poses, and where they are held or interpolated for long.
+    """Note the source of the poses, and where poses are held or interpolated for long.
 
     Args:
         context: the session's context.
         source: source of the poses.
         cover: cover of the source, after its last block.
-        margins_ns: time by which the cover begins before and ends after the packed samples.
+        margins_ns: durations by which the cover begins before and ends after the packed samples.
 
     Returns:
         the source's description; seconds for which the first and the last pose are held, if any.

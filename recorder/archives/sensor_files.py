@@ -1,4 +1,4 @@
-"""Options of the archives with detections of radars, and what reads the sensors' metadata."""
+"""Options of the archives with radar detections, and readers of sensors' metadata."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RADAR_OPTIONS: OptionTable = {
     "radar_limit": Option("int", 256, "detections per frame", minimum=1, maximum=10_000),
     "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
 }
-"""Options of all archives with detections of radars."""
+"""Options of all archives with radar detections."""
 
 
 def radar_processor(geometry: RadarGeometry, options: Mapping[str, Any]) -> RadarProcessor:
-    """Make the processor of a radar's frames with `RADAR_OPTIONS`."""
+    """Return the processor of a radar's frames for the values of `RADAR_OPTIONS`."""
     return RadarProcessor(geometry, options["radar_threshold_db"], options["radar_limit"])
 
 
@@ -37,7 +37,7 @@ def radar_frames(
     options: Mapping[str, Any],
     worker: WorkerContext | None,
 ) -> RadarFrames:
-    """Make the detections of a radar; in a worker one object for all archives of equal options."""
+    """Return a radar's detections; archives of equal options share the object in a worker."""
 
     def make() -> RadarFrames:
         processor = radar_processor(geometry, options)

@@ -1,4 +1,4 @@
-"""Irregularities of a session, for its archives and for the report of packing."""
+"""Notes about irregularities of a session, for its archives and the report of packing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SessionNotes:
 
     Args:
         session: the session.
-        lines: the first sentences.
+        lines: sentences with which the notes begin.
 
     Attributes:
         lines: sentences, in the order in which they were added.
@@ -35,7 +35,7 @@ class SessionNotes:
         if line not in self.lines:
             self.lines.append(line)
 
-    def of(self, subject: str) -> list[str]:
+    def find(self, subject: str) -> list[str]:
         """Return the sentences about a stream, without its name."""
         start = f"{subject}: "
         return [line.removeprefix(start) for line in self.lines if line.startswith(start)]
@@ -68,7 +68,7 @@ class SessionNotes:
             self.add("recovered: its writer died, or its disk failed", "session")
 
     def add_losses(self) -> dict[str, Any]:
-        """Add losses and incomplete samples; returns the losses by stream, for the archive."""
+        """Add losses and incomplete samples; return the losses by stream, for the archive."""
         lost: dict[str, Any] = {}
         recorded = list(self._session.events())
         for name, incomplete in incomplete_samples(recorded).items():
@@ -79,7 +79,7 @@ class SessionNotes:
             parts = [f"{count} ({cause})" for cause, count in counted.items()]
             if intervals:
                 times = "an interval" if len(intervals) == 1 else f"{len(intervals)} intervals"
-                parts.append(f"{times} that nobody counted")
+                parts.append(f"{times} of unknown count")
             if parts:
                 lost[name] = {"counted": counted, "uncounted_intervals": len(intervals)}
                 self.add("lost samples: " + ", ".join(parts), name)

@@ -1,10 +1,10 @@
-"""Archives are written beside their final place, and renamed into place when complete.
+"""Staging of archives: written beside their final place, renamed into place when complete.
 
 ::
 
     with staging(place, "rig-1") as folder:             # place/.rig-1.part, locked
         ...                                             # write rig-1.zarr and rig-1.json into it
-        publish(folder, place, Packed(("rig-1.zarr", "rig-1.json")))
+        publish(folder, place, PackedFiles(("rig-1.zarr", "rig-1.json")))
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from recorder.archives.base import Packed
+from recorder.archives.base import PackedFiles
 from recorder.contract.errors import SessionError, StorageError
 from recorder.contract.syscalls import exchange_names
 from recorder.formats.disk import PosixDisk, make_folders
@@ -32,7 +32,7 @@ def staging(place: Path, name: str) -> Iterator[Path]:
     """
     folder = place / f".{name}.part"
     try:
-        fd = _locked(folder)
+        fd = _lock_folder(folder)
         try:
             empty(folder)  # files of an interrupted run
         except BaseException:
@@ -51,8 +51,8 @@ def staging(place: Path, name: str) -> Iterator[Path]:
         os.close(fd)
 
 
-def _locked(folder: Path) -> int:
-    """Make a folder durably if it is missing, and lock it; returns its descriptor."""
+def _lock_folder(folder: Path) -> int:
+    """Make a folder durably if it is missing, and lock it; return its descriptor."""
     while True:
         make_folders(folder)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -76,11 +76,11 @@ def empty(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
-    """Rename complete files into place; files of an older archive are moved into the folder.
+def publish(folder: Path, place: Path, packed: PackedFiles) -> tuple[Path, ...]:
+    """Rename complete files into place; move files of an older archive into the folder.
 
-    A single file or folder is exchanged with its older version in one step.  Of several files, the
-    last one names the others: the older version is moved away first and the new one is moved into
+    A single file or folder is exchanged with its older version in one step.  The last of several
+    files names the others: its older version is moved away first and its new version is moved into
     place last, so that a kill in between leaves no file that names files of the other archive.
 
     A failure or an interrupt is rolled back.
@@ -167,8 +167,8 @@ def _exchange_by_renames(one: Path, other: Path) -> None:
         raise
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; hard-linked files count once."""
+def measure_size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder; hard-linked files count once."""
     if not path.is_dir():
         return path.stat().st_size
     stats = (p.stat() for p in path.rglob("*") if p.is_file())

@@ -1,4 +1,4 @@
-"""Checks of packed archives: by our own reader, and by the format's own software.
+"""Checks of packed archives by our own reader and by the format's own software.
 
 ::
 
@@ -28,11 +28,11 @@ _DEEPEST = 4  # from a session's _archives to NAME/NAME.arrow of a part
 
 @dataclass
 class ArchiveReport:
-    """What was checked in an archive, and what was found.
+    """Result of an archive's checks.
 
     Attributes:
         path: the archive.
-        archive: its kind.
+        archive: kind of the archive.
         checked: a line per thing that was checked.
         unchecked: a line per thing that was not checked, and why.
         problems: a line per fault.
@@ -46,11 +46,11 @@ class ArchiveReport:
 
     @property
     def sound(self) -> bool:
-        """Whether no fault was found."""
+        """True if no fault was found."""
         return not self.problems
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Return a plain mapping for JSON."""
         return {
             "path": str(self.path),
             "archive": self.archive,
@@ -62,7 +62,7 @@ class ArchiveReport:
 
 
 class MissingSoftwareError(Exception):
-    """A format's own software is not installed."""
+    """Error: a format's own software is not installed."""
 
 
 class ArchiveCheck(ABC):
@@ -70,7 +70,7 @@ class ArchiveCheck(ABC):
 
     Attributes:
         software: the format's own software.
-        left: what only that software checks.
+        left: the checks that only that software makes.
     """
 
     software: ClassVar[str]
@@ -78,28 +78,32 @@ class ArchiveCheck(ABC):
 
     @abstractmethod
     def find(self, path: Path) -> Path | None:
-        """The archive that a path belongs to: what `read` takes; None for another path."""
+        """Return the archive that a path belongs to, for `read`; None for another path."""
 
     @abstractmethod
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        """Read the archive with our own reader; yields the finished share.
+        """Read the archive with our own reader; yield the finished share, 0 to 1.
 
         Raises:
-            RecorderError: what is wrong.
+            RecorderError: the archive is damaged.
         """
 
     @abstractmethod
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        """Read the archive with the format's own software; yields the finished share.
+        """Read the archive with the format's own software; yield the finished share, 0 to 1.
 
         Raises:
             MissingSoftwareError: the software is not installed.
-            Exception: what is wrong, in the software's words.
+            Exception: any error of the software for a damaged archive.
         """
 
 
 def need(module: str) -> Any:
-    """Import a module of a format's own software; MissingSoftwareError without it."""
+    """Import a module of a format's own software.
+
+    Raises:
+        MissingSoftwareError: a module is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -108,7 +112,7 @@ def need(module: str) -> Any:
 
 
 def find_archive(path: Path) -> tuple[str, Path] | None:
-    """Kind and path of the archive at a path; None if the path is no archive."""
+    """Return kind and path of the archive at a path; None if the path is not an archive."""
     for name in sorted(ARCHIVES):
         if (found := _check(name).find(path)) is not None:
             return name, found
@@ -116,7 +120,7 @@ def find_archive(path: Path) -> tuple[str, Path] | None:
 
 
 def find_archives(path: Path) -> list[Path]:
-    """The archive at a path, or those in a folder and the folders in it; empty without any."""
+    """Return the archive at a path, or the archives in a folder and its subfolders."""
     found: dict[Path, None] = {}
 
     def look(at: Path, depth: int) -> None:
@@ -136,7 +140,7 @@ def validate_archive(
 ) -> ArchiveReport:
     """Check an archive with our own reader, and with its format's own software.
 
-    Damage never raises: it is in the report.
+    Damage raises no error: it is in the report.
 
     Args:
         path: an archive, as `find_archives` returns it.

@@ -1,17 +1,17 @@
-"""Finished sessions become archives.
+"""Packing of finished sessions as archives.
 
 ::
 
     for result in finalize(Path("sessions/rig-1"), [ArchiveRequest("ncore", {})]):
         result.files, result.notes
 
-A session is verified first: only what is closed or recovered is packed, and it is only read.  Each
-archive is made in a hidden folder beside its place, ``.NAME.part``; complete and synced, its files
-are renamed into place, over older ones.  What an interrupted run left in that folder is removed by
-the next one, which starts that archive again.  The record of an archive, with its notes, is kept
-beside it (`recorder.session.packing_records`).
+The finalizer verifies a session first: the session must be closed or recovered.  The session's data
+are only read.  Each archive is made in a hidden folder beside its place, ``.NAME.part``.  The
+complete, synced files are renamed into place and replace older ones.  The next run removes the
+files of an interrupted run and starts that archive again.  The record of an archive, with its
+notes, is stored beside it (`recorder.session.packing_records`).
 
-Archives that can hold several sessions become one dataset in a given folder::
+`collect` packs several sessions as one dataset in a given folder::
 
     for result in collect([Path("a"), Path("b")], [ArchiveRequest("edgefirst")], Path("data/all")):
         result.files                            # data/all/edgefirst/all
@@ -28,12 +28,12 @@ from pathlib import Path
 
 from recorder.contract.errors import RecorderError, RedactionError, UsageError
 from recorder.custody.sealing import common_signer, is_proven_by, signer_of
-from recorder.finalizer.packing import existing_archive, keep_record, pack
+from recorder.finalizer.packing import find_existing_archive, keep_record, pack
 from recorder.finalizer.requests import (
     ArchiveRequest,
     Failed,
     Finalized,
-    Prepared,
+    PreparedRequest,
     Progress,
     Refused,
     dataset_name,
@@ -73,7 +73,7 @@ __all__ = [
 
 def finalize(
     path: Path,
-    steps: Sequence[ArchiveRequest],
+    requests: Sequence[ArchiveRequest],
     *,
     out: Path | None = None,
     datasets: bool = False,
@@ -86,25 +86,26 @@ def finalize(
 ) -> Iterator[Finalized]:
     """Pack a session's archives, each under the session's name.
 
-    Those of a large session are packed at the same time, so that each sample is decoded once.
+    Archives of a large session are packed at the same time, so that each sample is decoded once.
 
-    Archives of a part are in ``_archives/parts/PART``: they never replace those of the session.
+    Archives of a part are stored in ``_archives/parts/PART``: they never replace archives of the
+    whole session.
 
     Args:
         path: the session's folder.
-        steps: which archives.
-        out: folder for them instead of the session's ``_archives``.
-        datasets: archives that can hold several sessions become datasets of `out`: see `collect`.
+        requests: the archives to pack.
+        out: folder of the archives instead of the session's ``_archives``.
+        datasets: pack archives that can hold several sessions as datasets of `out`: see `collect`.
         calibration: a calibration file instead of the session's own.
         part: the part of the session to pack.
         redact: programs that redact pictures first, or `ORIGINALS`.
         progress: see `Progress`.
-        failed: called with each archive that cannot be packed; None: the error is
+        failed: called with the error of each archive that cannot be packed; None: the error is
             raised.
-        processes: workers beside this process; None: as many as the session is worth.
+        processes: workers beside this process; None: a number that fits the session's size.
 
     Yields:
-        each archive when it is in place, in the order of the steps.
+        each archive when it is in place, in the order of the requests.
 
     Raises:
         UsageError: see `prepare`; ConfigError: the given calibration is wrong.
@@ -112,11 +113,11 @@ def finalize(
             calibration included.
         RedactionError: a picture could not be redacted, or the session's config asks for redaction
             and `redact` has no programs; no archive is packed.
-        ArchiveError, FormatError, StorageError: names archive, stream and sample; nothing of that
-            archive is left, and an older one is as it was.
+        ArchiveError, FormatError, StorageError: names archive, stream and sample; the files of that
+            archive are removed, and an older archive is unchanged.
     """
     tune_memory()
-    prepared = prepare(steps)
+    prepared = prepare(requests)
     with lock_session(path):
         if processes is None:
             processes = processes_for(path)
@@ -138,21 +139,21 @@ def finalize(
                 )
             )
 
-            def make(step: Prepared, progress: Progress) -> Finalized:
-                place = root / step.packer.name
-                adds = datasets and step.packer.collects
+            def make(request: PreparedRequest, progress: Progress) -> Finalized:
+                place = root / request.packer.name
+                adds = datasets and request.packer.collects
                 name = dataset_name(root) if adds else own_name
                 suffix = "" if out is None else f".{name}"
-                signer = _signer(root, step, suffix, key) if adds else key
+                signer = _choose_signer(root, request, suffix, key) if adds else key
                 made = pack(
-                    [session], step, place, name, None, progress, adds=adds, workers=workers
+                    [session], request, place, name, None, progress, adds=adds, workers=workers
                 )
-                keep_record(root, step, made, suffix, signer)
+                keep_record(root, request, made, suffix, signer)
                 return made
 
             shared = workers if processes else None
             # Closed before the workers are: an interrupt ends the other archives' threads first.
-            with contextlib.closing(_at_once(make, prepared, progress, shared)) as packed:
+            with contextlib.closing(_pack_concurrently(make, prepared, progress, shared)) as packed:
                 for made in packed:
                     try:
                         yield made()
@@ -164,19 +165,19 @@ def finalize(
                         failed(error)
 
 
-def _at_once(
-    make: Callable[[Prepared, Progress], Finalized],
-    prepared: Sequence[Prepared],
+def _pack_concurrently(
+    make: Callable[[PreparedRequest, Progress], Finalized],
+    prepared: Sequence[PreparedRequest],
     progress: Progress,
     workers: SampleWorkers | None,
 ) -> Generator[Callable[[], Finalized]]:
-    """Functions that return each archive, in order; they are packed at once if there are workers.
+    """Yield functions that return each archive, in order; with workers, pack all at the same time.
 
-    Without workers they are packed one after the other, by the caller's thread.  Who stops before
-    the end stops all of them.
+    Without workers each function packs its archive in the caller's thread.  Closing the generator
+    early stops all archives.
     """
     if workers is None or len(prepared) == 1:
-        yield from (partial(make, step, progress) for step in prepared)
+        yield from (partial(make, request, progress) for request in prepared)
         return
     turn, stopped = threading.Lock(), threading.Event()
 
@@ -189,7 +190,7 @@ def _at_once(
     with ThreadPoolExecutor(len(prepared), "archive") as pool:
         futures: list[Future[Finalized]] = []
         try:
-            futures.extend(pool.submit(make, step, report) for step in prepared)
+            futures.extend(pool.submit(make, request, report) for request in prepared)
             yield from (future.result for future in futures)
         finally:
             if len(futures) < len(prepared) or not all(future.done() for future in futures):
@@ -199,7 +200,7 @@ def _at_once(
 
 def collect(
     paths: Sequence[Path],
-    steps: Sequence[ArchiveRequest],
+    requests: Sequence[ArchiveRequest],
     out: Path,
     *,
     calibration: Path | None = None,
@@ -208,35 +209,35 @@ def collect(
     progress: Progress = lambda *_: None,
     refused: Refused | None = None,
 ) -> Iterator[Finalized]:
-    """Pack sessions as one dataset per archive, ``OUT/ARCHIVE/NAME``; NAME is that of `out`.
+    """Pack sessions as one dataset per archive, ``OUT/ARCHIVE/NAME``; NAME is the name of `out`.
 
-    Sessions that the dataset holds stay in it; one of the same name and start is replaced.  All
-    sessions are verified and locked before anything is packed.
+    Sessions that the dataset holds stay in it; a session of the same name and start is replaced.
+    All sessions are verified and locked before anything is packed.
 
     Args:
         paths: the sessions' folders.
-        steps: which archives; all must collect.
+        requests: the archives to pack; every packer must collect.
         out: the folder; created if it is missing.
         calibration: a calibration file instead of the sessions' own.
         part: the part of each session to pack.
         redact: as for `finalize`.
         progress: see `Progress`.
-        refused: called with each session that cannot be packed; None, or only
-            such sessions: that is raised.
+        refused: called with each session that cannot be packed, and the error.  The error is raised
+            if this is None, or if no session can be packed.
 
     Yields:
         each archive when it is in place.
 
     Raises:
-        UsageError: a step's packer does not collect, a session is given twice, and as `finalize`.
+        UsageError: a packer does not collect, a session is given twice, and as for `finalize`.
         SessionError, RedactionError, ArchiveError, FormatError, StorageError: as `finalize`; a
             session that cannot be redacted is not left out: no archive is packed.
     """
     tune_memory()
-    prepared = prepare(steps)
-    for step in prepared:
-        if not step.packer.collects:
-            raise UsageError(f"{step.packer.name}: holds one session, not several")
+    prepared = prepare(requests)
+    for request in prepared:
+        if not request.packer.collects:
+            raise UsageError(f"{request.packer.name}: holds one session, not several")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a session is given twice")
     name = dataset_name(out)
@@ -248,6 +249,7 @@ def collect(
                 if processes_for(path):
                     _start_workers_early(prepared)
                 one = LockedSession.verify(path, calibration, part)
+                # An empty part is an error here, before any archive is begun.
                 one.open().close()
                 redacted = redact_session(one, prepared, redact, out, f"{name}.{number}", progress)
                 sessions.append(stack.enter_context(redacted))
@@ -258,21 +260,23 @@ def collect(
                     raise
                 refused(path, error)
         key = common_signer(one.path for one in sessions)
-        for step in prepared:
-            place = out / step.packer.name
-            signer = _signer(out, step, f".{name}", key)
-            made = pack(sessions, step, place, name, refused, progress, adds=True)
-            keep_record(out, step, made, f".{name}", signer)
+        for request in prepared:
+            place = out / request.packer.name
+            signer = _choose_signer(out, request, f".{name}", key)
+            made = pack(sessions, request, place, name, refused, progress, adds=True)
+            keep_record(out, request, made, f".{name}", signer)
             yield made
 
 
-def _signer(root: Path, step: Prepared, suffix: str, key: VehicleKey | None) -> VehicleKey | None:
-    """The key that signs an archive, unless what it is added to is not proven by that key."""
-    record = root / f"{step.packer.name}{suffix}.json"
-    older = existing_archive(root / step.packer.name, dataset_name(root)) or record.exists()
+def _choose_signer(
+    root: Path, request: PreparedRequest, suffix: str, key: VehicleKey | None
+) -> VehicleKey | None:
+    """Return the key that signs an archive; None if it does not prove the older archive."""
+    record = root / f"{request.packer.name}{suffix}.json"
+    older = find_existing_archive(root / request.packer.name, dataset_name(root)) or record.exists()
     return key if key is not None and (not older or is_proven_by(record, key)) else None
 
 
-def _start_workers_early(prepared: Iterable[Prepared]) -> None:
-    """Let what workers are forked from import the packers' modules, while sessions are verified."""
-    start_early([name for step in prepared for name in step.packer.worker_modules])
+def _start_workers_early(prepared: Iterable[PreparedRequest]) -> None:
+    """Start importing the packers' modules for the workers while sessions are verified."""
+    start_early([name for request in prepared for name in request.packer.worker_modules])

@@ -1,4 +1,4 @@
-"""Packs locked sessions as one archive, puts it into place, and keeps its record."""
+"""Packing of locked sessions as one archive, its publication and its record."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from recorder.archives.base import Packer
 from recorder.archives.context import PackingContext
-from recorder.archives.staging import empty, publish, size_of, staging
+from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.custody.archives import file_digests
 from recorder.custody.sealing import seal_archive
-from recorder.finalizer.requests import Finalized, Prepared, Progress, Refused
+from recorder.finalizer.requests import Finalized, PreparedRequest, Progress, Refused
 from recorder.finalizer.sessions import LockedSession
 from recorder.processing.redaction.pictures import sentence
 from recorder.processing.sample_workers import SampleWorkers
@@ -25,7 +25,7 @@ from recorder.session.vehicle_key import VehicleKey
 
 def pack(
     sessions: Sequence[LockedSession],
-    step: Prepared,
+    request: PreparedRequest,
     place: Path,
     name: str,
     refused: Refused | None,
@@ -37,30 +37,30 @@ def pack(
     """Pack sessions as one archive, and put the archive into place.
 
     Args:
-        sessions: the sessions; more than one only for a packer that collects.
-        step: the archive.
+        sessions: the sessions; several only for a packer that collects.
+        request: the archive request.
         place: the archive's folder.
         name: the archive's name.
         refused: called with each session that is left out; None: the error is raised.
         progress: see `Progress`.
         adds: add the sessions to an older archive of the same name.
-        workers: those of the only session; None: each session has its own.
+        workers: the workers of the only session; None: each session starts its own.
     """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
-        contexts = [_make_context(s, stack.enter_context(s.open()), step) for s in sessions]
+        contexts = [_make_context(s, stack.enter_context(s.open()), request) for s in sessions]
         for context in contexts:
             stack.callback(context.close)
             context.folder, context.workers = folder, workers
         # Not before the place is ours: another process may have been making it.
-        existing = existing_archive(place, name) if adds else None
+        existing = find_existing_archive(place, name) if adds else None
         while True:
-            _count_progress(contexts, step.packer, progress)
+            _count_progress(contexts, request.packer, progress)
             try:
-                if step.packer.collects:
-                    packed = step.packer.pack_all(contexts, name, existing)
+                if request.packer.collects:
+                    packed = request.packer.pack_all(contexts, name, existing)
                 else:
-                    packed = step.packer.pack(contexts[0])
+                    packed = request.packer.pack(contexts[0])
                 digests = file_digests(folder / name for name in packed.files)
                 files = publish(folder, place, packed)
                 break
@@ -73,23 +73,24 @@ def pack(
                     if len(contexts) == 1 or at_fault
                     else place
                 )
-                named = type(error)(f"{path}: {step.packer.name}: {error}")
+                named = type(error)(f"{path}: {request.packer.name}: {error}")
                 if refused is None or not at_fault or len(contexts) == 1:
                     raise named from error
+                # The packer begins again without the sessions at fault.
                 refused(path, named)
                 contexts = [context for context in contexts if not context.at_fault]
                 empty(folder)
             except OSError as error:
                 path = contexts[0].session.path if len(contexts) == 1 else place
                 reason = f"{error.filename or folder}: {error.strerror or error}"
-                raise StorageError(f"{path}: {step.packer.name}: {reason}") from error
+                raise StorageError(f"{path}: {request.packer.name}: {reason}") from error
     paths = tuple(context.session.path for context in contexts)
     return Finalized(
         paths[0] if len(paths) == 1 else None,
         paths,
-        step.packer.name,
+        request.packer.name,
         files,
-        sum(size_of(path) for path in files),
+        sum(measure_size(path) for path in files),
         time.monotonic() - started,
         packed.summary,
         tuple(_notes(contexts)),
@@ -99,20 +100,20 @@ def pack(
 
 
 def keep_record(
-    root: Path, step: Prepared, made: Finalized, suffix: str, key: VehicleKey | None
+    root: Path, request: PreparedRequest, made: Finalized, suffix: str, key: VehicleKey | None
 ) -> None:
-    """Keep what is known about an archive beside it, for reports and as a proof of its origin.
+    """Write an archive's record beside it, for reports and as a proof of its origin.
 
     Args:
-        root: the folder of the archive's folder.
-        step: what was asked for.
+        root: the parent of the archive's folder.
+        request: the archive request.
         made: the archive.
-        suffix: of the record's name, where archives of several sessions are in one folder.
-        key: signs the record; None: it is not signed.
+        suffix: suffix of the record's name, where one folder has archives of several sessions.
+        key: the key that signs the record; None: it is not signed.
     """
     kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
     files = [path.name for path in made.files]
-    about = {"packed_ns": time.time_ns(), "options": step.options, "files": files}
+    about = {"packed_ns": time.time_ns(), "options": request.options, "files": files}
     record = f"{made.archive}{suffix}"
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
@@ -124,8 +125,8 @@ def keep_record(
         raise StorageError(f"{made.session}: {made.archive}: {reason}") from error
 
 
-def existing_archive(place: Path, name: str) -> Path | None:
-    """The place, if an older archive of that name lies in it."""
+def find_existing_archive(place: Path, name: str) -> Path | None:
+    """Return the place if it contains an older archive of that name, else None."""
     try:
         names = [path.name for path in place.iterdir()]
     except FileNotFoundError:
@@ -135,10 +136,14 @@ def existing_archive(place: Path, name: str) -> Path | None:
     return place if any(n == name or n.startswith(name + ".") for n in names) else None
 
 
-def _make_context(locked: LockedSession, session: Session, step: Prepared) -> PackingContext:
-    about = locked.redaction if step.packer.has_pictures else {}
+def _make_context(
+    locked: LockedSession, session: Session, request: PreparedRequest
+) -> PackingContext:
+    about = locked.redaction if request.packer.has_pictures else {}
     calibration, warnings = locked.calibration, locked.warnings
-    context = PackingContext(session, Path(), step.options, calibration, warnings, redaction=about)
+    context = PackingContext(
+        session, Path(), request.options, calibration, warnings, redaction=about
+    )
     if isinstance(session, SessionPart):
         context.notes.add(f"packed in part: {session.part}", "session")
         for name in session.empty:

@@ -1,4 +1,4 @@
-"""What is packed: steps, and the archives that come of them."""
+"""Archive requests and their results."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from recorder.contract.errors import RecorderError, UsageError
 from recorder.contract.session_names import check_name
 
 Progress = Callable[[str, float, float], None]
-"""Called with the archive, the work done and all the work, from time to time."""
+"""Function that is called from time to time with the archive, the work done and the total work."""
 
 
 Refused = Callable[[Path, RecorderError], None]
-"""Called with a session that a dataset of several leaves out, and the reason."""
+"""Function that is called with a session that a dataset leaves out, and the reason."""
 
 
 Failed = Callable[[RecorderError], None]
-"""Called with an archive that could not be packed, and the reason."""
+"""Function that is called with the error of an archive that could not be packed."""
 
 
 @dataclass(frozen=True)
 class ArchiveRequest:
-    """One archive to pack: its name and options, as they were given."""
+    """One archive to pack: its name and its options as given."""
 
     archive: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -36,14 +36,14 @@ class Finalized:
     """An archive that is in place.
 
     Attributes:
-        session: the session's folder; of a dataset of several, None.
-        sessions: the folders of all that were packed now.
-        archive: its kind.
-        files: what was put into place.
-        bytes: of all that.
-        seconds: that it took.
-        summary: what is in it.
-        notes: what was odd, each once; of several sessions, after the session's name.
+        session: the session's folder; None if several sessions were packed.
+        sessions: the folders of all sessions that were packed now.
+        archive: name of the archive.
+        files: the files and folders that were put into place.
+        bytes: total size of the files.
+        seconds: duration of packing.
+        summary: the archive's contents.
+        notes: irregularities, each once; with several sessions, each after its session's name.
         digests: size and SHA-256 of each file, by path in the archive's folder.
         redaction: by session and camera how pictures were redacted; empty if none were.
     """
@@ -61,31 +61,31 @@ class Finalized:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A step whose packer is there and whose options are right."""
+class PreparedRequest:
+    """A request with its loaded packer and its checked options."""
 
     packer: Packer
     options: Mapping[str, Any]
 
 
-def prepare(steps: Iterable[ArchiveRequest]) -> list[Prepared]:
-    """Look at the steps before any work is done.
+def prepare(requests: Iterable[ArchiveRequest]) -> list[PreparedRequest]:
+    """Load the packers and check the options, before any work is done.
 
     Raises:
-        UsageError: there is no such archive, something is not installed, an option is wrong.
+        UsageError: an archive does not exist, a package is not installed, or an option is wrong.
     """
     prepared = []
-    for step in steps:
-        packer = load_packer(step.archive)
-        prepared.append(Prepared(packer, packer.check(step.options)))
+    for request in requests:
+        packer = load_packer(request.archive)
+        prepared.append(PreparedRequest(packer, packer.check(request.options)))
     return prepared
 
 
 def dataset_name(out: Path) -> str:
-    """The name of a dataset in a folder: the folder's own.
+    """Return the name of a dataset in a folder: the folder's name.
 
     Raises:
-        UsageError: it has none that can be one.
+        UsageError: the folder's name cannot be the name of a dataset.
     """
     try:
         return check_name(out.resolve().name)

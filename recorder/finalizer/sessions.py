@@ -1,4 +1,4 @@
-"""Sessions that are packed: verified, locked, and with their pictures redacted where asked for."""
+"""Verification, locking and redaction of sessions that are packed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recorder.contract.config.loading import asks_for_redaction
 from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings
 from recorder.contract.errors import ConfigError, RecorderError, RedactionError, SessionError
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.finalizer.requests import Prepared, Progress
+from recorder.finalizer.requests import PreparedRequest, Progress
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.redaction.pictures import redact_session as redact_pictures
 from recorder.processing.sample_workers import open_part
@@ -28,9 +28,9 @@ from recorder.session.validation_report import ERROR
 
 Redact = Sequence[RedactSettings]
 AS_CONFIGURED: Redact = ()
-"""Pictures as recorded, unless the session's own config asks for redacted ones: then an error."""
+"""Pack pictures as recorded; an error if the session's own config asks for redaction."""
 ORIGINALS: Redact = (RedactSettings(ALL_CAMERAS, Path()),)
-"""Pictures as recorded, whatever the session's own config asks for."""
+"""Pack pictures as recorded, even if the session's own config asks for redaction."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class LockedSession:
     """A session that is verified, and locked while it is packed.
 
     Attributes:
-        path: its folder.
-        name: its name.
+        path: the session's folder.
+        name: the session's name.
         warnings: irregularities that do not prevent packing.
-        calibration: its calibration, or the one given instead; may be empty.
-        part: the part of it to pack.
-        redacted: a folder with its redacted pictures; None: pictures are packed as recorded.
+        calibration: the session's calibration, or the given one instead; may be empty.
+        part: the part of the session to pack.
+        redacted: a folder with the redacted pictures; None: pictures are packed as recorded.
         redaction: by camera, how its pictures were redacted.
     """
 
@@ -60,13 +60,13 @@ class LockedSession:
         """Check that a session, which the caller has locked, can be packed.
 
         Args:
-            path: its folder.
+            path: the session's folder.
             calibration: a calibration file instead of the session's own.
-            part: the part of it to pack.
+            part: the part of the session to pack.
 
         Raises:
             ConfigError: the given calibration is wrong.
-            SessionError: the session was not closed, or it is damaged, its calibration included;
+            SessionError: the session was not closed, or the session or its calibration is damaged;
                 the message says what to do.
         """
         with Session(path) as session:
@@ -90,7 +90,11 @@ class LockedSession:
 
 @contextlib.contextmanager
 def lock_session(path: Path) -> Iterator[None]:
-    """Keep recovery and other writers from the session while it is read."""
+    """Lock the session against recovery and other writers while it is read.
+
+    Raises:
+        SessionError: there is no session at the path, or it is being recorded or recovered.
+    """
     if not path.is_dir():
         raise SessionError(f"{path}: no such session folder")
     if (elsewhere := outside(path)) is not None:
@@ -102,7 +106,7 @@ def lock_session(path: Path) -> Iterator[None]:
 
 
 def _find_warnings(path: Path) -> list[str]:
-    """Validate a session; returns irregularities that do not prevent packing.
+    """Validate a session; return irregularities that do not prevent packing.
 
     Raises:
         SessionError: the session is damaged.
@@ -129,7 +133,8 @@ def _find_calibration(path: Path, given: Path | None) -> Calibration:
     """Read the calibration in a given file, or else the session's own, which may be empty.
 
     Raises:
-        ConfigError: the given file is wrong; SessionError: the session's own is.
+        ConfigError: the given file is wrong.
+        SessionError: the session's own calibration is wrong.
     """
     if given is not None:
         return read_calibration(given)
@@ -143,7 +148,7 @@ def _find_calibration(path: Path, given: Path | None) -> Calibration:
 @contextlib.contextmanager
 def redact_session(
     session: LockedSession,
-    steps: Sequence[Prepared],
+    requests: Sequence[PreparedRequest],
     redact: Redact,
     root: Path,
     name: str,
@@ -152,9 +157,10 @@ def redact_session(
     """Redact the session's pictures into a folder of `root`, which is removed at the end.
 
     Raises:
-        RedactionError: they cannot be; the session's config asks for it, and `redact` is empty.
+        RedactionError: a picture cannot be redacted, or the session's config asks for redaction and
+            `redact` is empty.
     """
-    if not any(step.packer.has_pictures for step in steps) or redact == ORIGINALS:
+    if not any(request.packer.has_pictures for request in requests) or redact == ORIGINALS:
         yield session
         return
     if not redact:

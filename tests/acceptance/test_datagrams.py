@@ -279,7 +279,7 @@ def test_vrs_has_their_payloads(drive: Drive, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("archive", "note"),
     [
-        ("ncore", "front: is of no kind that is packed: left out"),
+        ("ncore", "front: unsupported kind of stream: left out"),
         ("edgefirst", "front: has datagrams: left out"),
         ("l5kit", "front: has datagrams: left out"),
     ],

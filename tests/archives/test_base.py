@@ -18,8 +18,8 @@ from tests.session.build import Builder, camera_spec, imu_spec
     ("crashes", "sentence"),
     [
         (0, "lost samples: 4 (buffer), 2 (disk)"),
-        (1, "lost samples: 4 (buffer), 2 (disk), an interval that nobody counted"),
-        (3, "lost samples: 4 (buffer), 2 (disk), 3 intervals that nobody counted"),
+        (1, "lost samples: 4 (buffer), 2 (disk), an interval of unknown count"),
+        (3, "lost samples: 4 (buffer), 2 (disk), 3 intervals of unknown count"),
     ],
 )
 def test_causes_are_added_up(tmp_path: Path, crashes: int, sentence: str) -> None:

@@ -188,7 +188,7 @@ def test_a_process_that_fails_is_told() -> None:
 def test_an_environment_that_is_not_there_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(command.BENCHMARKS, "rig", command.Row(1, ".venv-of-nothing"))
+    monkeypatch.setitem(command.BENCHMARKS, "rig", command.RunSettings(1, ".venv-of-nothing"))
     args = command.parse(["rig"])
     result = command.run_apart("rig", args, None, tmp_path)
     assert ".venv-of-nothing is not there" in result.skipped["all"]
@@ -211,7 +211,7 @@ def test_quick_options_are_legal() -> None:
             continue
         args = argparse.Namespace(quick=True)
         assert set(module.QUICK) <= set(module.OPTIONS), name
-        assert command.chosen_options(module, args).keys() == module.OPTIONS.keys()
+        assert command.choose_options(module, args).keys() == module.OPTIONS.keys()
 
 
 def test_targets_name_figures_once() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.figures import Figure, Result, exponent_of, growth, ratios, rounded
+from benchmarks.figures import Figure, Result, fit_exponent, format_number, growth, ratios
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def _series(costs: list[float], unit: str) -> list[Figure]:
 
 
 def test_the_two_largest_sizes_give_a_series_exponent() -> None:
-    assert exponent_of(_series([50, 10, 40], "MB")) == pytest.approx(1.0)
-    assert exponent_of(list(reversed(_series([50, 10, 40], "MB")))) == pytest.approx(1.0)
+    assert fit_exponent(_series([50, 10, 40], "MB")) == pytest.approx(1.0)
+    assert fit_exponent(list(reversed(_series([50, 10, 40], "MB")))) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("costs", "unit"), [([0.0, 0.01, 0.029], "CPU s / s"), ([1, 1, 0], "MB"), ([1, 0, 9], "MB")]
 )
 def test_a_cost_within_the_noise_has_no_exponent(costs: list[float], unit: str) -> None:
-    assert exponent_of(_series(costs, unit)) is None
+    assert fit_exponent(_series(costs, unit)) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_cost_within_the_noise_has_no_exponent(costs: list[float], unit: str) 
     [(0, "0"), (0.12345, "0.123"), (-2.5, "-2.50"), (12.345, "12.3"), (1234.5, "1234")],
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
-    assert rounded(value) == text
+    assert format_number(value) == text
 
 
 def test_a_figure_shows_its_spread_and_repetitions() -> None:

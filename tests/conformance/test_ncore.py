@@ -25,7 +25,7 @@ compat: Any = pytest.importorskip("ncore.impl.data.v4.compat")
 pil_image: Any = pytest.importorskip("PIL.Image")
 
 pytestmark = pytest.mark.conformance
-INTERVAL = Interval.of_ns(START_NS, STOP_NS)
+INTERVAL = Interval.from_ns(START_NS, STOP_NS)
 
 
 class Packed(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 
 from recorder import finalizer
 from recorder.archives import ArchiveError
-from recorder.archives.base import Packed
+from recorder.archives.base import PackedFiles
 from recorder.archives.context import PackingContext
 from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.layout import ARCHIVES
@@ -32,7 +32,7 @@ class MeetingPacker(FakePacker):
 
     meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(2))
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         self.meeting.wait(60)
         return super().pack(context)
 
@@ -84,7 +84,7 @@ def test_who_stops_stops_all_that_are_packed_at_once(
 ) -> None:
     at_once["a"].fail = ArchiveError("cannot be")
 
-    def pack(context: PackingContext) -> Packed:
+    def pack(context: PackingContext) -> PackedFiles:
         at_once["b"].meeting.wait(60)
         while True:
             context.advance(0)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError, staging
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.cli import main
 from recorder.contract import syscalls
@@ -40,7 +40,7 @@ class CollectingPacker(Packer):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
+    ) -> PackedFiles:
         self.calls.append([context.session.name for context in contexts])
         self.workers += [context.workers for context in contexts]
         assert len({context.folder for context in contexts}) == 1
@@ -60,7 +60,7 @@ class CollectingPacker(Packer):
             context.notes.add("is odd", "imu")
         (folder / f"{name}.set/half").unlink()
         (folder / f"{name}.set/all.json").write_text(json.dumps(rows))
-        return Packed((f"{name}.set",), (), {"sessions": len(rows)})
+        return PackedFiles((f"{name}.set",), (), {"sessions": len(rows)})
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_sessions_are_added_and_replaced(
 @pytest.mark.parametrize("name", ["summer", "summer.set", "summer.a.b"])
 def test_an_older_dataset_is_known_by_its_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    assert packing.existing_archive(tmp_path, "summer") == tmp_path
+    assert packing.find_existing_archive(tmp_path, "summer") == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_a_neighbour_is_no_older_dataset(
 ) -> None:
     """A packer that is told of it would add to it, or refuse what it does not know."""
     place = tmp_path / "summer/fake"
-    assert packing.existing_archive(place, "summer") is None
+    assert packing.find_existing_archive(place, "summer") is None
     place.mkdir(parents=True)
     (place / name).write_text("a neighbour")
-    assert packing.existing_archive(place, "summer") is None
+    assert packing.find_existing_archive(place, "summer") is None
     list(collect(sessions[:1], [ArchiveRequest("fake")], tmp_path / "summer"))
     assert rows(tmp_path / "summer") == {"a": 1}
     assert (place / name).read_text() == "a neighbour"

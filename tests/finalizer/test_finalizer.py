@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError, base, staging
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.contract import syscalls
 from recorder.contract.config.options import Option
@@ -52,7 +52,7 @@ class FakePacker(Packer):
     def ticks(self, context: PackingContext) -> float:
         return len(context.session.streams["camera"])
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         self.seen.append(context.options)
         assert list(context.folder.iterdir()) == []
         name = context.session.name
@@ -66,7 +66,9 @@ class FakePacker(Packer):
                     raise self.fail
         context.notes.add("is odd", "camera")
         context.notes.add("is odd", "camera")
-        return Packed((f"{name}.d", f"{name}.bin"), (f"{name}.older",), {"frames": {"camera": 6}})
+        return PackedFiles(
+            (f"{name}.d", f"{name}.bin"), (f"{name}.older",), {"frames": {"camera": 6}}
+        )
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError, staging
-from recorder.archives.base import Packed
+from recorder.archives.base import PackedFiles
 from recorder.archives.context import PackingContext
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import PosixDisk
@@ -111,7 +111,7 @@ def test_syncs_stand_between_what_must_not_change_its_order(
         monkeypatch.setattr(staging, "exchange", reported("exchange", staging.exchange))
         monkeypatch.setattr(Path, "rename", reported("rename", Path.rename))
         monkeypatch.setattr(Path, "unlink", reported("unlink", Path.unlink))
-        staging.publish(folder, tmp_path, Packed(("data", "index"), ("stale",)))
+        staging.publish(folder, tmp_path, PackedFiles(("data", "index"), ("stale",)))
     place = tmp_path.name
     assert done[:9] == [
         "sync .x.part",
@@ -132,8 +132,8 @@ def test_linked_files_count_once(tmp_path: Path) -> None:
     (tmp_path / "d/one").write_bytes(b"12345")
     (tmp_path / "d/e/again").hardlink_to(tmp_path / "d/one")
     (tmp_path / "d/e/other").write_bytes(b"12345")
-    assert staging.size_of(tmp_path / "d") == 10
-    assert staging.size_of(tmp_path / "d/one") == 5
+    assert staging.measure_size(tmp_path / "d") == 10
+    assert staging.measure_size(tmp_path / "d/one") == 5
 
 
 @pytest.mark.parametrize(

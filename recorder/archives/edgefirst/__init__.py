@@ -1,7 +1,7 @@
 """EdgeFirst datasets: an Arrow table of samples beside their files.
 
-The format is that of the EdgeFirst client's DATASET_FORMAT.md; docs/edgefirst.md maps sessions to
-it.  These modules are independent of sessions: `pcd`, `png`, `exif`, `container`, `table`,
+The EdgeFirst client's DATASET_FORMAT.md defines the format; docs/edgefirst.md maps sessions to it.
+  These modules are independent of sessions: `pcd`, `png`, `exif`, `container`, `table`,
 `split`.
 """
 

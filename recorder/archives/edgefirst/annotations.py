@@ -1,4 +1,4 @@
-"""A session's labels as annotations of samples (docs/labels.md, docs/edgefirst.md)."""
+"""Annotations of samples, from a session's labels (docs/labels.md, docs/edgefirst.md)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _MOST = float(np.finfo(np.float32).max)
 _IDENTITY = np.eye(4)
 
 
-class Boxes:
-    """Reads the labels of a camera's pictures from a file ordered by time.
+class BoxReader:
+    """Reader of the labels of a camera's pictures, from a file ordered by time.
 
     Besides the keys of docs/labels.md, a line may have ``polygon_px``, a list of rings of [x, y],
     and ``mask``, the name of a PNG of the camera's size in ``_labels/CAMERA/``.
@@ -62,7 +62,7 @@ class Boxes:
         self.lost = 0
 
     def at(self, index: int) -> Iterator[Annotation]:
-        """The labels of a picture, each as a separate annotation; call with rising indices."""
+        """Yield the labels of a picture, each as an annotation; call with rising indices."""
         while self._advance() and self._next is not None and self._next[0] <= index:
             frame, where, label = self._next
             self._next = None
@@ -96,7 +96,7 @@ class Boxes:
         return True
 
     def _frame(self, label: Mapping[str, Any]) -> int | None:
-        """Index of a label's picture in the recording; None where the picture is missing."""
+        """Return the index of a label's picture in the recording; None for a missing picture."""
         stream, frame = self._stream.whole, label.get("frame")
         if type(frame) is int:
             return frame if 0 <= frame < len(stream) else None
@@ -131,8 +131,8 @@ class Boxes:
         return encode_png(read_mask(self._file.path.with_suffix("") / name, self._size), bits=1)
 
 
-class Cuboids:
-    """Reads cuboids from files ordered by time.
+class CuboidReader:
+    """Reader of cuboids, from files ordered by time.
 
     Args:
         context: the session's context.
@@ -146,13 +146,14 @@ class Cuboids:
         self.unknown = 0
 
     def at(self, t_ns: int, rig_to_world: Floats | None) -> list[Annotation]:
-        """The boxes of the sets nearest to a time; call with rising times.
+        """Return the boxes of the sets nearest to a time; call with rising times.
 
         Pictures that match the same set share its annotations.
 
         Args:
             t_ns: time of the sample.
-            rig_to_world: pose of the rig, for boxes in the world's frame; None where unknown.
+            rig_to_world: f8 [4, 4], pose of the rig, for boxes in the world's frame; None if
+                unknown.
         """
         found: list[Annotation] = []
         for sets in self._sets:
@@ -167,7 +168,7 @@ class Cuboids:
         return found
 
     def _in_rig(self, lines: Lines, rig_to_world: Floats | None) -> tuple[list[Annotation], bool]:
-        """Boxes in the rig's frame, and whether a box was given in the world's frame."""
+        """Convert boxes to the rig's frame; return also if one was in the world's frame."""
         if not lines:
             return [], False
         frames = texts(lines, "frame")
@@ -199,7 +200,7 @@ class Cuboids:
         return rows, "world" in poses
 
     def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
-        """The transformation from a frame to the rig; None for an unknown frame."""
+        """Return the transformation from a frame to the rig; None for an unknown frame."""
         if frame == "rig":
             return _IDENTITY
         if frame == "world":
@@ -208,7 +209,7 @@ class Cuboids:
 
 
 class _Sets:
-    """The boxes of one file, grouped by time.
+    """Boxes of one file, grouped by time.
 
     Attributes:
         known: the lines that `nearest` returned last, and their annotations.
@@ -237,12 +238,16 @@ def _check(lines: Lines, good: npt.ArrayLike, words: str) -> None:
 
 
 def object_id(base: str, track: str) -> str:
-    """Name of an object: a track is unique in its session, an object in the whole dataset."""
+    """Return the name of a track's object, which is unique in the whole dataset."""
     return f"{base}/{track}"
 
 
 def camera_masks(context: PackingContext, camera: str, size: tuple[int, int]) -> dict[str, Mask]:
-    """The masks that are valid for all pictures of a camera, by name: bool [height, width]."""
+    """Return the masks that are valid for all pictures of a camera, by name.
+
+    Returns:
+        bool [height, width] by name.
+    """
     masks = {}
     for name, path in mask_files(context.session.path).get(camera, {}).items():
         with context.locate_errors(f"_masks/{camera}/{path.name}"):
@@ -251,7 +256,7 @@ def camera_masks(context: PackingContext, camera: str, size: tuple[int, int]) ->
 
 
 def outlines(mask: Mask) -> list[list[float]]:
-    """The outer outlines of a mask as rings, in shares of the mask's size."""
+    """Return the outer outlines of a mask as rings, in shares of the mask's size."""
     height, width = mask.shape
     found, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     rings = [ring.reshape(-1, 2) for ring in found if len(ring) >= 3]

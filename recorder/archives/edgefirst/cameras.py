@@ -1,4 +1,4 @@
-"""A camera's pictures as files of samples: JPEGs, as recorded or encoded, with EXIF; or PNGs."""
+"""Files of a camera's pictures: JPEGs, as recorded or encoded, with EXIF; or PNGs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEYS = ("model", "device", "card", "product")
 
 
 class CameraFiles:
-    """Makes the files of a camera's pictures.
+    """Encoder of a camera's pictures as files.
 
     Args:
         context: the session's context, with the option ``images``.
@@ -66,11 +66,11 @@ class CameraFiles:
 
     @property
     def projects(self) -> bool:
-        """Whether points of the rig's frame can be projected into the pictures."""
+        """True if points of the rig's frame can be projected into the pictures."""
         return self.projection is not None and self._from_rig is not None
 
     def make(self, index: int, t_ns: int, place: Place | None, name: str) -> dict[str, Payload]:
-        """A picture's file, by file ending."""
+        """Make a picture's file, by file ending."""
         with self._context.locate_errors(self.name, index):
             exposure_ns = self._exposures.at_ns(index)
             tags = encode_exif(self._exif(t_ns, exposure_ns, place, name))
@@ -83,7 +83,7 @@ class CameraFiles:
             return {"camera.png": Payload(png.insert_exif(encoded.tobytes(), tags))}
 
     def depth(self, points: npt.NDArray[Any]) -> Payload:
-        """``.depth.png`` of points of the rig, f [n, 3]: their distances before the camera."""
+        """Make ``.depth.png``: distances before the camera of points in the rig, f [n, 3]."""
         assert self.projection is not None
         assert self._from_rig is not None
         in_camera = apply(self._from_rig, points)
@@ -112,7 +112,7 @@ class CameraFiles:
         )
 
     def _parameters(self) -> str:
-        """Camera parameters as JSON: model and pose as in the calibration."""
+        """Return the camera's parameters as JSON: model and pose as in the calibration."""
         calibration = self._context.calibration.of(self.name)
         parameters: dict[str, Any] = {"camera": self.name}
         if self.projection is not None:

@@ -6,7 +6,7 @@
         container.keep(old, lambda sequence: sequence != "replaced")
         container.add("seq/seq_000.camera.jpeg", Payload(jpeg), t_ns)
 
-Both are written as they grow; a ZIP's central directory is spooled in a separate file.  The kernel
+Both are written incrementally; a ZIP's central directory is spooled in a separate file.  The kernel
 copies the bytes of an older ZIP; files of an older folder are hard-linked.
 """
 
@@ -53,12 +53,12 @@ _LARGE = 64 << 10
 _BLOCK = 4096
 
 Keep = Callable[[str], bool]
-"""Whether to keep the files of the folder of that name."""
+"""Function that returns whether to keep the files of the folder of that name."""
 
 
 @dataclass
 class Payload:
-    """A file's bytes; several samples may share them.
+    """Bytes of a file; several samples may share them.
 
     Attributes:
         data: the bytes, which must not change any more.
@@ -72,7 +72,7 @@ class Payload:
 
 
 class Container(Closing):
-    """Takes files; complete and synced after `finish`.
+    """Container of files; complete and synced after `finish`.
 
     Attributes:
         count: number of files.
@@ -140,7 +140,7 @@ class ZipContainer(Container):
                     self._copy(file.fileno(), start, member.stored)
 
     def _begin(self, member: Member, *, aligned: bool = False) -> bytes:
-        """A member's local header; also spools its entry of the central directory."""
+        """Return a member's local header; also spool its entry of the central directory."""
         wide = member.stored >= _BOUND or member.size >= _BOUND
         sizes = (_WIDE, _WIDE) if wide else (member.stored, member.size)
         extra = struct.pack("<HHQQ", 1, 16, member.size, member.stored) if wide else b""
@@ -176,7 +176,7 @@ class ZipContainer(Container):
         self._grow(len(data))
 
     def _grow(self, size: int) -> None:
-        """Count appended bytes; let the kernel write them before a sync has to wait for all."""
+        """Count appended bytes; start writing them early, so that the final sync is short."""
         self._length += size
         if (new := self._length - self._begun) >= _WRITEBACK:
             begin_writeback(self._fd, self._begun, new)
@@ -220,7 +220,7 @@ class FolderContainer(Container):
             self._folders.add(sequence)
         path = self._path / name
         self.count += 1
-        if payload.path is not None and _linked(payload.path, path):
+        if payload.path is not None and _link_file(payload.path, path):
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(path, flags, FILE_MODE)
@@ -238,12 +238,12 @@ class FolderContainer(Container):
                 continue
             target = self._path / place
             target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            if not _linked(source, target):
+            if not _link_file(source, target):
                 _copy_file(source, target)
             self.count += 1
 
     def finish(self) -> None:
-        """Sync the file system once: a call for each of so many small files takes minutes."""
+        """Sync the file system once: one call per file takes minutes for many small files."""
         try:
             sync_file_system(self._path)
         except OSError as error:
@@ -254,14 +254,14 @@ class FolderContainer(Container):
 
 
 def _padding(offset: int) -> bytes:
-    """An extra field for the local header that pads the header to the end of a block."""
+    """Return an extra field that pads the local header to the end of a block."""
     zeros = -(offset + _PADDING.size) % _BLOCK
     return _PADDING.pack(_PADDING_ID, _PADDING.size - 4 + zeros, _BLOCK) + bytes(zeros)
 
 
 @functools.lru_cache(maxsize=8)
 def dos_time(seconds: int) -> tuple[int, int]:
-    """DOS time and date of an epoch time, in UTC, with a resolution of two seconds."""
+    """Return the DOS time and date of an epoch time, in UTC, with a resolution of two seconds."""
     moment = datetime.fromtimestamp(seconds, UTC)
     if not 1980 <= moment.year <= 2107:
         return 0, 1 << 5 | 1
@@ -275,7 +275,7 @@ def _write_all(fd: int, data: bytes | memoryview) -> None:
         left = left[os.write(fd, left) :]
 
 
-def _linked(source: Path, target: Path) -> bool:
+def _link_file(source: Path, target: Path) -> bool:
     with contextlib.suppress(OSError):  # another file system, or too many links
         os.link(source, target, follow_symlinks=False)
         return True
@@ -291,7 +291,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _copy_all(source: int, target: int, offset: int, size: int) -> bool:
-    """Append bytes of another file; returns whether the other file had all of them."""
+    """Append bytes of another file; return whether the other file had all of them."""
     end = offset + size
     while offset < end and (done := _copy_range(source, target, offset, end - offset)):
         offset += done
@@ -299,7 +299,7 @@ def _copy_all(source: int, target: int, offset: int, size: int) -> bool:
 
 
 def _copy_range(source: int, target: int, offset: int, size: int) -> int:
-    """Append bytes of another file, in the kernel if possible; returns the number of bytes."""
+    """Append bytes of another file, in the kernel if possible; return the number of bytes."""
     size = min(size, 1 << 26)
     with contextlib.suppress(OSError):
         return os.copy_file_range(source, target, size, offset)

@@ -1,4 +1,4 @@
-"""The sessions of a dataset: names of their sequences, and facts about each session.
+"""Index of a dataset's sessions: names of their sequences, and facts about each session.
 
 The index is stored as JSON under ``recorder`` in the table's file metadata.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.table import Existing
+from recorder.archives.edgefirst.table import ExistingTable
 from recorder.processing.frames import kind_of
 from recorder.session.reader import Session
 
@@ -25,7 +25,7 @@ _BAD = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass
 class Entry:
-    """One session.
+    """Index entry of one session.
 
     Attributes:
         name, start_ns: identity of the session.
@@ -42,17 +42,17 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """The session's name and start, which identify it."""
+        """Name and start (ns) of the session, which identify it."""
         return self.name, self.start_ns
 
     def to_json(self) -> dict[str, Any]:
-        """The entry in its stored form."""
+        """Return the entry in its stored form."""
         known = {"name": self.name, "start_ns": self.start_ns, "base": self.base}
         return {**known, "sequences": self.sequences, **self.facts}
 
     @classmethod
-    def of_json(cls, values: dict[str, Any]) -> Entry:
-        """The inverse of `to_json`."""
+    def from_json(cls, values: dict[str, Any]) -> Entry:
+        """Return an entry from the form that `to_json` returns."""
         keys = ("name", "start_ns", "base", "sequences")
         facts = {key: value for key, value in values.items() if key not in keys}
         base, sequences = values["base"], dict(values["sequences"])
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass
 class DatasetIndex:
-    """All sessions of a dataset.
+    """Index of all sessions of a dataset.
 
     Attributes:
         kept: sessions of an older dataset that stay.
@@ -76,7 +76,7 @@ class DatasetIndex:
     new: list[Entry] = field(default_factory=list)
 
     @classmethod
-    def of(cls, sessions: Sequence[Session], old: Existing | None) -> DatasetIndex:
+    def build(cls, sessions: Sequence[Session], old: ExistingTable | None) -> DatasetIndex:
         """Choose names for the sequences of sessions.
 
         A session that is in the older dataset keeps its name.
@@ -94,13 +94,13 @@ class DatasetIndex:
         if old is not None:
             try:
                 for values in old.entry(KEY, dict).get("sessions", ()):
-                    entry = Entry.of_json(values)
+                    entry = Entry.from_json(values)
                     before[entry.identity] = entry
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ArchiveError(f"{old.path}: metadata {KEY}: {error!r}") from None
         places: dict[tuple[str, int], Path] = {}
         for session in sessions:
-            if (first := places.setdefault(identity_of(session), session.path)) != session.path:
+            if (first := places.setdefault(identify(session), session.path)) != session.path:
                 raise ArchiveError(f"{session.path}: has the name and the start of {first}")
         replaced = places.keys()
         catalog.kept = [entry for key, entry in before.items() if key not in replaced]
@@ -110,8 +110,8 @@ class DatasetIndex:
         names |= (old.sequences if old is not None else frozenset()) - catalog.dropped
         taken = {name.casefold() for name in names}
         # Sessions that have a name already come first, in any order.
-        for session in sorted(sessions, key=lambda one: identity_of(one) not in before):
-            name, start_ns = identity_of(session)
+        for session in sorted(sessions, key=lambda one: identify(one) not in before):
+            name, start_ns = identify(session)
             known = before.get((name, start_ns))
             base = known.base if known is not None else sequence_name(session)
             free, number = base, 1
@@ -124,19 +124,22 @@ class DatasetIndex:
         return catalog
 
     def metadata(self, options: dict[str, Any]) -> dict[str, str]:
-        """The index as an entry of the table's file metadata."""
+        """Return the index as an entry of the table's file metadata."""
         entries = [entry.to_json() for entry in (*self.kept, *self.new)]
         document = {"version": VERSION, "options": options, "sessions": entries}
         return {KEY: json.dumps(document, separators=(",", ":"), default=str)}
 
 
-def identity_of(session: Session) -> tuple[str, int]:
-    """Name and start (ns) of a session."""
+def identify(session: Session) -> tuple[str, int]:
+    """Return the name and start (ns) of a session."""
     return session.name, session.start_ns or 0
 
 
 def _names(base: str, session: Session) -> set[str]:
-    """Possible names of a session's sequences, casefolded; a camera may have no picture."""
+    """Return the possible names of a session's sequences, casefolded.
+
+    The plain name is possible even with several cameras, because a camera may have no picture.
+    """
     cameras = [
         stream.name
         for stream in session.streams.values()
@@ -147,7 +150,7 @@ def _names(base: str, session: Session) -> set[str]:
 
 
 def sequence_name(session: Session) -> str:
-    """``HOSTNAME_DATE_TIME`` in UTC; for a plain trace without a hostname, the session's name."""
+    """Return ``HOSTNAME_DATE_TIME`` in UTC; without a hostname, the session's name."""
     host = (session.header or {}).get("hostname")
     if not host or session.start_ns is None:
         return _BAD.sub("-", session.name) or "session"

@@ -1,4 +1,4 @@
-"""Adds EXIF to a picture's coded data (CIPA DC-008, "Exchangeable image file format", 2.32).
+"""EXIF metadata for a picture's coded data (CIPA DC-008, "Exchangeable image file format", 2.32).
 
 ::
 
@@ -90,7 +90,7 @@ def encode_exif(exif: Exif) -> bytes:
 
 @functools.lru_cache(maxsize=16)
 def _device(make: str, model: str, software: str, host: str) -> list[Tag]:
-    """Tags of IFD 0 that all pictures of a camera share."""
+    """Return the tags of IFD 0 that all pictures of a camera share."""
     return [
         *_ascii(0x010F, make),
         *_ascii(0x0110, model),
@@ -107,7 +107,7 @@ def _camera(
     focal_px: float | None,
     comment: str,
 ) -> list[Tag]:
-    """Tags of the Exif IFD that all pictures of a camera share."""
+    """Return the tags of the Exif IFD that all pictures of a camera share."""
     tags = [
         (0x9000, _UNDEFINED, 4, b"0232"),
         *(one for tag in (0x9010, 0x9011, 0x9012) for one in _ascii(tag, "+00:00")),
@@ -151,7 +151,7 @@ def _gps(exif: Exif, moment: datetime, nanoseconds: int) -> list[Tag]:
 
 
 def _sexagesimal(degrees: float) -> list[float]:
-    """Degrees, minutes, seconds, rounded to 1e-4 seconds, which is 3 mm."""
+    """Convert to degrees, minutes and seconds, rounded to 1e-4 seconds, which is 3 mm."""
     parts = round(abs(degrees) * 3600 * 10_000)
     whole, rest = divmod(parts, 3600 * 10_000)
     minutes, rest = divmod(rest, 60 * 10_000)
@@ -159,7 +159,7 @@ def _sexagesimal(degrees: float) -> list[float]:
 
 
 def _assemble(zero: list[Tag], detail: list[Tag], places: list[Tag]) -> bytes:
-    """Header and consecutive IFDs; the first IFD points at the others."""
+    """Assemble header and consecutive IFDs; the first IFD points at the others."""
     first, others = list(zero), []
     at = 8 + _ifd_size(zero) + 12 * (2 if places else 1)
     for tag, entries in ((0x8769, detail), (0x8825, places)):

@@ -1,6 +1,6 @@
-"""zlib from zlib-ng, whose checksums take at most a quarter of the time of the standard zlib.
+"""The module zlib of zlib-ng, whose checksums take at most a quarter of the standard zlib's time.
 
-None where zlib-ng is not installed; `recorder.archives.edgefirst.schema.require_packages` reports
+None if zlib-ng is not installed; `recorder.archives.edgefirst.schema.require_packages` reports
 a missing package.
 """
 

@@ -1,5 +1,6 @@
-"""Sessions as an EdgeFirst dataset: ``NAME/NAME.arrow`` beside ``NAME/NAME.zip`` or a folder.
+"""Packer of sessions as an EdgeFirst dataset.
 
+The dataset is ``NAME/NAME.arrow`` beside ``NAME/NAME.zip`` or a folder.
 docs/edgefirst.md maps sessions to datasets.
 """
 
@@ -11,14 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
-from recorder.archives.edgefirst.table import Existing, Table
+from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import ConfigError
@@ -31,7 +32,7 @@ ZIP, FOLDER = "zip", "folder"
 
 
 class EdgeFirstPacker(Packer):
-    """Packs sessions as one EdgeFirst dataset."""
+    """Packer of sessions as one EdgeFirst dataset."""
 
     collects: ClassVar[bool] = True
     worker_modules = ("recorder.archives.edgefirst.sensors",)
@@ -82,7 +83,7 @@ class EdgeFirstPacker(Packer):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
+    ) -> PackedFiles:
         tune_for_packing()
         return _DatasetPacker(contexts, name, existing).pack()
 
@@ -91,7 +92,7 @@ PACKER = EdgeFirstPacker()
 
 
 class _DatasetPacker:
-    """Packs one dataset."""
+    """Packer of one dataset."""
 
     def __init__(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
@@ -102,10 +103,10 @@ class _DatasetPacker:
         old = None if existing is None else existing / name
         self._old = old if old is not None and old.exists() else None
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         options, disk = self._options, PosixDisk()
         before = self._read_existing()
-        catalog = DatasetIndex.of([context.session for context in self._contexts], before)
+        catalog = DatasetIndex.build([context.session for context in self._contexts], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
         with self._container() as container, Table(self._root, options["schema"]) as table:
@@ -123,14 +124,14 @@ class _DatasetPacker:
         _sync(arrow)
         disk.sync_folder(self._root)
         written = {"sessions": len(catalog.kept) + len(catalog.new), "rows": rows}
-        return Packed((self._name,), (), {"dataset": self._name, "frames": counts, **written})
+        return PackedFiles((self._name,), (), {"dataset": self._name, "frames": counts, **written})
 
-    def _read_existing(self) -> Existing | None:
+    def _read_existing(self) -> ExistingTable | None:
         """Read the older table, and check that it has the requested schema, container and masks."""
         if self._old is None:
             return None
         options, arrow = self._options, self._old / f"{self._name}.arrow"
-        before = Existing.of(arrow)
+        before = ExistingTable.read(arrow)
         if before.schema != options["schema"]:
             raise ArchiveError(
                 f"{arrow}: cannot be extended: its schema is {before.schema}; "

@@ -1,4 +1,4 @@
-"""Makes a camera's samples: planned in windows, made ahead by the workers, written in order.
+"""Pipeline of a camera's samples: planned in windows, encoded ahead by workers, written in order.
 
 ::
 
@@ -39,7 +39,7 @@ WINDOW = 8
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""
 _PNG_WINDOW = 4
 AHEAD = 1
-"""Number of windows that are made while one is written."""
+"""Number of windows that are encoded while one is written."""
 NONE = -1
 """Index or stamp of a missing sample."""
 
@@ -49,7 +49,7 @@ Files = dict[str, Payload]
 
 @dataclass(frozen=True)
 class Window:
-    """Consecutive samples of a camera.
+    """Window of consecutive samples of a camera.
 
     Attributes:
         index: int64 [n], indices of the pictures in their stream.
@@ -68,7 +68,7 @@ class Window:
     files: list[list[Callable[[], Files]]]
 
     def write(self, container: Container) -> None:
-        """Write all files; waits for files that are still being made."""
+        """Write all files; wait for files that are still being made."""
         for name, t_ns, parts in zip(self.names, self.t_ns.tolist(), self.files, strict=True):
             for part in parts:
                 for ending, payload in part().items():
@@ -76,39 +76,39 @@ class Window:
 
 
 class _Batch:
-    """Samples of a sensor that are made together; several threads may ask for them."""
+    """Samples of a sensor that are encoded together; several threads may wait for them."""
 
     def __init__(self, files: SensorFiles, indices: Sequence[int]) -> None:
-        self._files, self._taken = files, files.submit(indices)
+        self._files, self._wait_all = files, files.submit(indices)
         self._lock = threading.Lock()
-        self._made: list[SampleFiles] | None = None
+        self._results: list[SampleFiles] | None = None
 
-    def made(self) -> list[SampleFiles]:
-        """All of them; waits for them, and counts what is odd once."""
+    def wait(self) -> list[SampleFiles]:
+        """Wait for the samples and return them; count their irregularities once."""
         with self._lock:
-            if self._made is None:
-                self._made = self._taken()
-                for one in self._made:
+            if self._results is None:
+                self._results = self._wait_all()
+                for one in self._results:
                     self._files.count(one)
-            return self._made
+            return self._results
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The files of one sample of a sensor."""
+    """Files of one sample of a sensor."""
 
     batch: _Batch
     at: int
 
     def result(self) -> SampleFiles:
-        return self.batch.made()[self.at]
+        return self.batch.wait()[self.at]
 
     def files(self) -> Files:
         return self.result().files
 
 
 class _Sensor:
-    """Starts making the files of a lidar's or a radar's samples.
+    """Sensor whose samples are matched to pictures: a lidar or a radar.
 
     Attributes:
         missing: number of pictures without a matching sample.
@@ -120,7 +120,11 @@ class _Sensor:
         self.missing = 0
 
     def begin(self, t_ns: Times) -> tuple[list[_Part | None], Times]:
-        """The matching parts for pictures of these stamps, and the parts' stamps (or `NONE`)."""
+        """Start making the samples that match pictures; return them and their stamps (or `NONE`).
+
+        Args:
+            t_ns: int64 [n], stamps of the pictures.
+        """
         stream = self.files.stream
         nearest = nearest_all(stream, t_ns, self._tolerance_ns)
         self.missing += int(np.count_nonzero(nearest == NONE))
@@ -138,7 +142,7 @@ class _Sensor:
 
 
 class Pipeline:
-    """Makes a camera's samples.
+    """Pipeline that makes a camera's samples.
 
     Args:
         context: the session's context.
@@ -146,7 +150,7 @@ class Pipeline:
         sequence: name of the camera's sequence.
         sensors: files of the sensors that are matched to a picture.
         places: positions of the vehicle; None where unknown.
-        motion: the rig's motion, which depth pictures are without.
+        motion: motion of the rig, which depth pictures are compensated for.
         pool: threads that make the pictures.
     """
 
@@ -171,7 +175,7 @@ class Pipeline:
         return {sensor.files.name: sensor.missing for sensor in self._sensors if sensor.missing}
 
     def windows(self) -> Iterator[Window]:
-        """All samples; while a window is written, the next ones are being made."""
+        """Yield all samples; the next windows are made while the caller writes one."""
         every, max_rate_hz = self._context.options["every"], self._context.options["max_rate"]
         chosen = choose_pictures(self._camera.stream, every, max_rate_hz)
         begun: deque[Window] = deque()

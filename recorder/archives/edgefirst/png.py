@@ -1,4 +1,4 @@
-"""PNG files (W3C, "Portable Network Graphics", third edition): grey pictures of any depth.
+"""Codec of grey PNG files of any depth (W3C, "Portable Network Graphics", third edition).
 
 A radar cube is stored as a grid of cells: a column per receiver, a row per sequence (transmitter).
 Each cell has a line per range bin, and two values per Doppler bin, real and imaginary part.
@@ -7,7 +7,7 @@ The values are int16 plus 32768.
 ::
 
     picture = cube_picture(cube)                 # int16 [sequence, rx, range, doppler, 2]
-    payload = stored_png(picture, text={"shape": "3 4 256 64"})
+    payload = store_png(picture, text={"shape": "3 4 256 64"})
     cube = cube_of_picture(picture, sequences=3, receivers=4)
 """
 
@@ -47,7 +47,7 @@ def cube_picture(cube: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
 def cube_of_picture(
     picture: npt.NDArray[np.uint16], sequences: int, receivers: int
 ) -> npt.NDArray[np.int16]:
-    """The inverse of `cube_picture`.
+    """Convert a picture of `cube_picture` to its cube, int16 [sequence, rx, range, doppler, 2].
 
     Raises:
         ArchiveError: the picture cannot be divided into that many cells.
@@ -88,7 +88,7 @@ def encode_png(
     return b"".join([_head(width, height, bits, text), data, _chunk(b"IEND", b"")])
 
 
-def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
+def store_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
     """Encode a grey picture without compression, with its CRC.
 
     Args:
@@ -118,7 +118,7 @@ def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = No
 
 
 def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
-    """Write rows without a filter into uncompressed blocks of deflate.
+    """Write unfiltered rows into uncompressed blocks of deflate.
 
     Returns:
         the Adler-32 of the blocks' contents.
@@ -155,13 +155,13 @@ def insert_exif(png: bytes, exif: bytes) -> bytes:
 
 
 def _rows(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The picture's bytes in PNG's order, [height, bytes of a row]."""
+    """Return the picture's bytes in PNG's order, u1 [height, bytes of a row]."""
     values = picture.astype(picture.dtype.newbyteorder(">"), copy=False)
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(picture), -1)
 
 
 def _head(width: int, height: int, bits: int, text: Mapping[str, str] | None) -> bytes:
-    """The chunks before the image data."""
+    """Return the chunks before the image data."""
     parts = [MAGIC, _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, _GREY, 0, 0, 0))]
     for keyword, value in (text or {}).items():
         parts.append(_chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + value.encode("latin-1")))

@@ -1,4 +1,4 @@
-"""Rows of the table: a sample's own values, repeated for each annotation."""
+"""Rows of the table: a sample's values, repeated for each annotation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.annotations import (
     SEGMENT,
-    Boxes,
-    Cuboids,
+    BoxReader,
+    CuboidReader,
     camera_masks,
     object_id,
     outlines,
@@ -34,7 +34,7 @@ _SAME_NS = 5_000_000
 
 
 class RowMaker:
-    """Makes the rows of a camera's samples, in the order of the samples.
+    """Builder of the rows of a camera's samples, in the order of the samples.
 
     Args:
         context: the session's context, with the options ``schema`` and ``masks``.
@@ -62,8 +62,8 @@ class RowMaker:
         self._poses = poses
         self._mission = context.options["schema"] == MISSION
         boxes = box_files(context.session.path).get(camera.name)
-        self._boxes = None if boxes is None else Boxes(boxes, camera.stream, camera.size, base)
-        self._cuboids = Cuboids(context, tolerance_ns, base)
+        self._boxes = None if boxes is None else BoxReader(boxes, camera.stream, camera.size, base)
+        self._cuboids = CuboidReader(context, tolerance_ns, base)
         self._constant = list(self._masks())
         self._segments = self._find_segments()
         self.classes = 0
@@ -113,14 +113,14 @@ class RowMaker:
                 table.add(sample, found)
 
     def _poses_at(self, t_ns: Times) -> tuple[Floats, list[bool], list[list[float]]]:
-        """Poses of the rig, which of them are known, and their angles."""
+        """Return poses of the rig, which of them are known, and their angles."""
         if self._poses is None:
             return np.empty((len(t_ns), 4, 4)), [False] * len(t_ns), []
         poses, known = self._poses.at(t_ns)
         return poses, known.tolist(), yaw_pitch_roll(poses).tolist()
 
     def _annotations(self, index: int, t_ns: int, pose: Floats | None) -> list[Annotation]:
-        """Labels and cuboids of a picture; labels and boxes of one track share a row."""
+        """Return labels and cuboids of a picture; a label and a box of one track share a row."""
         in_space = self._cuboids.at(t_ns, pose)
         if self._boxes is None:
             return in_space
@@ -145,7 +145,7 @@ class RowMaker:
         return rows
 
     def _masks(self) -> Iterator[Annotation]:
-        """Masks that are valid for all pictures: regions to exclude."""
+        """Yield the masks that are valid for all pictures: regions to exclude."""
         if self._context.options["masks"] != BINARY:
             return
         for name, mask in camera_masks(self._context, self._camera.name, self._camera.size).items():
@@ -177,7 +177,7 @@ class RowMaker:
         return stream
 
     def _segments_at(self, index: Indices, t_ns: Times) -> list[int] | None:
-        """Indices of the segmentations of pictures; -1 without a segmentation."""
+        """Return the indices of the segmentations of pictures; -1 without a segmentation."""
         if self._segments is None:
             return None
         if self._segments.has_times:
@@ -195,7 +195,7 @@ class RowMaker:
         return [Annotation(mask=encode_png(np.ascontiguousarray(classes)))]
 
     def remarks(self) -> list[str]:
-        """Oddities of the labels, one sentence each; call after the last sample."""
+        """Return irregularities of the labels, one sentence each; call after the last sample."""
         lines = []
         if self._boxes is not None:
             self._boxes.finish()
@@ -211,7 +211,7 @@ class RowMaker:
 
 
 def yaw_pitch_roll(poses: Floats) -> Floats:
-    """Yaw, pitch and roll of poses f8 [n, 4, 4], in degrees: Rz(yaw) Ry(pitch) Rx(roll).
+    """Return yaw, pitch and roll of poses f8 [n, 4, 4], in degrees: Rz(yaw) Ry(pitch) Rx(roll).
 
     Returns:
         f8 [n, 3].

@@ -1,4 +1,4 @@
-"""Pictures that become samples, and each one's nearest sample, pose, motion, place, group."""
+"""Choice of the pictures that become samples; their matches, poses, motion, places and groups."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HELD_NS = 100_000_000
 def choose_pictures(
     stream: Stream, every: int = 1, max_rate_hz: float | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Index and stamp (ns) of each picture that becomes a sample.
+    """Yield index and stamp (ns) of each picture that becomes a sample.
 
     Args:
         stream: the camera's stream.
-        every: takes the pictures whose index is divisible by this number.
+        every: choose the pictures whose index is divisible by this number.
         max_rate_hz: largest rate of the pictures, evenly spaced; None: all pictures.
     """
     period_ns = round(1e9 / max_rate_hz) if max_rate_hz else 0
@@ -48,7 +48,7 @@ def choose_pictures(
 
 
 def nearest_all(stream: Stream, t_ns: Times, tolerance_ns: int) -> npt.NDArray[np.int64]:
-    """The samples of a stream that are nearest to given times, as chosen by `Stream.at`.
+    """Return the samples of a stream that are nearest to given times, as `Stream.at` chooses.
 
     Args:
         stream: a stream with times.
@@ -85,7 +85,7 @@ class PoseWalk:
         self.unknown = 0
 
     def at(self, t_ns: Times) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Poses, f8 [n, 4, 4], rig to world, and which of them are known, bool [n].
+        """Return poses, f8 [n, 4, 4], rig to world, and which of them are known, bool [n].
 
         A pose is unknown more than 0.1 s before the first or after the last pose, and between two
         poses that are more than a second apart.
@@ -108,7 +108,7 @@ class PoseWalk:
         return poses, known
 
     def _reach(self, t_ns: int) -> Block | None:
-        """The first block that ends at a time or later, else the last one; None without blocks.
+        """Return the first block that ends at a time or later, else the last; None without blocks.
 
         The block begins with the last pose of the previous block.
         """
@@ -127,7 +127,7 @@ class PoseWalk:
 
 
 def _near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
-    """Whether each wanted time is near enough to the times of poses."""
+    """Return whether each wanted time is near enough to the times of poses, bool [n]."""
     held = np.abs(np.clip(t_ns, times[0], times[-1]) - t_ns) <= _HELD_NS
     gaps = np.diff(times, prepend=times[0])
     gap = gaps[np.minimum(np.searchsorted(times, t_ns), len(times) - 1)]
@@ -137,16 +137,16 @@ def _near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
 
 
 class Places:
-    """Latitude, longitude and height from a stream of a satellite receiver."""
+    """Positions (latitude, longitude, height) from a stream of a satellite receiver."""
 
     def __init__(self, stream: Stream, channel: str) -> None:
         self.name = stream.name
         self._stream, self._channel = stream, channel
 
     def at(self, t_ns: int) -> tuple[float, float, float | None] | None:
-        """Latitude and longitude in degrees and height in m, interpolated between two fixes.
+        """Return latitude and longitude in degrees and height in m, interpolated between two fixes.
 
-        None where the two fixes are more than two seconds apart, or one of them is invalid.
+        None if the two fixes are more than two seconds apart, or one of them is invalid.
         """
         times = self._stream.t_ns
         after = int(np.clip(np.searchsorted(times, t_ns), 1, max(1, len(times) - 1)))
@@ -170,7 +170,7 @@ class Places:
 
 
 def find_places(streams: list[Stream]) -> Places | None:
-    """The first stream with a channel of latitude, longitude (and height) in degrees."""
+    """Return the first stream with a channel of latitude and longitude in degrees (and height)."""
     for stream in streams:
         channel = position_channel(stream)
         if channel is not None:
@@ -199,7 +199,7 @@ class Motion:
     picture: Floats
 
     def move(self, points: Floats, t_ns: Times) -> Floats:
-        """Points in the rig's frame at the picture's time.
+        """Move points to the rig's frame at the picture's time, f8 [n, 3].
 
         Args:
             points: f8 [n, 3], each in the rig's frame at its own time.
@@ -212,13 +212,13 @@ class Motion:
 
 
 class EgoMotion:
-    """The rig's motion in a session whose poses are known; none otherwise."""
+    """Motion of the rig in a session whose poses are known; no motion otherwise."""
 
     def __init__(self, source: PoseSource) -> None:
         self._path = None if isinstance(source, Identity) else RollingTrajectory(source.blocks())
 
     def around(self, picture_ns: int, sweep_ns: int, period_ns: int) -> Motion | None:
-        """The motion from a sweep to a picture; call with rising times of pictures."""
+        """Return the motion from a sweep to a picture; call with rising times of pictures."""
         if self._path is None:
             return None
         first_ns = sweep_ns - round(_PERIODS * period_ns)
@@ -236,7 +236,7 @@ BLOCK_NS = 60_000_000_000
 
 @dataclass(frozen=True)
 class Split:
-    """Assigns samples to training, validation and testing.
+    """Split of samples into training, validation and testing.
 
     A hash of a name assigns whole sequences, or blocks of a minute.  Adding samples to a dataset
     never moves a sample to another group, and all cameras of a session get the same group::
@@ -257,7 +257,7 @@ class Split:
     test: float = 0.0
 
     def group(self, sequence: str, since_start_ns: int) -> str | None:
-        """The group of a sample; None without a split.
+        """Return the group of a sample; None without a split.
 
         Args:
             sequence: name of the session's sequence, without the camera's name.

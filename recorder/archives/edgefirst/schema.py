@@ -1,4 +1,4 @@
-"""The columns of an EdgeFirst table, in the client's current schema and in the mission's schema.
+"""Columns of an EdgeFirst table, in the client's current schema and in the mission's schema.
 
 The client writes ``2026.10``: 2026.04 of DATASET_FORMAT.md with ``ignore``, ``exclude``,
 ``truncation`` and ``occlusion``, and ``iscrowd`` as a mirror of ``ignore``.  ``mission`` is the
@@ -44,9 +44,9 @@ def require_packages() -> None:
 
 
 def spool_schema() -> Any:
-    """Schema of rows while they are spooled: all columns, categories as text.
+    """Return the schema of rows while they are spooled: all columns, categories as text.
 
-    ``polygon`` rings of x, y; ``location`` latitude, longitude; ``pose`` yaw, pitch, roll in
+    ``polygon``: rings of x, y; ``location`` latitude, longitude; ``pose`` yaw, pitch, roll in
     degrees; ``box3d`` centre, then extents along x, y, z in m.
     """
     text, f32, f64 = pa.large_string(), pa.float32(), pa.float64()
@@ -76,7 +76,7 @@ def spool_schema() -> Any:
 
 
 def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Sequence[str]]) -> Any:
-    """The schema of the finished table.
+    """Return the schema of the finished table.
 
     Args:
         kind: `CURRENT` or `MISSION`.
@@ -123,14 +123,14 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
 
 
 def _categorical(name: str, index: Any, space: str, physical: str) -> Any:
-    """A dictionary that polars reads as a Categorical of that name and physical type."""
+    """Return a dictionary field that polars reads as a Categorical of that physical type."""
     encoded = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
     kind = pa.dictionary(index, pa.string_view())
     return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": encoded})
 
 
 def _enum(name: str, values: Sequence[str]) -> Any:
-    """A dictionary that polars reads as an Enum of these values."""
+    """Return a dictionary field that polars reads as an Enum of these values."""
     index = pa.uint8() if len(values) < 256 else pa.uint16()
     encoded = "".join(f"{len(value.encode())};{value}" for value in values)
     kind = pa.dictionary(index, pa.string_view(), ordered=True)
@@ -153,11 +153,11 @@ def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -
         if field.name == "label_index":
             column = _label_indices(batch, indices)
         elif mission and field.name == "mask":
-            column = pa.array([flat_polygon(rings) for rings in batch["polygon"].to_pylist()])
+            column = pa.array([flatten_polygon(rings) for rings in batch["polygon"].to_pylist()])
         elif mission and field.name == "pose":
-            column = _reordered(column, (2, 1, 0))
+            column = _reorder(column, (2, 1, 0))
         elif mission and field.name == "location":
-            column = _reordered(column, (1, 0))
+            column = _reorder(column, (1, 0))
         if pa.types.is_dictionary(field.type):
             places = compute.index_in(column, values[field.name].cast(pa.large_string()))
             places = places.cast(field.type.index_type)
@@ -180,12 +180,12 @@ def to_spool(batch: Any) -> Any:
         raise KeyError(", ".join(sorted(unknown)))
     if mission:
         if "mask" in given:
-            rings = [rings_of(flat) for flat in given.pop("mask").to_pylist()]
+            rings = [split_polygon(flat) for flat in given.pop("mask").to_pylist()]
             given["polygon"] = pa.array(rings, schema.field("polygon").type)
         if "pose" in given:
-            given["pose"] = _reordered(given["pose"], (2, 1, 0))
+            given["pose"] = _reorder(given["pose"], (2, 1, 0))
         if "location" in given:
-            given["location"] = _reordered(given["location"], (1, 0))
+            given["location"] = _reorder(given["location"], (1, 0))
     columns = []
     for field in schema:
         column = given.get(field.name)
@@ -204,12 +204,12 @@ def _label_indices(batch: Any, indices: Mapping[str, int]) -> Any:
     return compute.coalesce(batch["label_index"], known.take(place))
 
 
-def _reordered(column: Any, order: Sequence[int]) -> Any:
+def _reorder(column: Any, order: Sequence[int]) -> Any:
     rows = column.to_pylist()
     return pa.array([None if r is None else [r[i] for i in order] for r in rows], column.type)
 
 
-def flat_polygon(rings: Sequence[Sequence[float]] | None) -> list[float] | None:
+def flatten_polygon(rings: Sequence[Sequence[float]] | None) -> list[float] | None:
     """Concatenate rings, separated by NaN."""
     if rings is None:
         return None
@@ -219,8 +219,8 @@ def flat_polygon(rings: Sequence[Sequence[float]] | None) -> list[float] | None:
     return flat
 
 
-def rings_of(flat: Sequence[float] | None) -> list[list[float]] | None:
-    """The inverse of `flat_polygon`."""
+def split_polygon(flat: Sequence[float] | None) -> list[list[float]] | None:
+    """Split a polygon of `flatten_polygon` into its rings."""
     if flat is None:
         return None
     rings: list[list[float]] = [[]]

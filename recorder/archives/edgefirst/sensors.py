@@ -1,4 +1,4 @@
-"""Files of samples of lidars and radars, made by the session's workers: points, cubes, pictures."""
+"""Files of lidar and radar samples, encoded by the session's workers: points, cubes, pictures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.fast_zlib import zlib
-from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
-from recorder.archives.edgefirst.projection import in_steps
+from recorder.archives.edgefirst.png import cube_picture, encode_png, store_png
+from recorder.archives.edgefirst.projection import quantize_distances
 from recorder.archives.sensor_files import (
     lidar_optics,
     lidar_returns,
@@ -76,7 +76,7 @@ def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> byt
 
 @functools.lru_cache(maxsize=16)
 def _place(pose: bytes) -> tuple[float, ...]:
-    """The viewpoint of a pose (f8 [4, 4]); cached, because a sensor's files share one viewpoint."""
+    """Return the viewpoint of a pose (f8 [4, 4]); cached, as a sensor's files share one pose."""
     matrix = np.frombuffer(pose, np.float64).reshape(4, 4)
     x, y, z, w = quaternion_of_rotation(matrix[:3, :3]).tolist()
     return (*matrix[:3, 3].tolist(), w, x, y, z)
@@ -91,13 +91,13 @@ class SampleFiles:
         points: f4 [n, 3] in the rig's frame at the time of each point, for a lidar whose points are
             projected.
         t_ns: int64 [n], times of the points.
-        oddities: what `SensorFiles.count` counts of the sample.
+        irregularities: the sample's irregularities, for `SensorFiles.count`.
     """
 
     files: dict[str, Payload]
     points: npt.NDArray[Any] | None = None
     t_ns: npt.NDArray[np.int64] | None = None
-    oddities: Any = None
+    irregularities: Any = None
 
 
 class SensorFiles:
@@ -127,12 +127,12 @@ class SensorFiles:
         """Count the irregularities of a sample."""
 
     def submit(self, indices: Sequence[int]) -> Callable[[], list[SampleFiles]]:
-        """Let a worker begin to make the files of samples of one group."""
+        """Start making files of samples of one group in a worker; return a function that waits."""
         return self._context.submit(self.name, self.encoder, indices, group=self.GROUP)
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Positions of points with fields x, y and z, f4 [n, 3]."""
+    """Return the positions of points with fields x, y and z, f4 [n, 3]."""
     return np.stack([points["x"], points["y"], points["z"]], axis=1)
 
 
@@ -141,12 +141,12 @@ _JPEG_QUALITY = 90
 
 
 class LidarFiles(SensorFiles):
-    """``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
+    """Files of a lidar's sweeps: ``.lidar.pcd`` and the requested pictures.
 
     Args:
         context: the session's context, with the options ``returns`` and ``lidar_images``.
         stream: the lidar's stream.
-        project: whether a camera's depth pictures need points.
+        project: whether depth pictures of a camera need points.
 
     Attributes:
         projects: whether `SampleFiles.points` are set for depth pictures.
@@ -188,13 +188,13 @@ class LidarSettings:
 
 
 class LidarEncoder:
-    """Makes the files of sweeps in a worker.
+    """Encoder of the files of sweeps, in a worker.
 
     Args:
         name: name of the lidar.
         pose: ``T_sensor_rig``, f8 [4, 4], or None.
         shifts: int [beams], see `pixel_shifts`.
-        settings: what to make.
+        settings: the files to make.
         worker: the worker's context.
     """
 
@@ -223,10 +223,10 @@ class LidarEncoder:
         files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
         ranges, reflectivity = sweep[0]
         if "depth" in self._settings.pictures:
-            depth = in_steps(self._destaggered(ranges) * 1e-3)
+            depth = quantize_distances(self._destagger(ranges) * 1e-3)
             files["lidar.png"] = Payload(encode_png(depth, level=1))
         if "reflectivity" in self._settings.pictures:
-            picture = self._destaggered(reflectivity)
+            picture = self._destagger(reflectivity)
             done, jpeg = cv2.imencode(".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
             assert done
             files["lidar.jpeg"] = Payload(jpeg.tobytes())
@@ -238,7 +238,7 @@ class LidarEncoder:
     def _point_times(
         self, index: int, ranges: Sequence[npt.NDArray[np.uint32]]
     ) -> npt.NDArray[np.int64]:
-        """Times of the points of a sweep's returns, int64 [n]: those of their columns."""
+        """Return the times of the points of a sweep's returns, int64 [n]: their columns' times."""
         t_col = None
         if "t_col" in self._stream.meta:
             t_col = self._stream.sample(index, ["t_col"])["t_col"]
@@ -259,7 +259,7 @@ class LidarEncoder:
     def _points(
         self, ranges: npt.NDArray[np.uint32], reflectivity: npt.NDArray[np.uint8]
     ) -> npt.NDArray[Any]:
-        """The points of a sweep's returns, row by row."""
+        """Return the points of a sweep's returns, row by row, `LIDAR` [n]."""
         planes = np.empty((4, ranges.size), np.float32)
         metres = ranges.reshape(-1).astype(np.float32)
         metres *= np.float32(1e-3)
@@ -272,8 +272,8 @@ class LidarEncoder:
         found: npt.NDArray[Any] = points[valid].view(LIDAR)
         return found
 
-    def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values with each row shifted, so that a column has the same azimuth in all rows."""
+    def _destagger(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Shift each row, so that a column has the same azimuth in all rows."""
         columns = np.arange(values.shape[1])
         places = (columns[None, :] - self._shifts[:, None]) % values.shape[1]
         return np.take_along_axis(values, places, axis=1)
@@ -283,13 +283,13 @@ _MOST = 32_767.0
 
 
 @dataclass(frozen=True)
-class _Oddities:
-    """What is odd of a frame.
+class _Irregularities:
+    """Irregularities of a frame.
 
     Attributes:
         cut: number of cube values that were clipped.
-        incomplete: whether it lacks packets.
-        step: sample before which it is misaligned; None where it is not.
+        incomplete: whether the frame lacks packets.
+        step: sample before which the frame is misaligned; None if it is aligned.
     """
 
     cut: int
@@ -298,7 +298,7 @@ class _Oddities:
 
 
 class RadarFiles(SensorFiles):
-    """``.radar.pcd`` and ``.radar.png`` of a radar's frames.
+    """Files of a radar's frames: ``.radar.pcd`` and ``.radar.png``.
 
     Attributes:
         cut: number of cube values that were clipped to int16.
@@ -336,11 +336,11 @@ class RadarFiles(SensorFiles):
         return self._description
 
     def count(self, made: SampleFiles) -> None:
-        oddities: _Oddities = made.oddities
-        self.cut += oddities.cut
-        self.incomplete += oddities.incomplete
-        if oddities.step is not None:
-            self._steps[oddities.step] += 1
+        irregularities: _Irregularities = made.irregularities
+        self.cut += irregularities.cut
+        self.incomplete += irregularities.incomplete
+        if irregularities.step is not None:
+            self._steps[irregularities.step] += 1
 
     def remarks(self) -> list[str]:
         """Return the radar's irregularities, one sentence each."""
@@ -353,7 +353,7 @@ class RadarFiles(SensorFiles):
 
 
 class RadarEncoder:
-    """Makes the files of frames in a worker; several together cost less than one by one.
+    """Encoder of the files of frames, in a worker; several together cost less than one by one.
 
     Args:
         name: name of the radar.
@@ -384,27 +384,29 @@ class RadarEncoder:
         read = [self._read(index) for index in indices]
         self._frames.find(indices, [spectra for spectra, _, _ in read])
         return [
-            self._encode(index, payload, oddities)
-            for index, (_, payload, oddities) in zip(indices, read, strict=True)
+            self._encode(index, payload, irregularities)
+            for index, (_, payload, irregularities) in zip(indices, read, strict=True)
         ]
 
-    def _read(self, index: int) -> tuple[Complex64, Payload, _Oddities]:
-        """Read a frame; returns its spectra, its ``.radar.png``, and its irregularities."""
+    def _read(self, index: int) -> tuple[Complex64, Payload, _Irregularities]:
+        """Read a frame; return its spectra, its ``.radar.png``, and its irregularities."""
         data = self._stream.sample(index, self._channels)
         spectra = self._frames.spectra(index, data["iq"])
-        cube, cut = quantized(spectra, self._options["radar_gain"])
-        payload = stored_png(cube_picture(cube), text=self._text)
-        return spectra, payload, _Oddities(int(cut), "valid" in data and not data["valid"])
+        cube, cut = quantize(spectra, self._options["radar_gain"])
+        payload = store_png(cube_picture(cube), text=self._text)
+        return spectra, payload, _Irregularities(int(cut), "valid" in data and not data["valid"])
 
-    def _encode(self, index: int, cube: Payload, oddities: _Oddities) -> SampleFiles:
+    def _encode(self, index: int, cube: Payload, irregularities: _Irregularities) -> SampleFiles:
         found = self._frames.resolved(index)
         points = radar_points(found, self._options["radar_rcs_db"], self._period_m_s)
         files = {"radar.pcd": Payload(encode_pcd(points, self._pose)), "radar.png": cube}
-        return SampleFiles(files, oddities=replace(oddities, step=self._frames.step(index)))
+        return SampleFiles(
+            files, irregularities=replace(irregularities, step=self._frames.step(index))
+        )
 
 
 def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) -> npt.NDArray[Any]:
-    """Detections as points.
+    """Convert detections to points, `RADAR` [n].
 
     Args:
         found: the detections.
@@ -425,8 +427,8 @@ def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) 
     return points
 
 
-def quantized(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDArray[np.int16], int]:
-    """Convert a frame's spectra to int16; also returns how many values were clipped.
+def quantize(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDArray[np.int16], int]:
+    """Convert a frame's spectra to int16; return also how many values were clipped.
 
     Args:
         spectra: complex64 [tx, rx, doppler, range]; Doppler bins begin at 0 and wrap round.

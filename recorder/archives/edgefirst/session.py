@@ -1,4 +1,4 @@
-"""Packs one session's samples, sequence by sequence, in bounded memory."""
+"""Packing of one session's samples, sequence by sequence, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import EgoMotion, PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
-from recorder.archives.edgefirst.table import Existing, Table
+from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
 _THREADS = 2
-"""Threads that make pictures."""
+"""Number of threads that make pictures."""
 
 
 class SessionPacker:
-    """Packs one session into a dataset.
+    """Packer of one session into a dataset.
 
     Args:
         context: the session's context.
@@ -46,7 +46,7 @@ class SessionPacker:
         self._split = Split(options["split"], options["val"], options["test"])
 
     def pack(self) -> dict[str, int]:
-        """Pack the session; returns the number of samples of each sequence.
+        """Pack the session; return the number of samples of each sequence.
 
         Raises:
             ArchiveError: the session has no picture.
@@ -103,20 +103,20 @@ class SessionPacker:
             context.notes.add("no camera is calibrated: no depth in pictures", "session")
             project = False
         self._lidar = self._radar = None
-        if lidar := self._chosen("lidar", found["lidar"]):
+        if lidar := self._choose_sensor("lidar", found["lidar"]):
             with context.locate_errors(lidar.name):
                 self._lidar = LidarFiles(context, lidar, project=project)
                 if project and self._lidar.pose is None:
                     context.notes.add("not in the calibration: no depth in pictures", lidar.name)
-        if radar := self._chosen("radar", found["radar"]):
+        if radar := self._choose_sensor("radar", found["radar"]):
             with context.locate_errors(radar.name):
                 self._radar = RadarFiles(context, radar)
         self._entry.facts["lost"] = context.notes.add_losses()
         context.notes.add_recovery()
         return cameras
 
-    def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
-        """The requested sensor of a kind, or the first one by default."""
+    def _choose_sensor(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
+        """Return the requested sensor of a kind, or the first one by default."""
         context, wanted = self._context, self._context.options[kind]
         if wanted is not None:
             for stream in streams:
@@ -204,8 +204,8 @@ class SessionPacker:
         return facts
 
 
-def class_names(before: Existing | None, new: Sequence[Entry]) -> dict[str, str]:
-    """Entries of the file metadata that name the values of class masks.
+def class_names(before: ExistingTable | None, new: Sequence[Entry]) -> dict[str, str]:
+    """Return the entries of the file metadata that name the values of class masks.
 
     Args:
         before: an older table that is extended.

@@ -1,4 +1,4 @@
-"""The table of a dataset: one row per sample and annotation, in bounded memory.
+"""Table of a dataset: one row per sample and annotation, in bounded memory.
 
 ::
 
@@ -85,11 +85,11 @@ _ANNOTATION = {one.name: one.name for one in fields(Annotation)} | {"iscrowd": "
 """Attribute by column; the column ``iscrowd`` is a deprecated mirror of ``ignore``."""
 _NOTHING = (Annotation(),)
 REGION = "ignore."
-"""Begins the label of a region to ignore, in the mission's schema."""
+"""Prefix of the label of a region to ignore, in the mission's schema."""
 
 
 @dataclass(frozen=True)
-class Existing:
+class ExistingTable:
     """Metadata of an older table.
 
     Attributes:
@@ -107,8 +107,12 @@ class Existing:
     sequences: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, path: Path) -> Existing:
-        """Read the metadata; ArchiveError where the file has neither schema."""
+    def read(cls, path: Path) -> ExistingTable:
+        """Read the metadata of a table.
+
+        Raises:
+            ArchiveError: the file has neither schema.
+        """
         try:
             with pa.OSFile(str(path)) as file:
                 reader = ipc.open_file(file)
@@ -131,7 +135,7 @@ class Existing:
         return cls(CURRENT, metadata, columns, path, names)
 
     def entry(self, key: str, kind: type[Entries]) -> Entries:
-        """A JSON entry of the metadata; an empty value where the entry is missing.
+        """Return a JSON entry of the metadata; an empty value if the entry is missing.
 
         Raises:
             ArchiveError: the entry is not JSON, or of another type; the message names the file.
@@ -149,7 +153,7 @@ class Existing:
         return value
 
     def label_indices(self) -> dict[str, int | None]:
-        """Index by label; ArchiveError for an invalid index."""
+        """Return the index by label; raise an ArchiveError for an invalid index."""
         indices: dict[str, Any] = {}
         for label, about in self.entry("category_metadata", dict).items():
             if not isinstance(about, dict):
@@ -164,7 +168,7 @@ class Existing:
         return indices
 
     def batches(self) -> Iterator[Any]:
-        """The rows in `spool_schema`; ArchiveError where a column would be lost."""
+        """Yield the rows in `spool_schema`; raise an ArchiveError if a column would be lost."""
         why = "cannot be extended"
         with pa.OSFile(str(self.path)) as file:
             reader = ipc.open_file(file)
@@ -182,7 +186,7 @@ class Existing:
 
 
 def _names(reader: Any) -> Iterator[str]:
-    """Values of the column ``name``; a value may repeat."""
+    """Yield values of the column ``name``; a value may repeat."""
     for number in range(reader.num_record_batches):
         column = reader.get_batch(number).column("name")
         if pa.types.is_dictionary(column.type):
@@ -191,7 +195,7 @@ def _names(reader: Any) -> Iterator[str]:
 
 
 class Table(Closing):
-    """Writes the rows of a table.
+    """Writer of the rows of a table.
 
     Args:
         folder: folder of the file in which rows are spooled.
@@ -211,7 +215,7 @@ class Table(Closing):
         self._labels: dict[str, int | None] = {}
         self._groups: set[str] = set()
         self._sequences: dict[str, None] = {}
-        self._old: Existing | None = None
+        self._old: ExistingTable | None = None
         self._mask_bytes = 0  # bytes of masks in the rows not yet written
         self.count = 0
 
@@ -221,7 +225,7 @@ class Table(Closing):
         Raises:
             ArchiveError: the table is damaged, or has a column that would be lost.
         """
-        self._old = Existing.of(old)
+        self._old = ExistingTable.read(old)
         self._labels |= self._old.label_indices()
         dropped_names = pa.array(sorted(dropped), pa.large_string())
         for batch in self._old.batches():
@@ -286,7 +290,7 @@ class Table(Closing):
         self._writer.write_batch(batch)
 
     def _label_indices(self) -> dict[str, int]:
-        """Label to index: known labels keep their index, new labels follow in order of name.
+        """Return the index by label: known labels keep theirs, new labels follow in order of name.
 
         Labels of regions come after those of objects.
         """
@@ -340,7 +344,7 @@ class Table(Closing):
                 writer.write_batch(to_final(batch, schema, values, indices))
 
     def _metadata(self, labels: list[str], indices: Mapping[str, int]) -> dict[str, str]:
-        """Metadata as the client writes them; further entries of an older table are kept."""
+        """Return metadata as the client writes them, with further entries of an older table."""
         own = ("schema_version", "labels", "category_metadata", "recorder", LABELS)
         old = {} if self._old is None else self._old.metadata
         entries = {key: value for key, value in old.items() if key not in own}

@@ -1,4 +1,4 @@
-"""Checks of an EdgeFirst dataset: by our own reader, and by edgefirst-client."""
+"""Checks of an EdgeFirst dataset by our own reader and by edgefirst-client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.schema import CURRENT
-from recorder.archives.edgefirst.table import Existing
+from recorder.archives.edgefirst.table import ExistingTable
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
 
 _PICTURES = (".camera.jpeg", ".camera.png")
@@ -20,7 +20,7 @@ _EXPECTED = ("unreferenced", "Unreferenced", "Found", "Validating", "files in", 
 
 
 class EdgeFirstCheck(ArchiveCheck):
-    """Reads every row and every file; each sample must have its picture."""
+    """Check that reads every row and every file; each sample must have its picture."""
 
     software: ClassVar[str] = "edgefirst-client"
     left: ClassVar[str] = "whether edgefirst-client reads it"
@@ -31,7 +31,7 @@ class EdgeFirstCheck(ArchiveCheck):
         return path if (path / f"{path.name}.arrow").is_file() else None
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        table = Existing.of(path / f"{path.name}.arrow")
+        table = ExistingTable.read(path / f"{path.name}.arrow")
         samples: set[tuple[str, int]] = set()
         rows = 0
         for batch in table.batches():
@@ -52,7 +52,7 @@ class EdgeFirstCheck(ArchiveCheck):
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         client = need("edgefirst_client")
         arrow = path / f"{path.name}.arrow"
-        if Existing.of(arrow).schema != CURRENT:
+        if ExistingTable.read(arrow).schema != CURRENT:
             report.unchecked.append("edgefirst-client reads the present schema only")
             return
         version = client.read_dataset_metadata(arrow).schema_version
@@ -88,7 +88,7 @@ class EdgeFirstCheck(ArchiveCheck):
 
 
 def _files(path: Path) -> Iterator[tuple[float, str]]:
-    """Names of the files of a dataset, read to their ends, and the finished share."""
+    """Read all files of a dataset; yield the finished share and each file's name."""
     folder = path / path.name
     if folder.is_dir():
         yield from _read_all(

@@ -1,4 +1,4 @@
-"""Reads a ZIP's central directory member by member (PKWARE, "APPNOTE.TXT", 6.3.10)."""
+"""Reader of a ZIP's central directory, member by member (PKWARE, "APPNOTE.TXT", 6.3.10)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LOCATOR64 = struct.Struct("<4sIQI")
 _WIDE = 0xFFFFFFFF
 _LONGEST_COMMENT = 0xFFFF
 UTF8 = 1 << 11
-"""Flag of a member: its name is UTF-8."""
+"""Flag of a member whose name is UTF-8."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a ZIP.
+    """Member of a ZIP.
 
     Attributes:
         name: name as stored.
@@ -45,7 +45,11 @@ class Member:
     flags: int = 0
 
     def data_offset(self, file: IO[bytes], where: str) -> int:
-        """Offset of the member's data; ArchiveError where the local header is missing."""
+        """Return the offset of the member's data.
+
+        Raises:
+            ArchiveError: the local header is missing.
+        """
         head = os.pread(file.fileno(), LOCAL.size, self.offset)
         if len(head) < LOCAL.size or not head.startswith(b"PK\3\4"):
             raise ArchiveError(f"{where}: is damaged: no member at byte {self.offset}")
@@ -54,7 +58,7 @@ class Member:
 
 
 def read_members(file: IO[bytes], where: str) -> Iterator[Member]:
-    """All members, in the order of the central directory, with constant memory.
+    """Yield all members in the order of the central directory, with constant memory.
 
     Raises:
         ArchiveError: the file is not a ZIP, or is damaged; the message begins with `where`.
@@ -95,7 +99,7 @@ def _wide_values(extra: bytes) -> Iterator[int]:
 
 
 def _directory(file: IO[bytes], where: str) -> tuple[int, int]:
-    """Offset of the central directory, and its number of entries."""
+    """Return the offset of the central directory and its number of entries."""
     end = file.seek(0, os.SEEK_END)
     start = max(0, end - END.size - _LONGEST_COMMENT - LOCATOR64.size)
     file.seek(start)

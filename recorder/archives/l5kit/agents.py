@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.l5kit.dataset import AGENT, Rows
-from recorder.archives.l5kit.labels import UNKNOWN, label_of
+from recorder.archives.l5kit.labels import UNKNOWN, find_label
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import Floats, rotation_of_quaternion
 from recorder.processing.labels import LabelFile, Lines, numbers, text
@@ -34,11 +34,11 @@ NO_AGENTS: Rows = np.zeros(0, AGENT)
 
 @dataclass
 class Counts:
-    """Labels that could not be packed as they are.
+    """Counts of the labels that could not be packed unchanged.
 
     Attributes:
         alone: boxes that belong to no frame.
-        elsewhere: boxes relative to an unknown frame.
+        elsewhere: boxes whose reference frame is unknown.
         repeated: boxes of a track that has a box at the same time already.
         without_velocity: agents with unknown velocity, stored as 0.
         unknown_classes: classes without a label.
@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass
 class _Snapshot:
-    """All boxes of one time: `AGENT` rows; velocities are NaN where the label has none."""
+    """Boxes of one time: `AGENT` rows; velocities are NaN if the label has none."""
 
     t_ns: int
     rows: Rows
@@ -62,7 +62,7 @@ class _Snapshot:
 
 
 class CuboidAgents:
-    """Boxes of a label file as agents.
+    """Reader of a label file's boxes as agents.
 
     ::
 
@@ -84,7 +84,7 @@ class CuboidAgents:
     Attributes:
         file: the label file.
         place: its place in the session.
-        counts: labels that could not be packed as they are.
+        counts: counts of the labels that could not be packed unchanged.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class CuboidAgents:
         self._waiting: tuple[int, Lines] | None = None
 
     def at(self, t_ns: int) -> Rows:
-        """The agents at a time, ordered by track; call with rising times.
+        """Return the agents at a time, `AGENT` [n], ordered by track; call with rising times.
 
         Raises:
             FormatError: a label is invalid; the message names file, line and key.
@@ -119,9 +119,9 @@ class CuboidAgents:
         self._evict(t_ns - self._reach_ns - SAME_NS)
         own = [s for s in self._window if abs(s.t_ns - t_ns) <= SAME_NS]
         if own:
-            rows = self._labelled(sorted(own, key=lambda s: abs(s.t_ns - t_ns)))
+            rows = self._collect_labelled(sorted(own, key=lambda s: abs(s.t_ns - t_ns)))
         elif self._bridge:
-            rows = self._between(t_ns)
+            rows = self._interpolate_at(t_ns)
         else:
             return NO_AGENTS
         unknown = np.isnan(rows["velocity"]).any(axis=1)
@@ -156,7 +156,7 @@ class CuboidAgents:
                 self.counts.alone += len(snapshot.rows)
 
     def _snapshot(self, t_ns: int, lines: Lines) -> _Snapshot:
-        """Boxes of one time, converted to the world's frame."""
+        """Convert the boxes of one time to the world's frame."""
         rig_world = self._trajectory.at(np.array([t_ns], np.int64))[0]
         ways: dict[str, Floats | None] = {"rig": rig_world, "world": np.eye(4)}
         place: dict[int, int] = {}
@@ -194,7 +194,7 @@ class CuboidAgents:
         word = text(label, "class", where)
         index = self._classes.get(word)
         if index is None:
-            index = label_of(word)
+            index = find_label(word)
         if index is None:
             self.counts.unknown_classes.add(word)
             index = UNKNOWN
@@ -206,8 +206,8 @@ class CuboidAgents:
         probabilities[index] += score
         return probabilities
 
-    def _labelled(self, own: list[_Snapshot]) -> Rows:
-        """The boxes of these snapshots; missing velocities are computed from the tracks."""
+    def _collect_labelled(self, own: list[_Snapshot]) -> Rows:
+        """Return the boxes of these snapshots; compute missing velocities from the tracks."""
         found: list[tuple[_Snapshot, int]] = []
         seen: set[int] = set()
         for snapshot in own:
@@ -217,13 +217,13 @@ class CuboidAgents:
         merged, times = _gather(found), [snapshot.t_ns for snapshot, _ in found]
         missing = np.flatnonzero(np.isnan(merged["velocity"]).any(axis=1))
         if len(missing):
-            before, after = self._around(min(times), max(times))
+            before, after = self._find_around(min(times), max(times))
             for k in missing.tolist():
-                merged["velocity"][k] = self._slope(merged[k], times[k], before, after)
+                merged["velocity"][k] = self._estimate_velocity(merged[k], times[k], before, after)
         return merged
 
-    def _slope(self, row: Any, t_ns: int, before: _Found, after: _Found) -> Floats:
-        """Velocity of a track around one of its boxes; NaN where the track has no other box."""
+    def _estimate_velocity(self, row: Any, t_ns: int, before: _Found, after: _Found) -> Floats:
+        """Return the velocity of a track around one of its boxes; NaN if it has no other box."""
         track = int(row["track_id"])
 
         def point(found: _Found) -> tuple[int, Floats]:
@@ -237,8 +237,8 @@ class CuboidAgents:
             return np.full(2, np.nan)
         return np.asarray((end - start) / ((end_ns - start_ns) / 1e9))
 
-    def _around(self, start_ns: int, end_ns: int) -> tuple[_Found, _Found]:
-        """The last snapshot of each track before `start_ns`, and the first one after `end_ns`."""
+    def _find_around(self, start_ns: int, end_ns: int) -> tuple[_Found, _Found]:
+        """Return each track's last snapshot before `start_ns` and its first one after `end_ns`."""
         before: _Found = {}
         after: _Found = {}
         for snapshot in self._window:
@@ -248,9 +248,9 @@ class CuboidAgents:
                 after = dict.fromkeys(snapshot.place, snapshot) | after
         return before, after
 
-    def _between(self, t_ns: int) -> Rows:
-        """Interpolated boxes of the tracks that have a box before and a box after a time."""
-        before, after = self._around(t_ns, t_ns)
+    def _interpolate_at(self, t_ns: int) -> Rows:
+        """Interpolate the boxes of the tracks that have a box before and a box after a time."""
+        before, after = self._find_around(t_ns, t_ns)
         pairs = [
             (before[track], after[track], track)
             for track in before.keys() & after.keys()
@@ -264,16 +264,16 @@ class CuboidAgents:
         second = _gather([(b, track) for _, b, track in pairs])
         start = np.array([a.t_ns for a, _, _ in pairs], np.int64)
         span_s = np.array([b.t_ns for _, b, _ in pairs], np.int64) - start
-        return _mixed(first, second, (t_ns - start) / span_s, span_s / 1e9)
+        return _interpolate(first, second, (t_ns - start) / span_s, span_s / 1e9)
 
 
 _Found = dict[int, _Snapshot]
 
 
 def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
-    """Rows of snapshots and tracks.
+    """Copy the rows of snapshots and tracks.
 
-    The rows are copied, because numpy takes 20 us to join two structured arrays.
+    Rows are copied into one array, because numpy takes 20 us to join two structured arrays.
     """
     places: dict[int, list[int]] = {}
     for k, (snapshot, _) in enumerate(found):
@@ -285,8 +285,8 @@ def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
     return rows
 
 
-def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
-    """Boxes between two boxes of each track, at a share (0 to 1) of the time between them."""
+def _interpolate(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
+    """Interpolate two boxes of each track, at a share (0 to 1) of the time between them."""
     rows = np.where(share < 0.5, first, second)
     part = share[:, None]
     for name in ("centroid", "extent", "velocity"):
@@ -301,18 +301,18 @@ def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
 
 
 def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
-    """Centre, velocity and quaternion of a label."""
+    """Return centre, velocity and quaternion of a label."""
     velocity: tuple[float, ...] = (np.nan, np.nan, np.nan)
     if label.get("velocity_m_s") is not None:
-        velocity = _bounded(label, "velocity_m_s", where)
+        velocity = _read_vector(label, "velocity_m_s", where)
     quaternion = numbers(label, "quaternion_xyzw", 4, where)
     if not 1 / _LARGEST < math.hypot(*quaternion) < _LARGEST:
         raise FormatError(f"{where}: quaternion_xyzw: is not a rotation")
-    return (*_bounded(label, "center_m", where), *velocity, *quaternion)
+    return (*_read_vector(label, "center_m", where), *velocity, *quaternion)
 
 
-def _bounded(label: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
-    """Three numbers small enough for float32, including their rates of change."""
+def _read_vector(label: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
+    """Return three numbers small enough for float32, including their rates of change."""
     values = numbers(label, key, 3, where)
     if max(map(abs, values)) > _LARGEST:
         raise FormatError(f"{where}: {key}: {max(values, key=abs):g} is too large")
@@ -320,7 +320,7 @@ def _bounded(label: Mapping[str, Any], key: str, where: str) -> tuple[float, ...
 
 
 def _size(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
-    size = _bounded(label, "size_m", where)
+    size = _read_vector(label, "size_m", where)
     if min(size) < 0:
         raise FormatError(f"{where}: size_m: is negative")
     return size

@@ -1,4 +1,4 @@
-"""The four arrays of a dataset, written sequentially and read in chunks.
+"""Writer and reader of a dataset's four arrays: written sequentially, read in chunks.
 
 ::
 
@@ -90,7 +90,7 @@ _OF_FRAMES: Final = {
 }
 """Arrays whose rows belong to frames, and the frames' columns that hold their intervals."""
 ENTRY: Final = "recorder"
-"""The attribute of the root group that lists the dataset's sessions."""
+"""Attribute of the root group that lists the dataset's sessions."""
 
 _COMPRESSOR = Blosc("lz4", 5, BYTE_SHUFFLE)
 _BLOSC_SIZE = slice(12, 16)  # field of a chunk's header: size of the chunk in bytes
@@ -100,7 +100,7 @@ NO_FACES: Final[Rows] = np.zeros(0, FACE)
 
 
 class DatasetWriter(Finishing):
-    """Writes a dataset, with constant memory.
+    """Writer of a dataset, with constant memory.
 
     Args:
         path: the folder ``NAME.zarr``; must not exist.
@@ -153,7 +153,7 @@ class DatasetWriter(Finishing):
         self._rows["traffic_light_faces"].append(faces)
 
     def scene(self, host: str, start_ns: int, end_ns: int) -> None:
-        """Close the scene of all frames since the last scene; cuts the host to 16 characters."""
+        """Close the scene of all frames since the last scene; cut the host to 16 characters."""
         scene = np.zeros(1, SCENE)
         stop = self._rows["frames"].length
         scene["frame_index_interval"] = self._scene_start, stop
@@ -181,7 +181,7 @@ class DatasetWriter(Finishing):
         self.session(entry)
 
     def _copy_frames(self, old: DatasetReader, start: int, stop: int) -> int:
-        """Copy frames, agents and faces; returns the shift of the frames' indices."""
+        """Copy frames, agents and faces; return the shift of the frames' indices."""
         shift = self._rows["frames"].length - start
         for frames in old.rows("frames", start, stop):
             moved = frames.copy()
@@ -211,7 +211,7 @@ class DatasetWriter(Finishing):
 
 
 class DatasetReader:
-    """Reads a dataset that the recorder wrote, a chunk at a time.
+    """Reader of a dataset that the recorder wrote, a chunk at a time.
 
     Attributes:
         path: folder of the dataset.
@@ -266,11 +266,15 @@ class DatasetReader:
         return int(length)
 
     def length(self, name: str) -> int:
-        """Number of rows of an array."""
+        """Return the number of rows of an array."""
         return self._lengths[name]
 
     def rows(self, name: str, start: int, stop: int) -> Iterator[Rows]:
-        """Rows [start, stop) of an array, in parts; ArchiveError for a damaged chunk."""
+        """Yield rows [start, stop) of an array, in parts.
+
+        Raises:
+            ArchiveError: a chunk is damaged.
+        """
         if not 0 <= start <= stop <= self._lengths[name]:
             raise ArchiveError(
                 f"{self.path}: is damaged: {name} {start} to {stop} of {self._lengths[name]}"

@@ -1,6 +1,6 @@
 """Traffic light faces of the frames, from the labels of cameras (``_labels``, docs/labels.md).
 
-A frame gets each face as it was labelled nearest to the frame's stamp, in any camera.
+A frame gets each face from the label nearest to the frame's stamp, in any camera.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from recorder.processing.labels import LabelFile, text
 CLASS: Final = "traffic_light_face"
 """Class of the labels that are faces."""
 STATES: Final = ("active", "inactive", "unknown")
-"""In the order of ``traffic_light_face_status``."""
+"""Names of the states, in the order of ``traffic_light_face_status``."""
 REACH_NS: Final = 50_000_000
 """Largest time between a frame and a label of one of its faces."""
 NAME_LENGTH: Final = 16
 
 
 class TrafficLightFaces:
-    """The faces of label files that are ordered by time.
+    """Reader of the faces of label files that are ordered by time.
 
     ::
 
@@ -45,7 +45,7 @@ class TrafficLightFaces:
         self.cut = False
 
     def at(self, t_ns: int) -> Rows:
-        """The faces at a time.
+        """Return the faces at a time, `FACE` [n], ordered by name; call with rising times.
 
         Raises:
             FormatError: a label is invalid; the message names file, line and key.
@@ -69,7 +69,7 @@ class TrafficLightFaces:
 
 
 def _faces(file: LabelFile) -> Iterator[tuple[int, str, Any]]:
-    """Time, names and row of each face of a file."""
+    """Yield time, names and row of each face of a file."""
     last: int | None = None
     for where, label in file.lines():
         if label.get("class") != CLASS:

@@ -22,8 +22,8 @@ class FrameTimes:
     """Stamps of the frames of a session.
 
     Attributes:
-        name: the stream whose samples are the frames; empty where frames are evenly spaced.
-        stream: that stream.
+        name: the stream whose samples are the frames; empty for evenly spaced frames.
+        stream: that stream; None for evenly spaced frames.
         first_ns, last_ns: stamps of the first and the last frame.
         period_ns: time from frame to frame.
         count: number of samples.
@@ -44,12 +44,12 @@ class FrameTimes:
             self.count = len(stream)
 
     @classmethod
-    def of(cls, stream: Stream) -> FrameTimes:
-        """The stamps of a stream's samples."""
+    def from_stream(cls, stream: Stream) -> FrameTimes:
+        """Return the stamps of a stream's samples."""
         return cls(stream, *stamp_span_ns(stream))
 
     def windows(self) -> Iterator[Times]:
-        """Stamps, int64 ns, strictly rising, window by window; no window is empty."""
+        """Yield stamps, int64 [n], ns, strictly rising, window by window; no window is empty."""
         highest = -(1 << 63)
         for t_ns in self._stamps():
             before = np.maximum.accumulate(np.concatenate([[highest], t_ns]))[:-1]
@@ -84,7 +84,7 @@ def choose_frames(context: PackingContext) -> FrameTimes:
         stream = session.stream(wanted)
         if not stream.has_times or not len(stream):
             raise SessionError(f"{stream.path}: has no sample with a time")
-        return FrameTimes.of(stream)
+        return FrameTimes.from_stream(stream)
     timed = [s for s in context.streams if s.has_times and len(s)]
     for kind in _FRAMED:
         found = [s for s in timed if kind_of(s) == kind]
@@ -99,7 +99,7 @@ def choose_frames(context: PackingContext) -> FrameTimes:
                 " the option lidar names another",
                 "session",
             )
-        return FrameTimes.of(found[0])
+        return FrameTimes.from_stream(found[0])
     if not timed:
         raise SessionError(f"{session.path}: has no sample to pack")
     context.notes.add("has no lidar, camera or radar: a frame every 0.1 s", "session")

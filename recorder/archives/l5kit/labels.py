@@ -1,4 +1,4 @@
-"""Classes of objects as L5Kit's perception labels (woven-planet/l5kit, l5kit/data/labels.py)."""
+"""L5Kit's perception labels for object classes (woven-planet/l5kit, l5kit/data/labels.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABELS: Final = (
     "PERCEPTION_LABEL_ANIMAL",
     "AVRESEARCH_LABEL_DONTCARE",
 )
-"""The labels, in the order of ``label_probabilities``."""
+"""Labels in the order of ``label_probabilities``."""
 
 _PREFIX = "PERCEPTION_LABEL_"
 UNKNOWN: Final = LABELS.index(_PREFIX + "UNKNOWN")
@@ -50,7 +50,7 @@ _INDICES: Final = {label.lower(): index for index, label in enumerate(LABELS)} |
 }
 
 
-def label_of(word: str) -> int | None:
-    """Index of the label of a class (``car``, ``Emergency Vehicle``); None for an unknown class."""
+def find_label(word: str) -> int | None:
+    """Return the index of a class's label (``car``, ``Emergency Vehicle``); None if unknown."""
     key = word.strip().lower().replace(" ", "_").replace("-", "_")
     return _INDICES.get(_OTHER_WORDS.get(key, key))

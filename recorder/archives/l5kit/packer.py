@@ -1,4 +1,4 @@
-"""Sessions as an L5Kit dataset: ``NAME.zarr``, one scene or more per session.
+"""Packer of sessions as an L5Kit dataset: ``NAME.zarr``, one scene or more per session.
 
 docs/l5kit.md maps sessions to datasets.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
@@ -24,7 +24,7 @@ _Key = tuple[Any, Any]
 
 
 class L5kitPacker(Packer):
-    """Packs sessions as scenes of one L5Kit dataset."""
+    """Packer of sessions as scenes of one L5Kit dataset."""
 
     collects: ClassVar[bool] = True
     has_pictures: ClassVar[bool] = False
@@ -56,8 +56,8 @@ class L5kitPacker(Packer):
 
     def pack_all(
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
-    ) -> Packed:
-        waiting = _by_key(contexts)
+    ) -> PackedFiles:
+        waiting = _index_by_key(contexts)
         place = f"{name}.zarr"
         with DatasetWriter(contexts[0].folder / place) as dataset:
             if existing is not None and (existing / place).exists():
@@ -76,7 +76,7 @@ class L5kitPacker(Packer):
             "sessions": [entry["name"] for entry in dataset.sessions],
             "frames": {key: counts[key] for key in ("scenes", "frames", "agents")},
         }
-        return Packed((place,), (), summary)
+        return PackedFiles((place,), (), summary)
 
 
 PACKER = L5kitPacker()
@@ -88,8 +88,8 @@ def _pack(context: PackingContext, dataset: DatasetWriter) -> None:
     context.close()
 
 
-def _by_key(contexts: Sequence[PackingContext]) -> dict[_Key, PackingContext]:
-    """The contexts by the session's identity: name and start."""
+def _index_by_key(contexts: Sequence[PackingContext]) -> dict[_Key, PackingContext]:
+    """Return the contexts by the session's identity: name and start."""
     found: dict[_Key, PackingContext] = {}
     for context in contexts:
         with context.fault_scope():

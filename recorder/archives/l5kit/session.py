@@ -1,4 +1,4 @@
-"""One session as scenes of a dataset."""
+"""Packing of one session as scenes of a dataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
-from recorder.archives.l5kit.labels import label_of
+from recorder.archives.l5kit.labels import find_label
 from recorder.archives.pose_source import choose_poses, note_poses
 from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import ConfigError, FormatError, SessionError
@@ -26,7 +26,7 @@ _CLASSES_LISTED = 10
 
 
 class SessionPacker:
-    """Packs one session into a dataset that may contain other sessions."""
+    """Packer of one session into a dataset that may contain other sessions."""
 
     def __init__(self, context: PackingContext, dataset: DatasetWriter) -> None:
         self._context, self._dataset = context, dataset
@@ -127,10 +127,10 @@ class SessionPacker:
         return chosen
 
     def _mounting(self, frame: str) -> Floats | None:
-        """``T_sensor_rig`` of a sensor whose frame boxes are given in."""
+        """Return ``T_sensor_rig`` of a sensor that is the reference frame of boxes."""
         context = self._context
         stream = context.session.whole.streams.get(frame)
-        return context.calibration.of(frame).pose if stream is None else context.pose_of(stream)
+        return context.calibration.of(frame).pose if stream is None else context.find_pose(stream)
 
     def _note_labels(self, agents: CuboidAgents) -> None:
         counts, subject = agents.counts, agents.place
@@ -203,7 +203,7 @@ class SessionPacker:
             )
 
     def _entry(self, times: FrameTimes) -> dict[str, Any]:
-        """The session's entry for the attributes of the dataset."""
+        """Return the session's entry for the attributes of the dataset."""
         session, calibration = self._context.session, self._context.calibration
         lost = self._context.notes.add_losses()
         return {
@@ -223,7 +223,7 @@ class SessionPacker:
 
 
 class _Scenes:
-    """Splits the frames into scenes as the option ``scene_s`` requires."""
+    """Splitter of the frames into scenes, as the option ``scene_s`` requires."""
 
     def __init__(self, context: PackingContext, dataset: DatasetWriter) -> None:
         seconds = context.options["scene_s"]
@@ -236,7 +236,7 @@ class _Scenes:
         self._begun = False
 
     def frame(self, t_ns: int) -> None:
-        """Call before each frame; begins a new scene when one is due."""
+        """Begin a new scene if one is due; call before each frame."""
         if not self._begun:
             self._begun = True
             self._first_ns = self._start_ns = t_ns
@@ -254,7 +254,7 @@ class _Scenes:
 
 
 def hostname(context: PackingContext) -> str:
-    """Name of the recording computer; empty where the session does not name it."""
+    """Return the name of the recording computer; empty if the session does not name it."""
     return str((context.session.header or {}).get("hostname") or "")
 
 
@@ -266,7 +266,7 @@ def read_classes(option: Any) -> dict[str, int]:
     """
     classes = {}
     for word, label in (option or {}).items():
-        index = label_of(str(label))
+        index = find_label(str(label))
         if index is None:
             raise ConfigError(f"{label!r} is not an L5Kit label", key=f"l5kit.classes.{word}")
         classes[str(word)] = index

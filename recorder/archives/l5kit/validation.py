@@ -1,4 +1,4 @@
-"""Checks of an L5Kit dataset: by our own reader, by zarr 2, and by L5Kit's ``ChunkedDataset``."""
+"""Checks of an L5Kit dataset by our own reader, by zarr 2, and by L5Kit's ``ChunkedDataset``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INTERVALS = (
 
 
 class L5kitCheck(ArchiveCheck):
-    """Reads every row, and checks that the intervals of rows join."""
+    """Check that reads every row and checks that the intervals of rows join."""
 
     software: ClassVar[str] = "zarr"
     left: ClassVar[str] = "whether zarr and L5Kit's ChunkedDataset read it"
@@ -75,7 +75,7 @@ class L5kitCheck(ArchiveCheck):
 
 
 def _join(path: Path, array: str, column: str, intervals: Any, end: int) -> int:
-    """The end of the last interval; ArchiveError where an interval does not follow the previous."""
+    """Return the end of the last interval; raise an ArchiveError if intervals do not join."""
     if not len(intervals):
         return end
     before = np.concatenate([[end], intervals[:-1, 1]])
@@ -88,7 +88,7 @@ def _join(path: Path, array: str, column: str, intervals: Any, end: int) -> int:
 
 @contextmanager
 def l5kit_data() -> Iterator[Any]:
-    """``l5kit.data.zarr_dataset`` without what the package imports beside it (torch, for one)."""
+    """Import ``l5kit.data.zarr_dataset`` without the package's other imports, such as torch."""
     spec = importlib.util.find_spec("l5kit")
     if spec is None or spec.submodule_search_locations is None:
         raise MissingSoftwareError("l5kit is not installed")

@@ -1,1 +1,1 @@
-"""A session as an MCAP file or as a ROS 2 bag; `packer` writes it, docs/mcap.md describes it."""
+"""MCAP files and ROS 2 bags of sessions; docs/mcap.md describes them."""

@@ -1,4 +1,4 @@
-"""Frames of CAN as messages, in both profiles: classic ones and those of CAN FD, a topic each."""
+"""CAN frames as messages, in both profiles: a topic for classic frames, a topic for CAN FD."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from recorder.processing.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
 from recorder.processing.foxglove.channels import EncodeSamples
 
 COVERED: Final = frozenset({"id", "len", "data"})
-"""The channels that the messages have."""
+"""Channels that the messages contain."""
 
 _Row = tuple[int, int, int, bytes, bool]  # t_ns, id, length, whole data, whether of CAN FD
 _Made = list[tuple[int, Sequence[Buffer]]]
 
 
 def can_topics(name: str, frame: str, spec: StreamSpec) -> list[tuple[Topic, EncodeSamples]]:
-    """Topics with a message for each frame: ``NAME`` and, where frames of CAN FD come, ``NAME_fd``.
+    """Return topics with a message for each frame: ``NAME`` and, for frames of CAN FD, ``NAME_fd``.
 
     Args:
-        name: of the topic of classic frames.
-        frame: of the headers.
+        name: name of the topic of classic frames.
+        frame: frame of the headers.
         spec: declaration of a stream of frames.
     """
     at = {channel.name: k for k, channel in enumerate(spec.channels)}

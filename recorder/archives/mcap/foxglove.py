@@ -1,4 +1,4 @@
-"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
+"""Profile ``foxglove``: topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from recorder.archives.mcap.scene import (
     find_rig_poses,
     first_ns,
     label_sets,
-    placed,
+    locate_items,
 )
-from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, Written
+from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, WrittenFile
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -57,7 +57,7 @@ Topics = list[tuple[Topic, EncodeSamples]]
 
 
 class FoxgloveProfile:
-    """Makes the feeds of a session for Foxglove; see `recorder.archives.mcap.topics.Profile`."""
+    """Profile of messages for Foxglove; see `recorder.archives.mcap.topics.Profile`."""
 
     name = "foxglove"
     header = ""
@@ -99,7 +99,7 @@ class FoxgloveProfile:
     def path(self, context: PackingContext) -> Path:
         return context.folder / f"{context.session.name}.mcap"
 
-    def finish(self, context: PackingContext, written: Written) -> str:
+    def finish(self, context: PackingContext, written: WrittenFile) -> str:
         return str(written.path.relative_to(context.folder))
 
 
@@ -107,7 +107,7 @@ PROFILE = FoxgloveProfile()
 
 
 def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
-    """The feed of a stream's samples, and that of a camera's model."""
+    """Return the feed of a stream's samples, and the feed of a camera's model."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:
@@ -145,7 +145,7 @@ def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
     if left_out:
         context.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
     if topics:
-        topics = [(_own(topic), encode) for topic, encode in topics]
+        topics = [(_avoid_reserved_name(topic), encode) for topic, encode in topics]
         if group:
             make = _make(stream, spec, topics, radar)
             feed = worker_feed(context, stream, [topic for topic, _ in topics], make, group=group)
@@ -156,7 +156,7 @@ def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
 
 
 def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints | None) -> Make:
-    """Makes the messages of a lidar's or a radar's samples."""
+    """Return a function that makes the messages of a lidar's or a radar's samples."""
 
     def make(indices: Sequence[int]) -> list[Product]:
         if radar is None:
@@ -167,8 +167,8 @@ def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints |
     return make
 
 
-def _own(topic: Topic) -> Topic:
-    """The topic of a stream; ``/stream/log`` where the stream has the name of another topic."""
+def _avoid_reserved_name(topic: Topic) -> Topic:
+    """Return a stream's topic; prefix it with ``/stream`` if another topic has its name."""
     if topic.name in (_LOG, _TRANSFORMS) or topic.name.startswith(("/labels/", "/recorder/")):
         return replace(topic, name=f"/stream{topic.name}")
     return topic
@@ -200,12 +200,12 @@ def _camera_topics(context: PackingContext, spec: StreamSpec) -> Topics:
 
 
 def _calibration_feeds(context: PackingContext, stream: Stream, spec: StreamSpec) -> list[Feed]:
-    """The model of a camera, one message at its first picture; none for an unknown model."""
+    """Return the feed of a camera's model, one message at its first picture, if it is known."""
     known = calibration_of(spec, context.calibration.of(stream.name))
     if known is None:
         return []
     name, schema, encode = known
-    topic = _own(Topic(name, schema, message_encoding(schema)))
+    topic = _avoid_reserved_name(Topic(name, schema, message_encoding(schema)))
     t_ns = int(stream.times(0, 1)[0])
     return [
         Feed("", [topic], partial(_once, topic.name, t_ns, encode), f"{stream.name} calibration")
@@ -217,7 +217,7 @@ def _once(topic: str, t_ns: int, encode: Callable[[int], bytes]) -> Generator[En
 
 
 def _transform_feeds(context: PackingContext) -> list[Feed]:
-    """``/tf``: the places of the sensors once, and the poses of the rig."""
+    """Return the feed ``/tf``: the places of the sensors once, and the poses of the rig."""
     places = scene.sensor_places(context.calibration)
     poses = find_rig_poses(context)
     if not places and poses is None:
@@ -229,7 +229,7 @@ def _transform_feeds(context: PackingContext) -> list[Feed]:
 def _transforms(
     context: PackingContext, places: Sequence[scene.Place], poses: Poses | None
 ) -> Generator[Entry]:
-    blocks = iter(()) if poses is None else placed(context, "poses", poses.blocks())
+    blocks = iter(()) if poses is None else locate_items(context, "poses", poses.blocks())
     first = next(blocks, None)
     number = 0
     if places:
@@ -249,12 +249,12 @@ def _label_feed(
     encode: Callable[[int, Lines], bytes],
     sets: Callable[[], Iterator[tuple[int, Lines]]],
 ) -> Feed:
-    """The labels of a file, a message for each time."""
+    """Return the feed of a file's labels, a message for each time."""
     topic, subject = Topic(name, schema, message_encoding(schema)), name.strip("/")
 
     def entries() -> Generator[Entry]:
         updates = ((t_ns, encode(t_ns, lines)) for t_ns, lines in sets())
-        for number, (t_ns, update) in enumerate(placed(context, subject, updates)):
+        for number, (t_ns, update) in enumerate(locate_items(context, subject, updates)):
             yield Entry(name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)

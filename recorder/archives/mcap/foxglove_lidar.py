@@ -1,4 +1,4 @@
-"""The topics of a lidar for Foxglove: points, and the images of a sweep."""
+"""Topics of a lidar for Foxglove: points, and the images of a sweep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Image = Callable[[Sweep], npt.NDArray[Any]]
 def topics(
     context: PackingContext, stream: Stream, spec: StreamSpec
 ) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
-    """The topics of a lidar's sweeps, and the channels that they have.
+    """Return the topics of a lidar's sweeps, and the channels that they contain.
 
     - ``/NAME/points``: see `recorder.processing.foxglove.clouds.lidar_channel`;
     - ``/NAME/range``, ``/NAME/range2``: images ``32FC1`` of the ranges in m, 0 without a return.
@@ -61,7 +61,7 @@ def topics(
     used |= {NEAR_IR} & names if images else set()
     needed = sorted(used)
 
-    def values_of(message: Message) -> Sweep:
+    def read_sweep(message: Message) -> Sweep:
         return stream.sample(message.number, needed)
 
     def start_ns(sweep: Sweep, t_ns: int) -> int:
@@ -69,19 +69,19 @@ def topics(
 
     def encode_points(message: Message, offset_ns: int) -> Encoded:
         t_ns = times_ns(message, offset_ns)[-1]
-        begin_ns, points = sweeps.points(values_of(message), t_ns)
+        begin_ns, points = sweeps.points(read_sweep(message), t_ns)
         return [(t_ns, cloud(begin_ns, spec.name, points))]
 
     def encode_image(image: Image) -> EncodeSamples:
         def encode(message: Message, offset_ns: int) -> Encoded:
-            t_ns, sweep = times_ns(message, offset_ns)[-1], values_of(message)
+            t_ns, sweep = times_ns(message, offset_ns)[-1], read_sweep(message)
             values = sweeps.image(image(sweep))
             return [(t_ns, raw_image(start_ns(sweep, t_ns), spec.name, values))]
 
         return encode
 
     def encode_columns(message: Message, offset_ns: int) -> Encoded:
-        t_ns, sweep = times_ns(message, offset_ns)[-1], values_of(message)
+        t_ns, sweep = times_ns(message, offset_ns)[-1], read_sweep(message)
         values = {"timestamp": _json_time(t_ns), COLUMN_TIMES: sweep[COLUMN_TIMES].tolist()}
         return [(t_ns, [json.dumps(values).encode()])]
 

@@ -1,4 +1,4 @@
-"""The topics of a radar for Foxglove: detections, maps, and raw IQ."""
+"""Topics of a radar for Foxglove: detections, maps, and raw IQ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Draw = Callable[[Complex64], tuple[Float32, float]]
 def topics(
     context: PackingContext, stream: Stream, spec: StreamSpec
 ) -> tuple[list[tuple[Topic, EncodeSamples]], RadarPoints]:
-    """The topics of a radar's frames, and what finds the detections.
+    """Return the topics of a radar's frames, and the processor that finds the detections.
 
     - ``/NAME/detections``: PointCloud of `recorder.processing.radar_detections.DETECTION`;
     - ``/NAME/range_doppler``, ``/NAME/range_azimuth``: with the option ``maps``, as in the live
@@ -58,14 +58,14 @@ def topics(
         return stream.sample(message.number, [_IQ])[_IQ]
 
     def detections(message: Message, t_ns: int) -> Parts:
-        return cloud(t_ns, spec.name, radar.of(message.number))
+        return cloud(t_ns, spec.name, radar.detect(message.number))
 
     def raw(message: Message, t_ns: int) -> Parts:
         values = iq(message)
         rows = values.reshape(-1, values.shape[-1])
         return raw_image(t_ns, spec.name, rows, _SIGNED)
 
-    def map_of(draw: Draw) -> Callable[[Message, int], Parts]:
+    def encode_map(draw: Draw) -> Callable[[Message, int], Parts]:
         return lambda message, t_ns: map_image(
             t_ns, spec.name, draw(processor.spectra(iq(message)))[0]
         )
@@ -73,13 +73,15 @@ def topics(
     processor = radar.frames.processor
     facts = {key: json.dumps(value) for key, value in speed_facts(processor).items()}
     image = schema_of(RawImage)
-    made = [_made(spec, "detections", POINT_CLOUD, detections, facts)]
+    made = [_make_topic(spec, "detections", POINT_CLOUD, detections, facts)]
     if context.options["maps"]:
         maps = RadarMaps(geometry)
         grey = {"least_db": str(LEAST_DB), "step_db": str(STEP_DB)}
-        made.append(_made(spec, "range_doppler", image, map_of(maps.range_doppler), grey))
+        made.append(_make_topic(spec, "range_doppler", image, encode_map(maps.range_doppler), grey))
         if len(maps.azimuth_rad):
-            made.append(_made(spec, "range_azimuth", image, map_of(maps.range_azimuth), grey))
+            made.append(
+                _make_topic(spec, "range_azimuth", image, encode_map(maps.range_azimuth), grey)
+            )
     if context.options["iq"]:
         chirp = {
             "shape": json.dumps(list(spec.channel(_IQ).shape)),
@@ -88,12 +90,12 @@ def topics(
             "iq_order": json.dumps(geometry.iq_order),
             _RADAR: spec.files.get(_RADAR, ""),
         }
-        made.append(_made(spec, "iq", image, raw, chirp))
+        made.append(_make_topic(spec, "iq", image, raw, chirp))
 
     return made, radar
 
 
-def _made(
+def _make_topic(
     spec: StreamSpec,
     name: str,
     schema: Schema,

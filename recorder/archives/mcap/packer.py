@@ -1,4 +1,4 @@
-"""A session as an MCAP file (profile ``foxglove``), or as a bag of ROS 2 (profile ``ros2``).
+"""Packer of a session as an MCAP file (profile ``foxglove``) or a ROS 2 bag (profile ``ros2``).
 
 Messages are in the order of their log times, which are the stamps of the samples.  docs/mcap.md
 describes topics, schemas and records.
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import recorder
 from recorder.archives import ArchiveError
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.session_records import (
     attach_files,
@@ -31,7 +31,7 @@ from recorder.archives.mcap.topics import (
     Feed,
     Profile,
     Topic,
-    Written,
+    WrittenFile,
     load_profile,
 )
 from recorder.archives.sensor_files import RADAR_OPTIONS
@@ -53,7 +53,7 @@ _LATEST_NS = 1 << 63  # readers of other languages have signed times
 
 
 class McapPacker(Packer):
-    """Packs a session as one MCAP file."""
+    """Packer of a session as one MCAP file."""
 
     worker_modules = ("recorder.archives.mcap.foxglove", "recorder.archives.mcap.ros2")
     options: ClassVar[OptionTable] = {
@@ -81,7 +81,7 @@ class McapPacker(Packer):
     def ticks(self, context: PackingContext) -> float:
         return sum(_ticks(stream) for stream in context.streams if stream.has_times)
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         tune_for_packing()
         return _SessionPacker(context, load_profile(context.options["profile"])).pack()
 
@@ -90,18 +90,18 @@ PACKER = McapPacker()
 
 
 def _ticks(stream: Stream) -> float:
-    """The amount of work of a stream."""
+    """Return the amount of work of a stream."""
     return len(stream) * (_SMALL_TICKS if is_small(stream) else 1.0)
 
 
 class _SessionPacker:
-    """Packs one session."""
+    """Packer of one session."""
 
     def __init__(self, context: PackingContext, profile: Profile) -> None:
         self._context, self._profile = context, profile
         self._commits = CommitTimes(context.session.whole)
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         context, profile = self._context, self._profile
         context.notes.add_absent()
         lost = context.notes.add_losses()
@@ -125,13 +125,13 @@ class _SessionPacker:
             writer.finish()
             disk.sync_files([writer.file])
             counts = {topic: writer.counts[number] for topic, number in channels.items()}
-        written = Written(path, topics, counts, *writer.interval_ns)
+        written = WrittenFile(path, topics, counts, *writer.interval_ns)
         summary = {
             "messages": {topic: count for topic, count in counts.items() if count},
             "attachments": attached,
             "chunks": writer.chunk_count,
         }
-        return Packed((profile.finish(context, written),), (), summary)
+        return PackedFiles((profile.finish(context, written),), (), summary)
 
     def _write(
         self, writer: McapWriter, feeds: Sequence[Feed], channels: Mapping[str, int]
@@ -153,9 +153,9 @@ class _SessionPacker:
                 writer.write(channels[entry.topic], entry.sequence, log_ns, publish_ns, entry.parts)
 
     def _pass(self, feed: Feed, passes: int) -> Generator[tuple[int, int, Entry]]:
-        """A feed's messages with log and publish times.
+        """Yield a feed's messages with log and publish times.
 
-        Progress is a stream's share of time that has passed, over all its passes.
+        Progress is the share of a stream's duration that has passed, over all its passes.
         """
         context, name = self._context, feed.name or feed.stream
         stream = context.session.streams.get(feed.stream)
@@ -186,7 +186,7 @@ class _SessionPacker:
         context.advance(ticks * (1.0 - done))
 
     def _next(self, entries: Iterator[Entry], name: str) -> Entry | None:
-        """The next entry of a feed; None at its end."""
+        """Return the next entry of a feed; None at its end."""
         try:
             return next(entries, None)
         except (OverflowError, struct.error) as error:  # a stamp before 1970, or beyond 32 bits
@@ -195,7 +195,7 @@ class _SessionPacker:
 
 
 def _declare(writer: McapWriter, topics: Sequence[Topic]) -> dict[str, int]:
-    """Declare all topics; returns their channels."""
+    """Declare all topics; return their channels."""
     channels: dict[str, int] = {}
     for topic in topics:
         if topic.name in channels:

@@ -1,4 +1,4 @@
-"""UDP datagrams as messages: ``udp_msgs/msg/UdpPacket`` of ROS 2's drivers, in both profiles."""
+"""UDP datagrams as ``udp_msgs/msg/UdpPacket`` of ROS 2's drivers, in both profiles."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from recorder.processing.foxglove.channels import EncodeSamples
 
 
 def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, EncodeSamples]:
-    """A topic with a message for each datagram.
+    """Return a topic with a message for each datagram.
 
     Args:
-        name: of the topic.
-        frame: of the headers.
+        name: name of the topic.
+        frame: frame of the headers.
         spec: declaration of a stream of datagrams.
     """
     at = {channel.name: k for k, channel in enumerate(spec.channels)}

@@ -1,4 +1,4 @@
-"""The profile ``ros2``: a bag that ``ros2 bag`` opens, with messages of ROS 2 in CDR.
+"""Profile ``ros2``: a bag that ``ros2 bag`` opens, with messages of ROS 2 in CDR.
 
 The bag is a folder ``NAME/`` with ``NAME_0.mcap`` and ``metadata.yaml``.  docs/mcap.md lists topics
 and frames.
@@ -24,15 +24,15 @@ from recorder.archives.mcap.ros2_samples import (
 )
 from recorder.archives.mcap.ros2_scene import (
     LOG,
+    choose_world,
     event_entry,
     label_feeds,
     pose_feed,
     static_feed,
-    world_of,
 )
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
-from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
+from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
@@ -49,7 +49,7 @@ from recorder.session.stream import Stream
 
 
 class Ros2Profile:
-    """Messages of ROS 2; see `recorder.archives.mcap.topics.Profile`."""
+    """Profile of messages of ROS 2; see `recorder.archives.mcap.topics.Profile`."""
 
     name = "ros2"
     header = "ros2"
@@ -57,7 +57,7 @@ class Ros2Profile:
 
     def feeds(self, context: PackingContext) -> list[Feed]:
         poses = find_rig_poses(context)
-        names = Names(context, world_of(poses))
+        names = Names(context, choose_world(poses))
         feeds: list[Feed | None] = []
         for stream in context.streams:
             if context.has_samples(stream):
@@ -89,7 +89,7 @@ class Ros2Profile:
         PosixDisk().make_folder(folder)
         return folder / f"{context.session.name}_0.mcap"
 
-    def finish(self, context: PackingContext, written: Written) -> str:  # noqa: ARG002
+    def finish(self, context: PackingContext, written: WrittenFile) -> str:  # noqa: ARG002
         topics = [
             BagTopic(
                 topic.name,
@@ -108,7 +108,7 @@ PROFILE = Ros2Profile()
 
 
 def _stream_feeds(context: PackingContext, stream: Stream, names: Names) -> list[Feed | None]:
-    """The passes over a stream with samples."""
+    """Return the feeds of a stream with samples."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:

@@ -1,4 +1,4 @@
-"""Cameras as messages of ROS 2: pictures, and the camera's model."""
+"""Messages of cameras in ROS 2: pictures, and the camera's model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ROS_MODELS: Final = {"kannala_brandt": "equidistant"}
 
 
 def camera_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
-    """A camera's pictures, and ``/NAME/camera_info`` at the same stamps.
+    """Return the feed of a camera's pictures, and of ``/NAME/camera_info`` at the same stamps.
 
-    Recorded JPEGs are passed on unchanged as ``/NAME/image/compressed``.  Video becomes such JPEGs.
-    Raw pictures become such JPEGs, or are ``/NAME/image_raw`` with the recorded values, which are
-    not scaled to 16 bits.  Without a model in the calibration that ROS 2 knows, there is no
-    ``camera_info``.
+    Recorded JPEGs are stored unchanged as ``/NAME/image/compressed``.  Video is encoded as such
+    JPEGs.  Raw pictures are encoded as such JPEGs, or stored as ``/NAME/image_raw`` with the
+    recorded values, which are not scaled to 16 bits.  There is no ``camera_info`` if the
+    calibration has no model that ROS 2 knows.
     """
     pictures = Pictures(stream, context.options["jpeg_quality"])
     frame = names.frame(stream.name)
@@ -70,13 +70,13 @@ def camera_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
 
 
 def raw_encoding(pixels: RawPixels) -> str:
-    """Encoding of raw pictures, as ``sensor_msgs/image_encodings.hpp`` names it."""
+    """Return the encoding of raw pictures, as ``sensor_msgs/image_encodings.hpp`` names it."""
     kind = f"bayer_{pixels.pattern.lower()}" if pixels.pattern else "mono"
     return kind + ("8" if pixels.bits == 8 else "16")
 
 
 def camera_info(calibration: SensorCalibration, size: tuple[int, int]) -> CameraInfo | None:
-    """A camera's model, without a stamp; None where ROS 2 has no such model.
+    """Return a camera's model, without a stamp; None if ROS 2 has no such model.
 
     ``equidistant`` of ROS 2 is OpenCV's fisheye model (REP-118 and image_geometry name it so).
     """

@@ -1,4 +1,4 @@
-"""Sweeps of lidars and frames of radars as messages of ROS 2."""
+"""Messages of lidar sweeps and radar frames in ROS 2."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ LIDAR_POINT: Final = np.dtype(
         "itemsize": 24,
     }
 )
-"""A lidar's point: m, in the sensor's frame; reflectivity; ns after the header's stamp; row of the
-sweep; 0 for the first return.  PCL takes an ``intensity`` of this type only."""
+"""Point of a lidar: m, in the sensor's frame; reflectivity; ns after the header's stamp; row of the
+sweep; 0 for the first return.  PCL accepts an ``intensity`` of this type only."""
 RADAR_POINT: Final = np.dtype(
     {
         "names": ["x", "y", "z", "velocity", "power", "snr", "method"],
@@ -55,7 +55,7 @@ RADAR_POINT: Final = np.dtype(
         "itemsize": 28,
     }
 )
-"""A detection, as `recorder.processing.radar_detections.DETECTION`."""
+"""Detection of a radar, as `recorder.processing.radar_detections.DETECTION`."""
 _DATATYPES: Final = {
     code: number for number, code in enumerate(("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"), 1)
 }
@@ -64,12 +64,12 @@ _PICTURES: Final = {
     "nir": "nearir_image", "rng2": "range_image2", "rng2_far": "range_far_image2",
     "rfl2": "reflec_image2",
 }  # fmt: skip
-"""Topics of a lidar's channels; those of Ouster's driver where it has them."""
+"""Topics of a lidar's channels, named as by Ouster's driver where it has them."""
 _AXES: Final = ("chirp", "tx", "rx", "value")
 
 
 def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Parts:
-    """A PointCloud2 of a structured array [n]; rows of a sweep where `height` is not 1."""
+    """Return a PointCloud2 of a structured array [n], with `height` rows if it is not 1."""
     fields = tuple(
         PointField(name, offset, _DATATYPES[dtype.str[1:]])
         for name, (dtype, offset, *_) in (points.dtype.fields or {}).items()
@@ -84,7 +84,7 @@ def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Pa
 
 
 def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Points of `recorder.processing.lidar_points` as `LIDAR_POINT`."""
+    """Convert points of `recorder.processing.lidar_points` to `LIDAR_POINT`."""
     made = np.zeros(len(points), LIDAR_POINT)
     floats = points.view(np.float32).reshape(-1, points.dtype.itemsize // 4)
     made.view(np.float32).reshape(-1, LIDAR_POINT.itemsize // 4)[:, :3] = floats[:, :3]
@@ -94,7 +94,7 @@ def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def radar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Points of `recorder.processing.radar_detections` as `RADAR_POINT`; what pads them is zero."""
+    """Convert detections of `recorder.processing.radar_detections` to `RADAR_POINT`; pad with 0."""
     made = np.zeros(len(points), RADAR_POINT)
     for name in RADAR_POINT.names or ():
         made[name] = points[name]
@@ -104,13 +104,14 @@ def radar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def lidar_feed(
     context: PackingContext, stream: Stream, spec: StreamSpec, names: Names
 ) -> tuple[Feed | None, set[str]]:
-    """``/NAME/points`` and, by option, images of the channels; also the channels that they have.
+    """Return the feed of points and, by option, of images; also the channels that they contain.
 
-    Destaggered points are organised: a row for each beam, and NaN where there is no return; second
-    returns are in ``/NAME/points2``.  Staggered points are those with a return, in the order of the
-    rows as measured, of both returns.  Images are in the same order.
+    The points are in ``/NAME/points``.  Destaggered points are organised: a row for each beam, and
+    NaN where there is no return; second returns are in ``/NAME/points2``.  Staggered points are
+    the points with a return, of both returns, in the order of the measured rows.  Images are in the
+    same order.
 
-    The header's stamp is the time of the earliest column, from which ``t`` counts; the message's
+    The header's stamp is the time of the earliest column, from which ``t`` counts.  The message's
     log time is the sweep's stamp, the time of its last column.
     """
     wanted, upright = context.options["lidar"], context.options["points"] == "destaggered"
@@ -144,10 +145,10 @@ def lidar_feed(
 
 
 class _Clouds:
-    """Clouds of a lidar's sweeps.
+    """Converter of a lidar's sweeps to point clouds.
 
     Attributes:
-        topics: one, or one a return if the clouds are organised.
+        topics: one topic, or one per return if the clouds are organised.
     """
 
     def __init__(self, stream: Stream, sweeps: SweepPoints, organized: bool, names: Names) -> None:
@@ -168,11 +169,11 @@ class _Clouds:
 
 
 class _Pictures:
-    """Images of a lidar's channels, with the recorded values.
+    """Converter of a lidar's channels to images with the recorded values.
 
     Attributes:
-        channels: the recorded ones, and the times of the columns.
-        topics: one for each image.
+        channels: the recorded channels, and the times of the columns.
+        topics: one topic for each image.
     """
 
     def __init__(self, stream: Stream, sweeps: SweepPoints, names: Names) -> None:
@@ -192,7 +193,7 @@ class _Pictures:
 
 
 def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
-    """``/NAME/detections``; by option maps and IQ.
+    """Return the feed of ``/NAME/detections`` and, by option, of maps and IQ.
 
     The maps are ``/NAME/range_doppler`` and, where the antennas are known, ``/NAME/range_azimuth``.
     A map is an image ``mono8``: a column for each range, from near to far; a row for each speed or
@@ -200,7 +201,7 @@ def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
     STEP_DB`` (`recorder.processing.foxglove.radar`).
 
     ``/NAME/iq`` is a std_msgs/Int16MultiArray with the dimensions chirp, tx, rx, value and the
-    recorded values.  ``/NAME/config`` has their order and the chirp: ``radar.json``, once.
+    recorded values.  ``/NAME/config`` describes their order and the chirp: ``radar.json``, once.
     """
     options = context.options
     geometry = radar_geometry(stream, context.calibration)
@@ -229,7 +230,7 @@ def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
 
     def make(index: int) -> Product:
         header = Header(sample_time(stream, index), frame)
-        found = radar_points(radar.of(index))
+        found = radar_points(radar.detect(index))
         made = [] if index else list(first)
         made.append((topics[0].name, cloud_parts(header, found)))
         if draws or options["iq"]:
@@ -250,7 +251,7 @@ def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
 
 
 def iq_parts(iq: npt.NDArray[np.int16]) -> Parts:
-    """A frame's samples, int16 [chirps, tx, rx, values], as an Int16MultiArray."""
+    """Return a frame's samples, int16 [chirps, tx, rx, values], as an Int16MultiArray."""
     strides = np.cumprod(iq.shape[::-1])[::-1].tolist()
     dimensions = tuple(map(Dimension, _AXES, iq.shape, strides))
     return encode_message(

@@ -1,7 +1,7 @@
 """Names of topics and frames in ROS 2.
 
-A topic begins with the stream's name: ``/lidar/points``.  Frames are those of REP-105: the rig is
-``base_link``, the world is ``map`` where poses come from positions on Earth, else ``odom``.  A
+A topic begins with the stream's name: ``/lidar/points``.  Frames follow REP-105: the rig is
+``base_link``, the world is ``map`` if poses come from positions on Earth, else ``odom``.  A
 sensor's frame has its name; a camera's frame, with z forward, has the suffix of REP-103:
 ``camera_optical_frame``.
 """
@@ -35,14 +35,14 @@ def ros_topic(
     latched: bool = False,
     compress: bool = True,
 ) -> Topic:
-    """A topic with a type of ROS 2.
+    """Return a topic with a type of ROS 2.
 
     Args:
         name: such as ``/lidar/points``.
         type_name: such as ``sensor_msgs/msg/PointCloud2``.
         depth: number of messages that a publisher keeps.
-        latched: late subscribers get the kept messages.
-        compress: False for JPEG and what else does not compress.
+        latched: whether late subscribers get the kept messages.
+        compress: False for JPEG and other data that do not compress.
     """
     schema = Schema(type_name, ENCODING, definition(type_name))
     metadata = {"offered_qos_profiles": qos(depth, latched=latched)}
@@ -50,13 +50,13 @@ def ros_topic(
 
 
 def tokens(names: Iterable[str], taken: Sequence[str] = ()) -> dict[str, str]:
-    """Names as parts of topics: letters, digits and single underscores, none twice.
+    """Return unique parts of topics by name: letters, digits and single underscores.
 
     A part begins with a letter; one that begins with an underscore would be hidden.
 
     Args:
-        names: of streams or files.
-        taken: parts that are not given.
+        names: names of streams or files.
+        taken: parts that are not used.
     """
     given: dict[str, str] = {}
     used = set(taken)
@@ -72,7 +72,7 @@ def tokens(names: Iterable[str], taken: Sequence[str] = ()) -> dict[str, str]:
 
 
 def ros_text(text: str) -> str:
-    """A text as a string of ROS 2 can hold it: without zeros and without lone surrogates."""
+    """Return a text without zeros and lone surrogates, which a string of ROS 2 cannot hold."""
     return as_text(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -96,9 +96,9 @@ class Names:
         self.world = world
 
     def topic(self, stream: str, name: str) -> str:
-        """A topic of a stream, such as ``/lidar/points``."""
+        """Return a topic of a stream, such as ``/lidar/points``."""
         return f"/{self._tokens[stream]}/{name}"
 
     def frame(self, name: str) -> str:
-        """The frame of a sensor, of the ``rig`` or of the ``world``."""
+        """Return the frame of a sensor, of the ``rig`` or of the ``world``."""
         return self._frames.get(name) or tokens([name])[name]

@@ -1,4 +1,4 @@
-"""Samples of streams as messages of ROS 2: inertial data, positions, other numbers."""
+"""Messages of small samples in ROS 2: inertial data, positions, other numbers."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def large_feed(
     topics: Sequence[Topic],
     make: Callable[[int], Made],
 ) -> Feed:
-    """A pass over a stream whose samples are prepared ahead, in threads.
+    """Return the feed of a stream whose samples are prepared ahead, in threads.
 
     Args:
         context: the session's context.
-        stream: one with times.
-        topics: of the messages.
-        make: makes the messages of a sample's index; several threads call it at once.
+        stream: a stream with times.
+        topics: topics of the messages.
+        make: makes the messages of a sample by index; several threads call it concurrently.
     """
 
     def entries() -> Generator[Entry]:
@@ -67,13 +67,13 @@ def large_feed(
 
 
 def sample_entries(stream: Stream, index: int, made: Made) -> list[Entry]:
-    """The messages of a sample, at its time."""
+    """Return the messages of a sample, at its time."""
     (seq,) = _seq(stream, index, index + 1)
     return [Entry(topic, sample_time(stream, index), None, seq, parts) for topic, parts in made]
 
 
 def _numbers(context: PackingContext, stream: Stream) -> Iterator[tuple[int, int, int]]:
-    """Index, stamp and recorded number of every sample."""
+    """Yield index, stamp and recorded number of every sample."""
     for start in range(0, len(stream), _WINDOW):
         stop = min(start + _WINDOW, len(stream))
         with context.locate_errors(stream.name, start):
@@ -82,7 +82,7 @@ def _numbers(context: PackingContext, stream: Stream) -> Iterator[tuple[int, int
 
 
 def _seq(stream: Stream, start: int, stop: int) -> list[int]:
-    """The recorded numbers of samples; without any, their indices in the whole stream."""
+    """Return the recorded numbers of samples, or else their indices in the whole stream."""
     if "seq" in stream.meta:
         return [int(number) for number in stream.read(start, stop, ["seq"])["seq"]]
     return list(range(stream.first + start, stream.first + stop))
@@ -95,12 +95,12 @@ def small_feed(
     channels: Sequence[str],
     encode: Callable[[Batch], Iterator[Parts]],
 ) -> Feed:
-    """A pass over a stream of small samples.
+    """Return the feed of a stream of small samples.
 
     Args:
         context: the session's context.
-        stream: one with times.
-        topic: of the messages.
+        stream: a stream with times.
+        topic: topic of the messages.
         channels: channels that `encode` needs.
         encode: one message for every sample of a batch.
     """
@@ -119,17 +119,18 @@ def small_feed(
 
 
 def imu_channels(stream: Stream) -> list[str]:
-    """The channels that a sensor_msgs/Imu has; orientations are roll, pitch, yaw."""
+    """Return the channels that fit a sensor_msgs/Imu; orientations are roll, pitch, yaw."""
     oriented = stream.meta.get("rot", {}).get("shape") == [3]
     return ["acc", "avel", *(["rot"] if oriented else [])]
 
 
 def imu_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
-    """``/NAME/data``: sensor_msgs/Imu; ``/NAME/data_raw`` without orientations (REP-145).
+    """Return the feed of ``/NAME/data``, or ``/NAME/data_raw`` without orientations (REP-145).
 
-    The orientation is that of the sensor in east, north, up, whatever local frame the device has.
-    A covariance is not known: all zero.  What was not measured has -1 as the first element of its
-    covariance (sensor_msgs/msg/Imu); its orientation is the identity.
+    The messages are sensor_msgs/Imu.  The orientation is the sensor's in east, north, up, whatever
+    local frame the device has.  An unknown covariance is all zero.  A quantity that was not
+    measured has -1 as the first element of its covariance (sensor_msgs/msg/Imu); an orientation
+    that was not measured is the identity.
     """
     channels = imu_channels(stream)
     oriented = "rot" in channels
@@ -165,14 +166,14 @@ def imu_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
 
 
 def _rows(batch: Batch, channel: str) -> Iterator[tuple[tuple[float, ...], bool]]:
-    """Values of every sample, and whether all of them are finite."""
+    """Yield the values of every sample, and whether all of them are finite."""
     values = batch.data[channel]
     fine = np.isfinite(values).all(axis=1).tolist()
     return zip(map(tuple, values.astype(np.float64).tolist()), fine, strict=True)
 
 
 def position_feed(context: PackingContext, stream: Stream, position: str, names: Names) -> Feed:
-    """``/NAME/fix``: sensor_msgs/NavSatFix, also of samples without a position (status -1, NaN).
+    """Return the feed of ``/NAME/fix``: sensor_msgs/NavSatFix, -1 and NaN without a position.
 
     Args:
         context: the session's context.
@@ -180,7 +181,7 @@ def position_feed(context: PackingContext, stream: Stream, position: str, names:
         position: its channel f8 [2 or 3] with latitude and longitude in degrees, and the height
             above the ellipsoid in m.  A covariance north, east, down is read from ``cov``, the
             receiver's fix from ``fix`` (0: none).
-        names: of topics and frames.
+        names: names of topics and frames.
     """
     covariance = stream.meta.get("cov", {})
     has_covariance = covariance.get("shape") == [3, 3] and "north, east, down" in (
@@ -230,17 +231,17 @@ def json_feed(
     covered: Collection[str],
     names: Names,
 ) -> Feed | None:
-    """``/NAME/samples``: the small numeric channels of a stream as JSON in std_msgs/String.
+    """Return the feed of ``/NAME/samples``: small numeric channels as JSON in std_msgs/String.
 
     Args:
         context: the session's context.
-        stream: one with times.
+        stream: a stream with times.
         spec: its declaration, from `recorder.session.playback_messages.playable_spec`.
-        covered: channels that other messages have.
-        names: of topics and frames.
+        covered: channels that other messages contain.
+        names: names of topics and frames.
 
     Returns:
-        None where other messages have all small channels.  Further channels are noted.
+        the feed; None if other messages contain all small channels.  Further channels are noted.
     """
     small = {channel.name for channel in small_channels(spec)}
     left_out = [c.name for c in spec.channels if c.name not in small and c.name not in covered]
@@ -254,7 +255,7 @@ def json_feed(
 
 
 def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int, Parts]]]:
-    """An encoder of texts in CDR, of one of texts."""
+    """Convert an encoder of texts to an encoder of CDR strings."""
     return lambda message, offset_ns: [
         (t_ns, encode_message(STRING, b"".join(text).decode()))
         for t_ns, text in encode(message, offset_ns)
@@ -262,15 +263,15 @@ def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int
 
 
 def sample_time(stream: Stream, index: int) -> int:
-    """Stamp of a sample, epoch ns."""
+    """Return the stamp of a sample, epoch ns."""
     return int(stream.times(index, index + 1)[0])
 
 
 def image_parts(header: Header, pixels: npt.NDArray[Any], encoding: str = "") -> Parts:
-    """An Image of u1, u2 or u4 [height, width]; values of u4 are below 2^31.
+    """Return an Image of u1, u2 or u4 [height, width]; values of u4 are below 2^31.
 
     Args:
-        header: of the message.
+        header: header of the message.
         pixels: must not change afterwards.
         encoding: as ``sensor_msgs/image_encodings.hpp`` names it; empty: by the dtype ``mono8``,
             ``16UC1`` or ``32SC1``.

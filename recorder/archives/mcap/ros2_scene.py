@@ -1,4 +1,4 @@
-"""Transforms, labels and events as messages of ROS 2."""
+"""Messages of transforms, labels and events in ROS 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
-from recorder.archives.mcap.scene import Poses, first_ns, label_sets, placed
+from recorder.archives.mcap.scene import Poses, first_ns, label_sets, locate_items
 from recorder.archives.mcap.topics import Entry, Feed
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import LOG as LOG_TYPE
@@ -43,13 +43,13 @@ _COLORS: Final = {
 _OTHER: Final = (0.7, 0.7, 0.7, 0.3)
 
 
-def world_of(poses: Poses | None) -> str:
-    """Frame of the world: of poses on Earth ``map``, of others ``odom``, which may drift."""
+def choose_world(poses: Poses | None) -> str:
+    """Return the frame of the world: ``map`` for poses on Earth, else ``odom``, which may drift."""
     return MAP if poses is not None and isinstance(poses.source, EarthPoses) else ODOM
 
 
 def static_feed(context: PackingContext, names: Names) -> Feed | None:
-    """``/tf_static``: the places of the sensors in the rig, once; None where none is known."""
+    """Return the feed of ``/tf_static``: places of the sensors, once; None if none is known."""
     places = {
         name: sensor.pose
         for name, sensor in context.calibration.sensors.items()
@@ -72,7 +72,7 @@ def static_feed(context: PackingContext, names: Names) -> Feed | None:
 
 
 def pose_feed(context: PackingContext, poses: Poses, names: Names) -> Feed:
-    """``/tf``: every pose of the rig in the world."""
+    """Return the feed of ``/tf``: every pose of the rig in the world."""
     topic = ros_topic("/tf", TRANSFORMS, depth=100)
     about = poses.source.describe()
     if not about["measured"]:
@@ -80,7 +80,7 @@ def pose_feed(context: PackingContext, poses: Poses, names: Names) -> Feed:
 
     def entries() -> Generator[Entry]:
         number = 0
-        for times_ns, matrices in placed(context, "poses", poses.blocks()):
+        for times_ns, matrices in locate_items(context, "poses", poses.blocks()):
             quaternions = quaternion_of_rotation(matrices[:, :3, :3]).tolist()
             rows = zip(times_ns.tolist(), matrices[:, :3, 3].tolist(), quaternions, strict=True)
             for t_ns, place, turn in rows:
@@ -98,7 +98,7 @@ def _transform(header: Header, child: str, matrix: Floats) -> TransformStamped:
 
 
 def label_feeds(context: PackingContext, names: Names) -> list[Feed]:
-    """``/labels/NAME``: the boxes in space; boxes in pictures have no message and are noted."""
+    """Return the feeds of ``/labels/NAME``: boxes in space; note boxes in pictures, left out."""
     sets = label_sets(context)
     with context.locate_errors("labels"):
         pictures = box_files(context.session.path)
@@ -121,14 +121,14 @@ def _label_feed(
     def entries() -> Generator[Entry]:
         ids: dict[str, int] = {}
         made = ((t_ns, markers(t_ns, lines, ids, names)) for t_ns, lines in start())
-        for number, (t_ns, found) in enumerate(placed(context, subject, made)):
+        for number, (t_ns, found) in enumerate(locate_items(context, subject, made)):
             yield Entry(name, t_ns, t_ns, number, encode_message(MARKERS, found))
 
     return Feed("", [topic], entries, subject)
 
 
 def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple[Marker, ...]:
-    """The boxes of one time as cubes, after a marker that deletes all earlier ones.
+    """Return the boxes of one time as cubes, after a marker that deletes all earlier cubes.
 
     A cube's namespace is the class, its text the track.
 
@@ -136,10 +136,10 @@ def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple
         t_ns: the time, epoch ns.
         lines: the labels.
         ids: numbers of the tracks; new ones are added.
-        names: of the frames.
+        names: names of the frames.
 
     Raises:
-        FormatError: a label is wrong; the message names its place.
+        FormatError: a label is invalid; the message names its place.
     """
     columns = zip(
         texts(lines, "track"),
@@ -168,7 +168,7 @@ def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple
 
 
 def event_entry(event: Mapping[str, Any]) -> Entry:
-    """An event of the session as a message of ``/rosout``; its name is the stream."""
+    """Return an event of the session as a message of ``/rosout``, named after the stream."""
     t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
     text = event_text(event)
     log = Log(

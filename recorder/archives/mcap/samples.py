@@ -1,4 +1,4 @@
-"""A stream's samples as messages of topics."""
+"""Feeds of a stream's samples as messages of topics."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from recorder.session.playback_messages import messages, sample_message
 from recorder.session.stream import Stream
 
 Payload = Buffer | Sequence[Buffer]
-"""A message, or its consecutive parts."""
+"""Bytes of a message, or its consecutive parts."""
 Encode = Callable[[Message, int], Iterable[tuple[int, Payload]]]
-"""From a data message, and what is added to ``t_mono`` for epoch ns, log times and messages.
+"""Function of a data message and the offset from ``t_mono`` to epoch ns.
 
-A log time is the stamp of the sample that the message is made of.
-
-Several threads call it at once for large samples, in any order.
+It returns log times and messages.  A log time is the stamp of the sample that the message is made
+of.  Several threads call the function concurrently for large samples, in any order.
 """
 
 
@@ -31,13 +30,13 @@ _Topics = Sequence[tuple[Topic, Encode]]
 
 
 def sample_feed(context: PackingContext, stream: Stream, spec: StreamSpec, topics: _Topics) -> Feed:
-    """A pass over a stream that encodes each sample for all topics.
+    """Return the feed of a stream, which encodes each sample for all topics.
 
     Large samples are prepared ahead, in threads.
 
     Args:
         context: the session's context.
-        stream: one with times.
+        stream: a stream with times.
         spec: its declaration, as `recorder.session.playback_messages.playable_spec` makes it.
         topics: the topics with their encoders.
     """
@@ -49,12 +48,12 @@ def sample_feed(context: PackingContext, stream: Stream, spec: StreamSpec, topic
 
 
 def sample_entries(stream: Stream, index: int, spec: StreamSpec, topics: _Topics) -> list[Entry]:
-    """The messages of a large sample; arguments as for `sample_feed`."""
+    """Return the messages of a large sample; arguments as for `sample_feed`."""
     return _entries(sample_message(stream, index, spec), topics)
 
 
 def _entries(message: Message, topics: _Topics) -> list[Entry]:
-    """The messages of all topics, ordered by log time."""
+    """Return the messages of all topics, ordered by log time."""
     made: list[Entry] = []
     stamps = np.atleast_1d(message.t_mono_ns).tolist()
     numbers = {t_ns: number for number, t_ns in enumerate(stamps, message.seq)}

@@ -1,4 +1,4 @@
-"""Poses and labels of a session, inside the part that is packed."""
+"""Poses and labels of a session, limited to the packed part."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recorder.processing.poses import Block, Identity, PoseSource, find_poses
 
 T = TypeVar("T")
 LabelSets = tuple[str, Callable[[], Iterator[tuple[int, Lines]]]]
-"""A name, and a pass over the labels of each time."""
+"""Name of a file, and a function that begins a pass over its labels by time."""
 
 
 @dataclass(frozen=True)
 class Poses:
-    """The poses of the rig in the world.
+    """Poses of the rig in the world.
 
     Attributes:
         context: the session's context.
@@ -36,7 +36,7 @@ class Poses:
         return self.source.name
 
     def blocks(self) -> Iterator[Block]:
-        """Times, int64 [n], epoch ns, rising, and poses, f8 [n, 4, 4], rig to world.
+        """Yield times, int64 [n], epoch ns, rising, and poses, f8 [n, 4, 4], rig to world.
 
         Raises:
             FormatError: the poses cannot be read.
@@ -48,16 +48,16 @@ class Poses:
 
 
 def find_rig_poses(context: PackingContext) -> Poses | None:
-    """The poses of the rig; None where they are not known."""
+    """Return the poses of the rig; None if they are not known."""
     with context.locate_errors("poses"):
         source = find_poses(context.session.whole, context.calibration)
     return None if isinstance(source, Identity) else Poses(context, source)
 
 
 def label_sets(context: PackingContext) -> list[LabelSets]:
-    """The files of boxes in space: their names, and passes over the labels of each time.
+    """Return the files of boxes in space: names, and passes over the labels by time.
 
-    A pass raises FormatError for a line that is no label.
+    A pass raises FormatError for an invalid line.
     """
 
     with context.locate_errors("labels"):
@@ -66,9 +66,9 @@ def label_sets(context: PackingContext) -> list[LabelSets]:
 
 
 def box_sets(context: PackingContext) -> list[LabelSets]:
-    """The files of boxes in pictures: their cameras, and passes over the labels of each time.
+    """Return the files of boxes in pictures: cameras, and passes over the labels by time.
 
-    Notes the files of cameras that are not packed.
+    The files of cameras that are not packed are noted.
     """
     with context.locate_errors("labels"):
         files = box_files(context.session.path)
@@ -85,8 +85,8 @@ def _sets(context: PackingContext, file: LabelFile) -> Iterator[tuple[int, Lines
     return (found for found in file.by_time() if context.contains(found[0]))
 
 
-def placed(context: PackingContext, subject: str, items: Iterator[T]) -> Iterator[T]:
-    """The items; an error names the subject."""
+def locate_items(context: PackingContext, subject: str, items: Iterator[T]) -> Iterator[T]:
+    """Yield the items; an error names the subject."""
     while True:
         with context.locate_errors(subject):
             item = next(items, None)
@@ -96,6 +96,6 @@ def placed(context: PackingContext, subject: str, items: Iterator[T]) -> Iterato
 
 
 def first_ns(context: PackingContext) -> int:
-    """Log time of what does not change: the first stamp of the samples that are packed."""
+    """Return the log time of constant data: the first stamp of the packed samples."""
     first = context.session.first_ns
     return max(0, (context.session.start_ns if first is None else first) or 0)

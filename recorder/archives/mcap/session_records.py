@@ -1,4 +1,4 @@
-"""What an MCAP file has of a session besides its samples: attachments, metadata records, events."""
+"""Attachments, metadata records and events of a session in an MCAP file."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ KEPT_EVENT = _schema(
 
 
 def attach_files(context: PackingContext, writer: McapWriter, log_ns: int) -> list[str]:
-    """Attach the configuration, the calibration and the intrinsics; returns the names.
+    """Attach the configuration, the calibration and the intrinsics; return the names.
 
     Args:
         context: the session's context.
-        writer: of the file.
+        writer: writer of the file.
         log_ns: start of the session, epoch ns.
     """
     files: dict[str, bytes] = {}
@@ -105,15 +105,15 @@ def attach_files(context: PackingContext, writer: McapWriter, log_ns: int) -> li
 def metadata_records(
     context: PackingContext, profile: str, lost: Mapping[str, Any], events: Sequence[KeptEvent] = ()
 ) -> dict[str, dict[str, str]]:
-    """Metadata records by name.
+    """Return the metadata records by name.
 
     ``foxglove`` has ``deviceName``, which Foxglove's upload service needs; ``recorder`` describes
-    the session.  Both hold texts only, JSON where a value is no text.
+    the session.  Both contain texts only; other values are stored as JSON.
 
     Args:
         context: the session's context.
         profile: name of the profile.
-        lost: losses by stream, as `PackingContext.note_losses` returns them.
+        lost: losses by stream, as `SessionNotes.add_losses` returns them.
         events: the events that are packed.
     """
     session = context.session
@@ -147,7 +147,7 @@ def metadata_records(
 
 
 def event_feed(context: PackingContext, profile: Profile) -> Feed:
-    """The session's events; losses and marks have topics of their own besides.
+    """Return the feed of the session's events; losses and marks are also in their own topics.
 
     Raises:
         FormatError: the events cannot be read; within `PackingContext.locate_errors`.
@@ -177,7 +177,7 @@ def event_feed(context: PackingContext, profile: Profile) -> Feed:
 
 
 def kept_events(context: PackingContext) -> list[KeptEvent]:
-    """The events whose windows overlap what is packed, by time.
+    """Return the events whose windows overlap the packed part, by time.
 
     Raises:
         FormatError: their file cannot be read; within `PackingContext.locate_errors`.
@@ -192,10 +192,11 @@ def kept_events(context: PackingContext) -> list[KeptEvent]:
 
 
 def kept_event_feed(profile: Profile, context: PackingContext, events: Sequence[KeptEvent]) -> Feed:
-    """A message for each event, at its moment.
+    """Return the feed of events, a message for each at its time.
 
-    A moment outside of what is packed (the session then holds only the seconds before or after) has
-    the log time of the nearer end, so that no message extends the file's time.
+    An event may lie outside of the packed part, which then holds only the seconds before or after
+    the event.  Its log time is the nearer end of the part, so that no message extends the file's
+    time.
     """
     begin_ns, end_ns = _packed_ns(context)
     topic = profile.json_topic(EVENTS, KEPT_EVENT)
@@ -211,14 +212,14 @@ def kept_event_feed(profile: Profile, context: PackingContext, events: Sequence[
 
 
 def _packed_ns(context: PackingContext) -> tuple[int, int | None]:
-    """Start and end of what is packed, epoch ns; the end is None where it is not known."""
+    """Return start and end of the packed part, epoch ns; the end is None if it is not known."""
     session = context.session
     begin_ns, end_ns = session.start_ns or 0, session.end_ns
     return max(0, session.interval_ns[0] or begin_ns), session.interval_ns[1] or end_ns
 
 
 def _clock_states(context: PackingContext) -> dict[str, Any]:
-    """The newest state of the host's clocks, and the number of steps."""
+    """Return the newest state of the host's clocks, and the number of steps."""
     state: dict[str, Any] = {}
     steps = 0
     with context.locate_errors("events"):
@@ -232,7 +233,7 @@ def _clock_states(context: PackingContext) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of the installed packages that packing uses."""
+    """Return the versions of the installed packages that packing uses."""
     found = {}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):

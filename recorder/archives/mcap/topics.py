@@ -1,4 +1,4 @@
-"""What a profile gives to the packer: topics, and messages in order of log time."""
+"""Interface between a profile and the packer: topics, and messages in order of log time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EVENTS = "/recorder/events"
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic of the archive.
+    """Topic of the archive.
 
     Attributes:
-        name: such as ``/camera/image``.
-        schema: of its messages.
-        encoding: of its messages: ``protobuf``, ``json``, ``cdr``.
-        compress: False for JPEG and what else does not compress.
-        metadata: of the channel, such as ``offered_qos_profiles`` of ROS 2.
+        name: name, such as ``/camera/image``.
+        schema: schema of the messages.
+        encoding: encoding of the messages: ``protobuf``, ``json``, ``cdr``.
+        compress: False for JPEG and other data that do not compress.
+        metadata: metadata of the channel, such as ``offered_qos_profiles`` of ROS 2.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message of the archive.
+    """Message of the archive.
 
     Attributes:
         topic: name of its topic.
         log_ns: capture stamp, epoch ns.
-        publish_ns: when it was recorded, epoch ns; None: the packer finds when the session's
-            journal has the samples of the feed's stream up to `log_ns`.
+        publish_ns: time of recording, epoch ns; None: the packer finds the time at which the
+            session's journal has the samples of the feed's stream up to `log_ns`.
         sequence: number of the sample in its stream, or of the message.
         parts: consecutive parts of the message; they must not change afterwards.
     """
@@ -68,12 +68,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a worker makes of a sample.
+    """Result of a worker for one sample.
 
     Attributes:
-        entries: its messages, ordered by log time.
-        is_incomplete: the frame of a radar lacks packets.
-        step: sample before which each chirp of a radar's frame is misaligned; None where none is.
+        entries: messages of the sample, ordered by log time.
+        is_incomplete: whether the frame of a radar lacks packets.
+        step: sample before which each chirp of a radar's frame is misaligned; None if aligned.
     """
 
     entries: list[Entry]
@@ -82,16 +82,16 @@ class Product:
 
 
 Make = Callable[[Sequence[int]], list[Product]]
-"""From indices of samples, the product of each."""
+"""Function of indices of samples that returns the product of each."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """One pass over a stream, or over poses, labels or events.
+    """Feed of messages: one pass over a stream, or over poses, labels or events.
 
     Attributes:
-        stream: name of the session's stream; "" of what belongs to none.
-        topics: of its entries.
+        stream: name of the session's stream; "" for entries of no stream.
+        topics: topics of the entries.
         entries: starts the pass: messages with log times that do not fall.  The packer closes the
             iterator, also early.
         name: names the feed in errors and in the report; the stream's name if it is empty.
@@ -106,12 +106,12 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """A finished MCAP file.
 
     Attributes:
-        path: of the file.
-        topics: of the file, in the order of their channels.
+        path: path of the file.
+        topics: topics of the file, in the order of their channels.
         counts: number of messages by topic.
         start_ns, end_ns: log times of the first and the last message, epoch ns; 0 without any.
     """
@@ -124,7 +124,7 @@ class Written:
 
 
 class Profile(Protocol):
-    """Messages of one ecosystem; ``PROFILE`` of `recorder.archives.mcap.foxglove` and ``ros2``.
+    """Profile of one ecosystem's messages: ``PROFILE`` of the modules `foxglove` and `ros2`.
 
     Attributes:
         name: value of the option ``profile``.
@@ -137,16 +137,16 @@ class Profile(Protocol):
     log: Topic
 
     def feeds(self, context: PackingContext) -> list[Feed]:
-        """All feeds of a session, but for events, losses and marks.
+        """Return all feeds of a session except events, losses and marks.
 
-        Notes what it leaves out (`PackingContext.notes`).
+        Data that are left out are noted (`PackingContext.notes`).
 
         Raises:
             FormatError: a file of a stream is wrong; within `PackingContext.locate_errors`.
         """
 
     def stream_feeds(self, context: PackingContext, stream: Stream) -> list[Feed]:
-        """The feeds of a stream with samples; at most one of them has `Feed.make`.
+        """Return the feeds of a stream with samples; at most one of them has `Feed.make`.
 
         Raises:
             FormatError: a file of the stream is wrong.
@@ -156,16 +156,16 @@ class Profile(Protocol):
         """Return an event of the session that has a time as a message of `log`."""
 
     def json_topic(self, name: str, schema: Schema) -> Topic:
-        """A topic of JSON texts, such as `LOSSES`; `schema` is a JSON schema."""
+        """Return a topic of JSON texts, such as `LOSSES`; `schema` is a JSON schema."""
 
     def json_parts(self, text: str) -> Sequence[Buffer]:
-        """A JSON text as a message of such a topic."""
+        """Return a JSON text as a message of such a topic."""
 
     def path(self, context: PackingContext) -> Path:
         """Return the path of the MCAP file below `PackingContext.folder`; make its folder."""
 
-    def finish(self, context: PackingContext, written: Written) -> str:
-        """Write the files beside it, synced; return the name to publish."""
+    def finish(self, context: PackingContext, written: WrittenFile) -> str:
+        """Write and sync the files beside the MCAP file; return the name to publish."""
 
 
 PROFILES: Final = ("foxglove", "ros2")
@@ -173,7 +173,7 @@ _NEEDED: Final = {"foxglove": ("mcap", "foxglove"), "ros2": ("mcap",)}
 
 
 def load_profile(name: str) -> Profile:
-    """A profile by its name.
+    """Return a profile by its name.
 
     Raises:
         UsageError: a package that it needs is not installed.

@@ -1,4 +1,4 @@
-"""Checks of an MCAP file: record by record by our own reader, and by the package ``mcap``."""
+"""Checks of an MCAP file by our own reader and by the package ``mcap``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _METADATA = "metadata.yaml"
 
 
 class McapCheck(ArchiveCheck):
-    """Reads every record; compares chunks, indexes, statistics and CRCs."""
+    """Check that reads every record, and compares chunks, indexes, statistics and CRCs."""
 
     software: ClassVar[str] = "mcap"
     left: ClassVar[str] = "whether other readers of MCAP read it"
 
     def find(self, path: Path) -> Path | None:
-        """The MCAP file; of a bag of ROS 2 the file in its folder."""
+        """Return the MCAP file; for a ROS 2 bag, the file in its folder."""
         if path.is_dir():
             files = sorted(path.glob("*.mcap")) if (path / _METADATA).is_file() else []
             return files[0] if len(files) == 1 else None

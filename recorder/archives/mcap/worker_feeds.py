@@ -1,7 +1,7 @@
-"""Passes over lidars and radars, whose messages are made by the session's workers.
+"""Feeds of lidars and radars, whose messages the session's workers make.
 
-A worker asks the profile for the feeds of the stream again, and runs `Feed.make` of the one that
-it is asked for.
+A worker gets the feeds of the stream from the profile again, and runs `Feed.make` of the feed that
+has it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from recorder.session.stream import Stream
 def worker_feed(
     context: PackingContext, stream: Stream, topics: Sequence[Topic], make: Make, *, group: int
 ) -> Feed:
-    """A pass over a stream whose messages workers make.
+    """Return the feed of a stream whose messages workers make.
 
-    It notes at its end what is odd of the frames of a radar.
+    At its end the feed notes the irregularities of a radar's frames.
 
     Args:
         context: the session's context.
-        stream: one with times; the only such feed of the stream.
-        topics: of the messages.
+        stream: a stream with times; a stream has at most one such feed.
+        topics: topics of the messages.
         make: makes the messages of samples.
         group: number of samples that one worker makes together.
     """
@@ -69,12 +69,12 @@ def _make_encoder(
 
 
 class RadarPoints:
-    """A radar's detections as points, and what is odd of its frames.
+    """Detections of a radar as points, and irregularities of its frames.
 
     Args:
         context: the session's context.
-        stream: the radar's.
-        geometry: of the radar.
+        stream: stream of the radar.
+        geometry: geometry of the radar.
 
     Attributes:
         frames: finds the detections, and resolves their speeds.
@@ -84,11 +84,11 @@ class RadarPoints:
         self._stream, self._has_valid = stream, "valid" in stream.meta
         self.frames = radar_frames(stream, geometry, context.options, context.worker)
 
-    def of(self, index: int) -> np.ndarray[Any, Any]:
-        """The detections of a frame, `recorder.processing.radar_detections.DETECTION` [n]."""
+    def detect(self, index: int) -> np.ndarray[Any, Any]:
+        """Return a frame's detections, `recorder.processing.radar_detections.DETECTION` [n]."""
         return detection_points(self.frames.resolved(index))
 
     def product(self, index: int, entries: list[Entry]) -> Product:
-        """The messages of a frame whose detections have been asked for."""
+        """Return the messages of a frame whose detections have been computed."""
         valid = not self._has_valid or bool(self._stream.sample(index, ["valid"])["valid"])
         return Product(entries, not valid, self.frames.step(index))

@@ -1,4 +1,4 @@
-"""NCore V4 sequences: component stores that NVIDIA's own loader opens.
+"""NCore V4 sequences: component stores that NVIDIA's loader opens.
 
     with SequenceWriter(folder, "drive", interval_ns=(start_ns, stop_ns)) as sequence:
         sequence.poses().dynamic_pose("rig", "world", t_ns, poses)

@@ -1,4 +1,4 @@
-"""Cameras: encoded images, intrinsics and masks."""
+"""Components of cameras: encoded images, intrinsics and masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recorder.formats.zarr2 import Group
 
 
 class CameraWriter(FrameWriter):
-    """A camera's frames (component ``cameras``)."""
+    """Writer of a camera's frames (component ``cameras``)."""
 
     COMPONENT = "cameras"
 
@@ -63,7 +63,7 @@ PLACEHOLDER = "placeholder"
 
 
 class IntrinsicsWriter(ComponentWriter):
-    """The models of sensors (component ``intrinsics``)."""
+    """Writer of the models of sensors (component ``intrinsics``)."""
 
     COMPONENT = "intrinsics"
 
@@ -97,7 +97,7 @@ class IntrinsicsWriter(ComponentWriter):
 
     @property
     def cameras(self) -> set[str]:
-        """The cameras with a model."""
+        """Cameras with a model."""
         return set(self._cameras)
 
     def _add(
@@ -122,7 +122,7 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 class MasksWriter(ComponentWriter):
-    """Named masks of cameras, valid for the whole sequence (component ``masks``).
+    """Writer of named masks of cameras, valid for the whole sequence (component ``masks``).
 
     Cameras of the sequence without masks get an empty entry, because the loader requires one.
     """
@@ -158,7 +158,7 @@ class MasksWriter(ComponentWriter):
 
     @property
     def cameras(self) -> set[str]:
-        """The cameras with an entry."""
+        """Cameras with an entry."""
         return set(self._known)
 
     def _png(self, name: str, mask: bytes | npt.NDArray[Any]) -> bytes:
@@ -181,7 +181,7 @@ class MasksWriter(ComponentWriter):
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
-    """A grey image as a PNG."""
+    """Encode a grey image as a PNG."""
     import cv2
 
     done, encoded = cv2.imencode(".png", np.ascontiguousarray(image))

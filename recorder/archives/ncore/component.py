@@ -24,7 +24,7 @@ TimesUs = npt.NDArray[np.uint64]
 
 
 class Interval(Struct, frozen=True, rename={"start_us": "start", "stop_us": "stop"}):
-    """A sequence's half-open interval of whole microseconds."""
+    """Half-open interval of a sequence, in whole microseconds."""
 
     start_us: int
     stop_us: int
@@ -34,22 +34,22 @@ class Interval(Struct, frozen=True, rename={"start_us": "start", "stop_us": "sto
             raise ArchiveError(f"a sequence from {self.start_us} us to {self.stop_us} us is empty")
 
     @classmethod
-    def of_ns(cls, start_ns: int, stop_ns: int) -> Interval:
-        """The shortest interval that contains every time of [start_ns, stop_ns), rounded down."""
+    def from_ns(cls, start_ns: int, stop_ns: int) -> Interval:
+        """Return the shortest interval that contains [start_ns, stop_ns), rounded down."""
         return cls(start_ns // NS_PER_US, -(-stop_ns // NS_PER_US))
 
     @property
     def start_ns(self) -> int:
-        """The first time of the sequence, at which a trajectory begins."""
+        """First time of the sequence, at which a trajectory begins."""
         return self.start_us * NS_PER_US
 
     @property
     def last_ns(self) -> int:
-        """The last time of the sequence, at which a trajectory ends."""
+        """Last time of the sequence, at which a trajectory ends."""
         return (self.stop_us - 1) * NS_PER_US
 
     def holds(self, t_us: int) -> bool:
-        """Whether a time is inside the interval."""
+        """Return whether a time is inside the interval."""
         return self.start_us <= t_us < self.stop_us
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Interval(Struct, frozen=True, rename={"start_us": "start", "stop_us": "sto
 
 
 def to_us(t_ns: npt.NDArray[Any]) -> TimesUs:
-    """Whole microseconds, rounded down, of non-negative int64 nanoseconds."""
+    """Convert non-negative int64 nanoseconds to whole microseconds, rounded down."""
     return t_ns.view(np.uint64) // np.uint64(NS_PER_US)
 
 
@@ -69,12 +69,12 @@ GENERIC_DATA = "generic_data"
 
 @dataclass(frozen=True)
 class Place:
-    """The place in which an instance of a component is written.
+    """Place in which an instance of a component is written.
 
     Attributes:
         interval: the sequence's interval.
         folder: the stores' folder; long data are spooled there, in unnamed files, until the end.
-        make_group: makes the instance's group.
+        make_group: function that makes the instance's group.
     """
 
     interval: Interval
@@ -83,7 +83,7 @@ class Place:
 
 
 def check_name(name: str, what: str) -> str:
-    """Return a name that can be a part of a key; ArchiveError where it cannot."""
+    """Return a name that can be a part of a key; raise an ArchiveError if it cannot."""
     if not _NAME.match(name) or name.startswith(".z") or name in (".", ".."):
         raise ArchiveError(f"{name!r} cannot name {what}")
     return name
@@ -96,7 +96,7 @@ def put_arrays(group: Group, arrays: Mapping[str, EncodedArray]) -> None:
 
 
 class ComponentChecker:
-    """Checks and encodes the values of an instance of a component.
+    """Checker and encoder of the values of an instance of a component.
 
     Attributes:
         component: name of the component (``cameras``).
@@ -163,7 +163,7 @@ class ComponentChecker:
             self._refuse(f"{name} has shape {values.shape}, not ({wanted})", t_us)
 
     def _time_us(self, t_ns: int, what: str, t_us: int | None = None) -> int:
-        """A time in microseconds; ArchiveError where it is outside the sequence."""
+        """Return a time in microseconds; raise an ArchiveError if it is outside the sequence."""
         if isinstance(t_ns, bool) or not isinstance(t_ns, int | np.integer):
             self._refuse(f"{what} {t_ns!r} is not a whole number of nanoseconds", t_us)
         time_us = int(t_ns) // NS_PER_US
@@ -177,7 +177,7 @@ class ComponentChecker:
 
 
 class ComponentWriter(ComponentChecker):
-    """An instance of a component: one group in a store.
+    """Writer of an instance of a component: one group in a store.
 
     `SequenceWriter` makes the writers.  The user of a custom component
     (`SequenceWriter.custom`) writes any arrays into `group`, and closes what it opened.
@@ -205,18 +205,19 @@ class ComponentWriter(ComponentChecker):
 
     @cached_property
     def group(self) -> Group:
-        """The instance's group; made at the first access."""
+        """Group of the instance, made at the first access."""
         return self._place.make_group()
 
     @property
     def started(self) -> bool:
-        """Whether the store contains the instance's group."""
+        """True if the store contains the instance's group."""
         return "group" in self.__dict__
 
     def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
         """Add arrays of any shape and dtype, and metadata, to the instance.
 
-        ArchiveError where the name exists already, or the dtype cannot be stored.
+        Raises:
+            ArchiveError: the name exists already, or the dtype cannot be stored.
         """
         self._check_metadata(metadata)
         self._put_generic(self._encode_generic(data))
@@ -247,14 +248,14 @@ class ComponentWriter(ComponentChecker):
         return rows
 
     def _check_started(self, name: str) -> None:
-        """Reject generic rows while the instance may not be written to the store yet."""
+        """Reject generic rows as long as the instance must not be written to the store."""
 
     @cached_property
     def _generic(self) -> Group:
         return self.group.group(GENERIC_DATA)
 
     def finish(self) -> None:
-        """Write the spooled data and the attributes.  Called by the sequence."""
+        """Write the spooled data and the attributes; only the sequence calls this."""
         self._write_rest()
         for rows in self._streams:
             rows.close()
@@ -273,8 +274,8 @@ class ComponentWriter(ComponentChecker):
         """Write the data that a component writes at its end."""
 
     def discard(self) -> None:
-        """Discard the spooled data.  Called by the sequence."""
+        """Discard the spooled data; only the sequence calls this."""
 
     def _more_attributes(self) -> dict[str, Any]:
-        """Attributes of this component in addition to the common ones."""
+        """Return the attributes of this component in addition to the common attributes."""
         return {}

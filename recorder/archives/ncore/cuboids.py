@@ -1,4 +1,4 @@
-"""Cuboids: boxes around objects, over time."""
+"""Cuboid component: boxes around objects, over time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cuboid:
         center_m: centre of the box, in the frame.
         size_m: extents along the box's own x, y and z.
         rotation_xyz_rad: rotation from the box's axes to the frame's; see `euler_xyz`.
-        source: who made the label.
+        source: origin of the label.
         source_version: version of the source.
     """
 
@@ -47,7 +47,7 @@ class Cuboid:
 
 
 def euler_xyz(quaternion_xyzw: tuple[float, float, float, float]) -> Vector:
-    """A rotation as turns about the fixed x, then y, then z axis, in radians.
+    """Convert a rotation to turns about the fixed x, then y, then z axis, in radians.
 
     The quaternion need not have length 1.  If the box points straight up or down, x and z turn
     about the same axis; then z gets the whole turn.
@@ -69,7 +69,7 @@ def euler_xyz(quaternion_xyzw: tuple[float, float, float, float]) -> Vector:
 
 
 class CuboidsWriter(ComponentWriter):
-    """Observations of objects (component ``cuboids``), spooled in a file until the end."""
+    """Writer of observations of objects (component ``cuboids``), spooled in a file."""
 
     COMPONENT = "cuboids"
 

@@ -1,8 +1,8 @@
-"""Finds stores that were added to a packed sequence before the sequence is packed again.
+"""Search for stores that were added to a packed sequence before it is packed again.
 
 `SequenceWriter.extend` writes new components into separate stores, ``NAME.ncore4-GROUP.zarr`` or
 ``.itar``.  They are found by their names, because the JSON file that names them may be missing:
-a run that is killed between two renames leaves none.
+a run that is killed between two renames leaves no JSON file.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _ENDING = re.compile(r"\.ncore4(-[^/]+)?\.zarr(\.itar)?\Z")
 def find_extra_stores(
     folder: Path, name: str, sequence: Manifest, note: Callable[[str, str], None]
 ) -> list[StoreEntry]:
-    """The existing extra stores of a sequence, with their MD5, for the new JSON file.
+    """Return the existing extra stores of a sequence, with their MD5, for the new JSON file.
 
     Args:
         folder: the folder in which the sequence lies, or will lie.
         name: name of the sequence.
         sequence: the new sequence; an extra store must match it, or the loader cannot open both.
-        note: called with a sentence about an oddity, and the name of the file.
+        note: called with a sentence about an irregularity, and the name of the file.
 
     Raises:
         ArchiveError: a store belongs to a sequence with another id, interval or metadata, or does
             not match the older JSON file; the message names the store and a remedy.
         StorageError: a store cannot be read.
     """
-    named = _named(folder, name, note)
+    named = _read_known_md5(folder, name, note)
     entries = []
-    for path in _found(folder, name, named):
+    for path in _find_stores(folder, name, named):
         if not path.exists():
             note("is named by the older JSON file, and gone: not named by the new one", path.name)
             continue
@@ -64,8 +64,8 @@ def find_extra_stores(
     return entries
 
 
-def _named(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[str, str]:
-    """MD5 by store name, from the older JSON file."""
+def _read_known_md5(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[str, str]:
+    """Return the MD5 by store name, from the older JSON file."""
     path = folder / f"{name}.json"
     if not path.is_file():
         return {}
@@ -76,8 +76,8 @@ def _named(folder: Path, name: str, note: Callable[[str, str], None]) -> dict[st
         return {}
 
 
-def _found(folder: Path, name: str, named: dict[str, str]) -> Iterator[Path]:
-    """Stores of component groups, found by name; those of the older JSON file come first."""
+def _find_stores(folder: Path, name: str, named: dict[str, str]) -> Iterator[Path]:
+    """Yield stores of component groups, found by name; those in the older JSON file first."""
     own = {f"{name}.ncore4.zarr", f"{name}.ncore4.zarr.itar"}
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     beside = [n for n in there if n.startswith(f"{name}.ncore4-") and _ENDING.search(n)]

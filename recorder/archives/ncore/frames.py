@@ -13,7 +13,10 @@ from recorder.formats.zarr2 import EncodedArray, Group
 
 
 class FrameWriter(ComponentWriter):
-    """A sensor.  A sensor without a frame is not written, because the loader cannot open it."""
+    """Base class of a sensor's writer.
+
+    A sensor without a frame is not written, because the loader cannot open it.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -39,7 +42,7 @@ class FrameWriter(ComponentWriter):
             self._refuse(f"generic data {name!r} needs a frame before it")
 
     def _frame_times(self, t_start_ns: int, t_end_ns: int) -> tuple[int, int]:
-        """Start and end in microseconds; each must be later than in the previous frame."""
+        """Return start and end in microseconds; each must be later than in the previous frame."""
         end_us = self._time_us(t_end_ns, "the end")
         start_us = self._time_us(t_start_ns, "the start", end_us)
         if start_us > end_us:

@@ -1,4 +1,4 @@
-"""Camera labels: depth, segmentation, flow, masks and more, aligned with a camera's images."""
+"""Component of camera labels: depth, segmentation, flow, masks, aligned with a camera's images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Unit = Literal["METERS", "PIXELS", "UNITLESS"]
 
 @dataclass(frozen=True)
 class LabelType:
-    """The kind of a label.
+    """Kind of a label.
 
     Attributes:
         category: family of the label.
@@ -42,7 +42,7 @@ class LabelType:
 
 @dataclass(frozen=True)
 class Quantization:
-    """Values stored as integers: value = stored * scale + offset."""
+    """Quantization of values stored as integers: value = stored * scale + offset."""
 
     dtype: str
     scale: float = 1.0
@@ -51,7 +51,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Raw:
-    """Labels are arrays [height, width, *shape] of `dtype`."""
+    """Encoding of labels as arrays [height, width, *shape] of `dtype`."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class ImageEncoded:
-    """Labels are images; decoded, they have `dtype` and the shape [height, width, *shape]."""
+    """Encoding of labels as images; decoded, they are [height, width, *shape] of `dtype`."""
 
     dtype: str
     image_format: str = "png"
@@ -69,13 +69,13 @@ class ImageEncoded:
 
 @dataclass(frozen=True)
 class LabelDescriptor:
-    """Describes the labels of an instance.
+    """Description of the labels of an instance.
 
     Attributes:
         camera: the camera whose images the labels are aligned with.
         label: kind of the labels.
         encoding: how the labels are stored.
-        source: who made the labels.
+        source: origin of the labels.
     """
 
     camera: str
@@ -85,11 +85,11 @@ class LabelDescriptor:
 
     @property
     def instance(self) -> str:
-        """The usual name of the instance: ``depth.z@front``."""
+        """Usual name of the instance: ``depth.z@front``."""
         return f"{self.label.category.lower()}.{self.label.qualifier}@{self.camera}"
 
     def document(self) -> dict[str, Any]:
-        """The descriptor in its stored form; an ArchiveError names an unknown value."""
+        """Return the descriptor in its stored form; an ArchiveError names an unknown value."""
         label, encoding = self.label, self.encoding
         if label.category not in get_args(Category):
             raise ArchiveError(f"label category {label.category!r} is unknown")
@@ -138,7 +138,7 @@ def _quantization(encoding: Raw | ImageEncoded) -> dict[str, Any] | None:
 
 
 class CameraLabelsWriter(ComponentWriter):
-    """Labels of one kind for one camera (component ``camera_labels``)."""
+    """Writer of labels of one kind for one camera (component ``camera_labels``)."""
 
     COMPONENT = "camera_labels"
 

@@ -1,4 +1,4 @@
-"""The sequence's JSON file: its stores with their checksums and components."""
+"""JSON file of a sequence: its stores with their checksums and components."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Components = dict[str, dict[str, dict[str, Any]]]
 
 
 class StoreEntry(Struct):
-    """One store.
+    """Entry of one store.
 
     Attributes:
         path: name of the store, in the folder of the JSON file.
@@ -44,7 +44,7 @@ class StoreEntry(Struct):
 
 
 class Manifest(Struct):
-    """A sequence, as its JSON file describes it."""
+    """Content of a sequence's JSON file."""
 
     sequence_id: str
     interval: Interval = field(name="sequence_timestamp_interval_us")
@@ -53,13 +53,13 @@ class Manifest(Struct):
     stores: list[StoreEntry] = field(name="component_stores", default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        """The content of the JSON file."""
+        """Return the content of the JSON file."""
         dump_json(self.metadata)  # FormatError for values that JSON cannot represent
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
 
     def root_attributes(self, group: str) -> dict[str, Any]:
-        """The attributes of the root of a store."""
+        """Return the attributes of the root of a store."""
         document = self.document()
         del document["component_stores"]
         return document | {"component_group_name": group}
@@ -72,7 +72,7 @@ class Manifest(Struct):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a sequence's JSON file; FormatError where it is invalid."""
+    """Read a sequence's JSON file; raise a FormatError if it is invalid."""
     with storage_errors(path):
         text = path.read_bytes()
     try:
@@ -82,7 +82,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
-    """Read a single store: a manifest of its sequence with this one entry, and its group's name."""
+    """Read a single store; return a manifest with only its entry, and its group's name."""
     metadata = read_metadata(open_store(path))
     root = metadata.get(".zattrs", {})
     missing = [key for key in ROOT_KEYS if key not in root]
@@ -105,7 +105,7 @@ def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
 
 
 def read_sequence(paths: list[Path]) -> Manifest:
-    """Read a sequence from its JSON file or from its stores; ArchiveError if they differ."""
+    """Read a sequence from its JSON file or its stores; raise an ArchiveError if they differ."""
     manifest: Manifest | None = None
     for path in paths:
         one = read_manifest(path) if path.suffix == ".json" else describe_store(path)[0]
@@ -125,6 +125,6 @@ def read_sequence(paths: list[Path]) -> Manifest:
 
 
 def store_md5(path: Path) -> str:
-    """NCore's MD5 of a file, or of a folder's files in the order of their names."""
+    """Return NCore's MD5 of a file, or of a folder's files in the order of their names."""
     with storage_errors(path):
         return md5_of(path)

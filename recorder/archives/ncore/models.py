@@ -26,7 +26,7 @@ _FTHETA_TERMS = 6
 
 
 def _floats(model: str, name: str, values: Numbers, length: int | None = None) -> list[float]:
-    """Numbers as a list of float32 values; ArchiveError for a wrong count or invalid values."""
+    """Return float32 values as a list; raise an ArchiveError for a wrong count or value."""
     try:
         array = np.asarray(values, np.float32)
     except (TypeError, ValueError):
@@ -65,7 +65,7 @@ class BivariateWindshield:
     reference: Literal["FORWARD", "BACKWARD"] = "FORWARD"
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters in their stored form."""
+        """Return the parameters in their stored form."""
         if self.reference not in ("FORWARD", "BACKWARD"):
             raise ArchiveError(f"{self.TYPE}: reference {self.reference!r} is unknown")
         document: dict[str, Any] = {"reference_poly": self.reference}
@@ -100,7 +100,11 @@ class CameraModel:
     external_distortion: BivariateWindshield | None = None
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the camera's group; an ArchiveError names an invalid parameter."""
+        """Return the attributes of the camera's group.
+
+        Raises:
+            ArchiveError: a parameter is invalid; the message names it.
+        """
         if len(self.resolution) != 2:
             raise ArchiveError(f"{self.TYPE}: resolution {self.resolution} is not width and height")
         _positive(self.TYPE, "resolution", self.resolution)
@@ -129,7 +133,7 @@ class CameraModel:
 
 @dataclass(frozen=True)
 class IdealPinhole(CameraModel):
-    """A pinhole without distortion.
+    """Pinhole model without distortion.
 
     Attributes:
         focal_length_px: focal lengths in u and v.
@@ -152,7 +156,7 @@ class IdealPinhole(CameraModel):
 
 @dataclass(frozen=True)
 class OpenCvPinhole(IdealPinhole):
-    """OpenCV's pinhole (calib3d), with its rational, tangential and thin prism distortion.
+    """OpenCV's pinhole model (calib3d) with rational, tangential and thin prism distortion.
 
     Attributes:
         radial: k1 to k6.
@@ -202,7 +206,7 @@ class OpenCvPinhole(IdealPinhole):
 
 @dataclass(frozen=True)
 class OpenCvFisheye(IdealPinhole):
-    """OpenCV's fisheye.
+    """OpenCV's fisheye model.
 
     Attributes:
         radial: k1 to k4.
@@ -223,7 +227,7 @@ class OpenCvFisheye(IdealPinhole):
         return document | {"max_angle": angle}
 
     def _reach_rad(self) -> float:
-        """The angle of the farthest corner, interpolated where the model still rises."""
+        """Return the angle of the farthest corner, interpolated where the model still rises."""
         size = np.asarray(self.resolution, float)
         corners = np.array([[u, v] for u in (0, size[0]) for v in (0, size[1])])
         focal, centre = np.asarray(self.focal_length_px), np.asarray(self.principal_point_px)
@@ -239,7 +243,7 @@ class OpenCvFisheye(IdealPinhole):
 
 @dataclass(frozen=True)
 class FTheta(CameraModel):
-    """NVIDIA's F-theta: polynomials between pixel distance and ray angle.
+    """NVIDIA's F-theta model: polynomials between pixel distance and ray angle.
 
     Attributes:
         principal_point_px: u and v; here the first pixel's centre is (0, 0).
@@ -280,7 +284,7 @@ class FTheta(CameraModel):
 
 @dataclass(frozen=True)
 class RowOffsetSpinning:
-    """A spinning lidar in which each row has an azimuth offset.
+    """Model of a spinning lidar in which each row has an azimuth offset.
 
     Attributes:
         frequency_hz: spins per second.
@@ -299,7 +303,11 @@ class RowOffsetSpinning:
     row_azimuth_offsets_rad: Numbers
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the lidar's group; an ArchiveError names an invalid parameter."""
+        """Return the attributes of the lidar's group.
+
+        Raises:
+            ArchiveError: a parameter is invalid; the message names it.
+        """
         if self.direction not in ("cw", "ccw"):
             raise ArchiveError(f"{self.TYPE}: direction {self.direction!r} is neither cw nor ccw")
         _positive(self.TYPE, "spinning_frequency_hz", [float(self.frequency_hz)])

@@ -1,4 +1,4 @@
-"""A session as an NCore V4 sequence.
+"""Packer of a session as an NCore V4 sequence.
 
 The files are ``NAME.ncore4.zarr.itar`` (or the folder ``NAME.ncore4.zarr``) and ``NAME.json``.  The
 sequence's interval spans all packed streams.  docs/archives.md maps streams to components.
@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import recorder
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.component import Interval
 from recorder.archives.ncore.extra_stores import find_extra_stores
@@ -28,9 +28,9 @@ from recorder.archives.ncore.packer_rays import Lidar, Radar
 from recorder.archives.ncore.packer_sensors import (
     Camera,
     Sensor,
+    count_ticks,
     is_generic,
     pack_generic,
-    ticks_of,
 )
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
@@ -50,7 +50,7 @@ _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar":
 
 
 class NcorePacker(Packer):
-    """Packs a session as NCore V4."""
+    """Packer of a session as an NCore V4 sequence."""
 
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
     worker_modules = ("recorder.archives.ncore.packer_rays", "numcodecs.blosc")
@@ -72,12 +72,12 @@ class NcorePacker(Packer):
         return checked
 
     def ticks(self, context: PackingContext) -> float:
-        total = sum(ticks_of(stream) for stream in context.streams)
+        total = sum(count_ticks(stream) for stream in context.streams)
         if context.options["poses"] == ODOMETRY:
             total += sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         tune_for_packing()
         return _SessionPacker(context).pack()
 
@@ -86,7 +86,7 @@ PACKER = NcorePacker()
 
 
 class _SessionPacker:
-    """Packs one session."""
+    """Packer of one session."""
 
     def __init__(self, context: PackingContext) -> None:
         self._context = context
@@ -95,13 +95,13 @@ class _SessionPacker:
         self._counts: dict[str, int] = {}
         self._writers: list[FrameWriter] = []
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         context = self._context
         name = context.session.name
         self._find_streams()
         interval_ns = self._interval()
         metadata = self._metadata()
-        manifest = Manifest(name, Interval.of_ns(*interval_ns), metadata)
+        manifest = Manifest(name, Interval.from_ns(*interval_ns), metadata)
         # The context's folder lies beside the archive's final place.
         beside = find_extra_stores(context.folder.parent, name, manifest, context.notes.add)
         with SequenceWriter(
@@ -120,7 +120,7 @@ class _SessionPacker:
         assert sequence.packed is not None
         stores = [path.name for path in sequence.packed.stores]
         other = ".zarr" if context.options["store"] == "itar" else ".zarr.itar"
-        return Packed(
+        return PackedFiles(
             (*stores, sequence.packed.meta.name),
             (f"{name}.ncore4{other}",),
             {"sequence": name, "frames": self._counts, "poses": self._pose_text},
@@ -141,14 +141,14 @@ class _SessionPacker:
                 elif is_generic(stream):
                     self._generic.append(stream)
                 else:
-                    context.notes.add("is of no kind that is packed: left out", stream.name)
+                    context.notes.add("unsupported kind of stream: left out", stream.name)
         for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
             context.notes.add(
                 "labels of a camera that is not packed: left out", f"_labels/{camera}"
             )
 
     def _interval(self) -> tuple[int, int]:
-        """Start and stop of the sequence, ns; notes streams that begin late or end early."""
+        """Return start and stop of the sequence, ns; note streams that begin late or end early."""
         context = self._context
         spans: dict[str, tuple[int, int]] = {}
         starts = {sensor.name: sensor.start_ns for sensor in self._sensors}
@@ -173,13 +173,13 @@ class _SessionPacker:
         return start_ns, max(last_ns + 1, start_ns + 2_000)
 
     def _slack_ns(self, name: str) -> int:
-        """Tolerated difference between the streams' starts or ends: two samples, at least 0.2 s."""
+        """Return the tolerated difference of starts or ends, ns: two samples, at least 0.2 s."""
         spec = self._context.session.streams[name].spec
         rate = spec.rate_hz if spec is not None else None
         return max(200_000_000, round(2e9 / rate) if rate else 0)
 
     def _metadata(self) -> dict[str, Any]:
-        """The sequence's generic metadata, with only values that stay equal when packed again.
+        """Return the sequence's generic metadata, which do not change if it is packed again.
 
         Stores that are added later contain the same metadata and must match a repacked sequence.
         """
@@ -210,7 +210,9 @@ class _SessionPacker:
                 "session",
             )
         for sensor in self._sensors:
-            poses.static_pose(sensor.name, "rig", context.pose_of(sensor.stream, noted=calibrated))
+            poses.static_pose(
+                sensor.name, "rig", context.find_pose(sensor.stream, note_missing=calibrated)
+            )
             if isinstance(sensor, Camera):
                 model = sensor.model()
                 if model is None:
@@ -249,12 +251,12 @@ class _SessionPacker:
         context = self._context
         writers: dict[str, FrameWriter] = {}
 
-        def packed(sensor: Sensor) -> Generator[int]:
+        def pack_one(sensor: Sensor) -> Generator[int]:
             with context.locate_errors(sensor.name):
                 writers[sensor.name] = yield from sensor.pack(sequence)
 
         with contextlib.ExitStack() as stack:
-            passes = [stack.enter_context(contextlib.closing(packed(s))) for s in self._sensors]
+            passes = [stack.enter_context(contextlib.closing(pack_one(s))) for s in self._sensors]
             for _ in heapq.merge(*passes):  # the times at which frames end
                 pass
         for sensor in self._sensors:
@@ -281,7 +283,7 @@ class _SessionPacker:
             "masks": pack_masks(context, sequence, {n: c.size for n, c in cameras.items()}),
             "point clouds": pack_clouds(context, sequence, frames),
             "camera labels": sum(
-                pack_segments(context, sequence, camera.stream, camera.ends.of)
+                pack_segments(context, sequence, camera.stream, camera.ends.find)
                 for camera in cameras.values()
             ),
         }
@@ -290,7 +292,7 @@ class _SessionPacker:
     def _store_notes(self, sequence: SequenceWriter) -> None:
         """Store the notes in the archive: each sensor's own, and all of them with the poses."""
         for writer in self._writers:
-            if sentences := self._context.notes.of(writer.instance):
+            if sentences := self._context.notes.find(writer.instance):
                 writer.metadata["notes"] = sentences
         sequence.poses().metadata["notes"] = list(self._context.notes.lines)
         sequence.poses().metadata["packing"] = {

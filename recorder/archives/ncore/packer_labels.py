@@ -1,4 +1,4 @@
-"""A session's labels as NCore components: cuboids, masks, camera labels, point clouds."""
+"""Packing of a session's labels as NCore components: cuboids, masks, camera labels, clouds."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SEGMENT = "segment"
 
 
 def label_source(source: str) -> LabelSource:
-    """NCore's constant for the source of labels."""
+    """Return NCore's constant for the source of labels."""
     if source == SIMULATED:
         return "GT_SYNTHETIC"
     return "GT_ANNOTATION" if source == MANUAL else "AUTOLABEL"
 
 
 def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
-    """Pack every set of ``_cuboids``; returns the number of cuboids."""
+    """Pack every set of ``_cuboids``; return the number of cuboids."""
     count = 0
     sets = {}
     for file in cuboid_files(context.session.path):
@@ -106,7 +106,7 @@ def _cuboid(
 def pack_masks(
     context: PackingContext, sequence: SequenceWriter, cameras: Mapping[str, tuple[int, int]]
 ) -> int:
-    """Pack the masks of the cameras (name: width and height); returns the number of masks."""
+    """Pack the masks of the cameras (name: width and height); return the number of masks."""
     count = 0
     for camera, files in mask_files(context.session.path).items():
         if camera not in cameras:
@@ -128,14 +128,14 @@ def pack_segments(
     camera: Stream,
     times: Callable[[int], int | None],
 ) -> int:
-    """Pack a class per pixel, from the virtual sensor ``_CAMERA``; returns the number of labels.
+    """Pack a class per pixel, from the virtual sensor ``_CAMERA``; return the number of labels.
 
     Args:
         context: the session's context.
         sequence: the sequence to write to.
         camera: the camera's stream.
-        times: end (ns) of the frame that a sample of the camera became; None where the sample was
-            left out.
+        times: function that returns the end (ns) of the frame of a camera's sample; None if the
+            sample was left out.
     """
     virtual = context.session.streams.get(f"_{camera.name}")
     if virtual is None or SEGMENT not in virtual.meta:
@@ -165,6 +165,7 @@ def pack_segments(
             if virtual.has_times:
                 t_ns = int(virtual.times(index, index + 1)[0])
                 at = camera.whole.at(t_ns) - camera.first
+            # A picture has one label, and labels are stored in the order of the pictures.
             end_ns = times(at)
             if end_ns is None or at <= last:
                 left_out += 1
@@ -184,7 +185,7 @@ def pack_segments(
 
 
 def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
-    """Pack every set of ``_point_clouds``; returns the number of clouds."""
+    """Pack every set of ``_point_clouds``; return the number of clouds."""
     count = 0
     for folder in cloud_folders(context.session.path):
         subject = f"_point_clouds/{folder.name}"

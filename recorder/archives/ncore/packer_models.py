@@ -1,4 +1,4 @@
-"""Converts calibrations to NCore's models of cameras and lidars."""
+"""Conversion of calibrations to NCore's models of cameras and lidars."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from recorder.processing.calibration import Calibration
 from recorder.processing.lidar import OusterOptics
 
 _HALF_PIXEL = 0.5
-"""In calibrations the centre of the first pixel is (0, 0), as in OpenCV.  NCore's pinhole and
-fisheye models put it at (0.5, 0.5), NCore's F-theta model at (0, 0)."""
+"""Offset of pixel coordinates.  In calibrations the centre of the first pixel is (0, 0), as in
+OpenCV.  NCore's pinhole and fisheye models put it at (0.5, 0.5), its F-theta model at (0, 0)."""
 
 _SHUTTERS = {
     "global": "GLOBAL",
@@ -77,7 +77,7 @@ _TABLES: Mapping[str, OptionTable] = {
 
 
 def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
-    """The model of a camera; None where the calibration has no model.
+    """Return the model of a camera; None if the calibration has no model.
 
     Raises:
         ConfigError: a parameter is missing, unknown or wrong; the message names file and key.
@@ -108,7 +108,7 @@ Common = tuple[tuple[int, int], Shutter, BivariateWindshield | None]
 
 
 def _lens(values: Mapping[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Focal lengths and principal point, in pixels."""
+    """Return focal lengths and principal point, in pixels."""
     center = values["cx"] + _HALF_PIXEL, values["cy"] + _HALF_PIXEL
     return (values["fx"], values["fy"]), center
 
@@ -144,7 +144,7 @@ _MAKERS: Mapping[str, Callable[..., CameraModel]] = {
 
 
 def lidar_model(optics: OusterOptics, frequency_hz: float) -> RowOffsetSpinning | None:
-    """The spinning model of a lidar; None where its beams do not fit that model."""
+    """Return the spinning model of a lidar; None if its beams do not fit that model."""
     model = optics.model()
     if model is None:
         return None

@@ -1,6 +1,6 @@
-"""Lidars and radars of a session as NCore components; workers encode their frames.
+"""Packing of lidars and radars as NCore components; workers encode their frames.
 
-A worker gets a plain description of what to encode: names, options, and the sequence's interval.
+A worker gets a plain description of its work: names, options, and the sequence's interval.
 The process that packs takes each frame's start from the encoded frame.
 """
 
@@ -62,8 +62,8 @@ class _Frame:
     """An encoded frame of a radar.
 
     Attributes:
-        valid: whether it is complete.
-        step: sample before which it is misaligned; None where it is not.
+        valid: whether the frame is complete.
+        step: sample before which the frame is misaligned; None if it is aligned.
     """
 
     encoded: EncodedRays
@@ -72,7 +72,7 @@ class _Frame:
 
 
 class _SweepClock:
-    """Times of the columns of a lidar's sweeps."""
+    """Source of the times of the columns of a lidar's sweeps."""
 
     def __init__(self, stream: Stream) -> None:
         self.optics, _, _ = lidar_optics(stream)
@@ -88,7 +88,7 @@ class _SweepClock:
 
 
 class _SweepEncoder:
-    """Encodes a lidar's sweeps in a worker.
+    """Encoder of a lidar's sweeps, in a worker.
 
     Args:
         name: name of the lidar.
@@ -141,13 +141,13 @@ class _SweepEncoder:
 def _ray_times(
     sweep: SweepTimes, more: npt.NDArray[np.intp], beams: int, start_ns: int, end_ns: int
 ) -> Times:
-    """Times of a sweep's rays, and of further rays that repeat some of them, within the frame."""
+    """Return the times of a sweep's rays, and of further rays that repeat some, in the frame."""
     times = np.tile(np.clip(sweep.columns_ns, start_ns, end_ns), beams)
     return np.concatenate([times, times[more]]) if len(more) else times
 
 
 class _RadarEncoder:
-    """Encodes a radar's frames in a worker.
+    """Encoder of a radar's frames, in a worker.
 
     Args:
         name: name of the radar.
@@ -203,7 +203,7 @@ class _RadarEncoder:
 
 @dataclass
 class Lidar(Sensor):
-    """Ouster sweeps as rays, with both returns."""
+    """Lidar whose Ouster sweeps are packed as rays, with both returns."""
 
     def __post_init__(self) -> None:
         self._clock = _SweepClock(self.stream)
@@ -211,9 +211,9 @@ class Lidar(Sensor):
         self._returns = lidar_returns(self.stream)
 
     def start_ns(self, index: int, end_ns: int) -> int:
-        return self._noted(self._clock.times(index, end_ns)).start_ns
+        return self._note_estimated(self._clock.times(index, end_ns)).start_ns
 
-    def _noted(self, times: SweepTimes) -> SweepTimes:
+    def _note_estimated(self, times: SweepTimes) -> SweepTimes:
         if not times.measured:
             self.note("sweeps without column times of the device: spread evenly over the sweep")
         return times
@@ -239,15 +239,17 @@ class Lidar(Sensor):
         with contextlib.closing(encoded) as sweeps:
             sweep: _Sweep
 
+            # `samples` calls this once for each sweep, in order, before it yields the sweep.
             def take(_index: int, _end_ns: int) -> int:
                 nonlocal sweep
                 sweep = next(sweeps)
-                return self._noted(sweep.times).start_ns
+                return self._note_estimated(sweep.times).start_ns
 
             for index, start_ns, end_ns in self.samples(take):
                 with self.context.locate_errors(self.name, index):
                     more = sweep.beam_of_ray
                     second_error_m = max(second_error_m, sweep.second_error_m)
+                    # Only second returns with rays of their own change the shared elements.
                     element: Any = elements
                     if len(more) and place is not None:
                         element = np.concatenate([place, place[more]])
@@ -291,7 +293,7 @@ class Lidar(Sensor):
 
 @dataclass
 class Radar(Sensor):
-    """Detections computed from the raw samples."""
+    """Radar whose detections are computed from the raw samples."""
 
     def __post_init__(self) -> None:
         self.geometry = radar_geometry(self.stream, self.context.calibration)

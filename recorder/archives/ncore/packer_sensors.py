@@ -1,4 +1,4 @@
-"""A session's sensors as NCore components: the base of all, cameras, and generic streams."""
+"""Packing of sensors as NCore components: base class, cameras, and generic streams."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _ROWS = 4096
 
 Boxes = Mapping[int, list[dict[str, Any]]]
 StartFinder = Callable[[int, int], int]
-"""Returns the start of a sample of given index and end, ns."""
+"""Function that returns the start of a sample of given index and end, ns."""
 
 
 class FrameEnds:
-    """Collects which samples became frames, and when those frames end; 16 bytes per frame."""
+    """Record of the samples that became frames, and of the frames' ends; 16 bytes per frame."""
 
     def __init__(self) -> None:
         self._index, self._end_ns = array("q"), array("q")
@@ -46,8 +46,8 @@ class FrameEnds:
         self._index.append(index)
         self._end_ns.append(end_ns)
 
-    def of(self, index: int) -> int | None:
-        """End of the frame that a sample became; None where the sample was left out."""
+    def find(self, index: int) -> int | None:
+        """Return the end of a sample's frame, ns; None if the sample was left out."""
         at = bisect_left(self._index, index)
         if at == len(self._index) or self._index[at] != index:
             return None
@@ -56,7 +56,7 @@ class FrameEnds:
 
 @dataclass
 class Sensor:
-    """A stream that is packed as a component.
+    """Stream that is packed as a component.
 
     Attributes:
         context: the session's context.
@@ -74,19 +74,19 @@ class Sensor:
         return self.stream.name
 
     def start_ns(self, _index: int, end_ns: int, /) -> int:
-        """Time at which the sample's measurement began, ns."""
+        """Return the time at which the sample's measurement began, ns."""
         raise NotImplementedError
 
     def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
-        """Write all frames; yields the end of each, ns, and returns the component's writer."""
+        """Write all frames; yield the end of each, ns, and return the component's writer."""
         raise NotImplementedError
 
     def note(self, sentence: str) -> None:
-        """Record an oddity of this stream."""
+        """Note an irregularity of this stream."""
         self.context.notes.add(sentence, self.name)
 
     def metadata(self) -> dict[str, Any]:
-        """The session's description of the stream, for the component's generic metadata."""
+        """Return the session's description of the stream, for the component's generic metadata."""
         known: dict[str, Any] = {"stream": self.name}
         spec = self.stream.spec
         if spec is not None:
@@ -132,14 +132,14 @@ class Sensor:
     """Sequence number of the sample that `samples` yielded last."""
 
     def frame_metadata(self, index: int) -> dict[str, Any]:
-        """Metadata of one frame: its place in the session."""
+        """Return the metadata of one frame: its place in the session."""
         known = {"sample": index + self.stream.first}
         return known if self.seq is None else known | {"seq": self.seq}
 
 
 @dataclass
 class Camera(Sensor):
-    """A camera's JPEGs; their bytes are stored unchanged.  Raw pictures and video are encoded.
+    """Camera whose JPEGs are stored unchanged; raw pictures and video are encoded.
 
     A frame starts an exposure and a readout before its end, as far as these are known (see
     `recorder.processing.frames.Exposures`).
@@ -160,7 +160,7 @@ class Camera(Sensor):
         return self._pictures.size
 
     def model(self) -> CameraModel | None:
-        """The calibrated model, if it fits the pictures."""
+        """Return the calibrated model, if it fits the pictures."""
         model = camera_model(self.context.calibration, self.name)
         if model is not None and tuple(model.resolution) != self.size:
             self.note(
@@ -202,14 +202,14 @@ class Camera(Sensor):
 
 
 class BoxReader:
-    """Reads the boxes of a camera's pictures from a file ordered by time."""
+    """Reader of the boxes of a camera's pictures, from a file ordered by time."""
 
     def __init__(self, stream: Stream, boxes: LabelFile) -> None:
         self._stream, self._boxes = stream, self._read(boxes)
         self._next: tuple[int, dict[str, Any]] | None = (-1, {})
 
     def at(self, index: int) -> list[dict[str, Any]]:
-        """The boxes of a sample; call with rising indices."""
+        """Return the boxes of a sample; call with rising indices."""
         found = []
         while self._next is not None and self._next[0] <= index:
             if self._next[0] == index:
@@ -218,7 +218,7 @@ class BoxReader:
         return found
 
     def _read(self, boxes: LabelFile) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Sample and box of each line."""
+        """Yield sample and box of each line."""
         for where, label in boxes.lines():
             frame = label.get("frame")
             if not isinstance(frame, int):
@@ -231,7 +231,7 @@ class BoxReader:
 
 
 def is_generic(stream: Stream) -> bool:
-    """Whether a stream is packed as rows of generic data."""
+    """Return whether a stream is packed as rows of generic data."""
     return (
         kind_of(stream) in ("imu", "other")
         and stream.has_times
@@ -282,6 +282,6 @@ def pack_generic(
     return known
 
 
-def ticks_of(stream: Stream) -> float:
-    """Amount of work of a stream, in the unit of `PackingContext.advance`."""
+def count_ticks(stream: Stream) -> float:
+    """Return the amount of work of a stream, in the unit of `PackingContext.advance`."""
     return len(stream) / _ROWS if is_generic(stream) else len(stream)

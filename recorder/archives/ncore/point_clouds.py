@@ -1,4 +1,4 @@
-"""Point clouds that are not a sensor's rays: maps, accumulated sweeps, network outputs."""
+"""Component of point clouds that are not rays: maps, accumulated sweeps, network outputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RESERVED = ("xyz", GENERIC_DATA)
 
 @dataclass(frozen=True)
 class Attribute:
-    """Describes a value per point.
+    """Description of a value per point.
 
     Attributes:
         dtype: dtype of the value.
@@ -44,7 +44,7 @@ class Attribute:
 
 
 class PointCloudsWriter(ComponentWriter):
-    """Point clouds of one kind (component ``point_clouds``)."""
+    """Writer of point clouds of one kind (component ``point_clouds``)."""
 
     COMPONENT = "point_clouds"
 

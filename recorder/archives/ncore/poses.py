@@ -1,4 +1,4 @@
-"""Poses: rigid transformations between named frames, constant or over time."""
+"""Pose component: rigid transformations between named frames, constant or over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST_ROW = (0.0, 0.0, 0.0, 1.0)
 
 
 class PosesWriter(ComponentWriter):
-    """Static and dynamic poses (component ``poses``).
+    """Writer of static and dynamic poses (component ``poses``).
 
     The poses of an instance form a tree: exactly one path connects any two frames.  ``world`` is
     the frame that does not move, ``rig`` the vehicle.
@@ -65,7 +65,7 @@ class PosesWriter(ComponentWriter):
         self._dynamic[pair] = trajectory  # an invalid trajectory is not kept
 
     def trajectory(self, source: str, target: str, *, whole_sequence: bool = True) -> Trajectory:
-        """Add a pose over time, to which poses are appended.
+        """Add a trajectory, to which poses are appended.
 
         Args:
             source, target: as for a static pose.
@@ -130,7 +130,7 @@ class PosesWriter(ComponentWriter):
             self._refuse(f"its poses form a ring: {self.pairs}")
 
     def reaches_world(self, frame: str) -> bool:
-        """Whether a path leads from a frame to ``world``; assumes that the poses form a tree."""
+        """Return whether a path leads from a frame to ``world``; the poses must form a tree."""
         frames = {name for pair in self.pairs for name in pair}
         return {frame, "world"} <= frames
 
@@ -152,7 +152,7 @@ class PosesWriter(ComponentWriter):
 
 
 class Trajectory:
-    """A pose over time, spooled in a file until the sequence is finished."""
+    """Pose over time, spooled in a file until the sequence is finished."""
 
     def __init__(self, writer: PosesWriter, pair: tuple[str, str], whole_sequence: bool) -> None:
         self._writer = writer
@@ -212,7 +212,7 @@ class Trajectory:
             )
 
     def document(self) -> dict[str, Any]:
-        """The trajectory's entry in the attributes of ``dynamic_poses``."""
+        """Return the trajectory's entry in the attributes of ``dynamic_poses``."""
         return {
             "poses": ArrayParts(self.length, lambda: _arrays(self._poses, "<f8", (4, 4))),
             "timestamps_us": ArrayParts(self.length, lambda: _arrays(self._times, "<u8")),

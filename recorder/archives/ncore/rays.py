@@ -1,4 +1,4 @@
-"""Lidars and radars: bundles of rays with one or several returns each."""
+"""Components of lidars and radars: bundles of rays with one or several returns each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Values = npt.NDArray[Any] | EncodedArray
 
 
 class RayArrays(TypedDict, total=False):
-    """The arrays of a frame of N rays with R returns each.
+    """Arrays of a frame of N rays with R returns each.
 
     Attributes:
         direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
@@ -59,9 +59,9 @@ class EncodedRays:
     """A checked and encoded frame.
 
     Attributes:
-        frame_ns: start and end for which it was encoded.
+        frame_ns: start and end for which the frame was encoded.
         rays, returns: N and R.
-        direction, timestamp_us, per_return, valid, generic: its arrays.
+        direction, timestamp_us, per_return, valid, generic: the encoded arrays.
     """
 
     frame_ns: tuple[int, int]
@@ -74,7 +74,7 @@ class EncodedRays:
     generic: dict[str, EncodedArray]
 
     def without_values(self) -> EncodedRays:
-        """The encoded frame alone, to be stored by another process."""
+        """Return the frame with its encoded bytes only, for storage by another process."""
         return replace(
             self,
             direction=self.direction.without_values(),
@@ -86,7 +86,7 @@ class EncodedRays:
 
 
 class RayEncoder(ComponentChecker):
-    """Checks and encodes the frames of a lidar or radar, for `RayWriter.put`.
+    """Checker and encoder of the frames of a lidar or radar, for `RayWriter.put`.
 
     Args:
         kind: the writer's class.
@@ -102,7 +102,7 @@ class RayEncoder(ComponentChecker):
     def encode(self, t_start_ns: int, t_end_ns: int, **arrays: Unpack[RayArrays]) -> EncodedRays:
         """Check and encode a frame that `RayWriter.put` stores, maybe in another process.
 
-        Args: as of `RayWriter.frame`.
+        The arguments are those of `RayWriter.frame`.
 
         Raises:
             ArchiveError: a value is invalid; the message names value and frame.
@@ -138,7 +138,7 @@ class RayEncoder(ComponentChecker):
         )
 
     def _check_once(self, values: Values) -> bool:
-        """Whether values must be checked; values made by `constant` are checked once."""
+        """Return whether values must be checked; values of `constant` are checked once."""
         if not isinstance(values, EncodedArray) or not values.constant:
             return True
         if self._checked.get(id(values)) is values:
@@ -149,7 +149,7 @@ class RayEncoder(ComponentChecker):
         return True
 
     def _check_directions(self, direction: Values, t_us: int) -> int:
-        """Check that the directions are unit vectors; returns the number of rays."""
+        """Check that the directions are unit vectors; return the number of rays."""
         values = _values(direction)
         self._check_array("direction", values, "f4", (None, 3), t_us)
         if self._check_once(direction) and not _are_unit(values):
@@ -172,7 +172,7 @@ class RayEncoder(ComponentChecker):
         return to_us(np.ascontiguousarray(t_ns))
 
     def _check_returns(self, returns: Mapping[str, Values], rays: int, t_us: int) -> Mask:
-        """Which returns are absent (NaN, the same in all arrays)."""
+        """Check the returns; return which are absent (NaN, the same in all arrays)."""
         absent: Mask | None = None
         for name, array in returns.items():
             values = _values(array)
@@ -278,7 +278,8 @@ class RayWriter(FrameWriter):
         Args:
             encoded: the frame.
             t_start_ns, t_end_ns: as of `frame`.
-            t_ns: makes the rays' times where the frame was encoded for another start or end.
+            t_ns: function that returns the rays' times; called if the frame was encoded for another
+                start or end.
             model_element, metadata: as of `frame`.
 
         Raises:
@@ -314,7 +315,7 @@ class RayWriter(FrameWriter):
 
 
 def _are_unit(directions: Float32) -> bool:
-    """Whether all vectors [n, 3] have length 1; False for NaN."""
+    """Return whether all vectors [n, 3] have length 1; False for NaN."""
     if not len(directions):
         return True
     squares = directions * directions  # not by BLAS, whose threads spin after a product
@@ -328,18 +329,18 @@ def _values(array: Values) -> npt.NDArray[Any]:
 
 
 def _return_spec(shape: tuple[int, ...]) -> ArraySpec:
-    """One chunk per return, so that a return can be read without the others."""
+    """Return a spec of one chunk per return, so that a return can be read without the others."""
     return ArraySpec(chunks=(1, *(max(1, size) for size in shape[1:])))
 
 
 class LidarWriter(RayWriter):
-    """A lidar's sweeps (component ``lidars``)."""
+    """Writer of a lidar's sweeps (component ``lidars``)."""
 
     COMPONENT = "lidars"
     LIMITS = {**RayWriter.LIMITS, "intensity": 1.0}
 
 
 class RadarWriter(RayWriter):
-    """A radar's detections (component ``radars``)."""
+    """Writer of a radar's detections (component ``radars``)."""
 
     COMPONENT = "radars"

@@ -1,4 +1,4 @@
-"""Writes a sequence: its stores, its components and its JSON file."""
+"""Writer of a sequence: its stores, its components and its JSON file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Placing(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PackedSequence:
-    """The files of a finished sequence.
+    """Files of a finished sequence.
 
     Attributes:
         meta: the JSON file that names all stores.
@@ -79,7 +79,7 @@ class _OpenStore:
 
 
 class SequenceWriter(Finishing):
-    """Writes the stores of a sequence in one pass.
+    """Writer of the stores of a sequence in one pass.
 
     Stores are written under temporary names (``.part``).  `finish` completes, syncs and renames
     the stores, then writes the JSON file.  As a context manager the writer finishes at the end of
@@ -101,10 +101,10 @@ class SequenceWriter(Finishing):
         store: StoreKind = "itar",
         beside: Sequence[StoreEntry] = (),
     ) -> None:
-        """Prepare a new sequence; each store is made when its first component is written.
+        """Prepare a new sequence; make each store when its first component is written.
 
         Args:
-            folder: for the stores and the JSON file; made if it is missing.
+            folder: folder for the stores and the JSON file; made if it is missing.
             name: prefix of the file names: ``NAME.ncore4.zarr.itar``, ``NAME.json``.
             interval_ns: start and stop (exclusive) of the sequence.
             sequence_id: identity of the sequence; default: `name`.
@@ -120,7 +120,7 @@ class SequenceWriter(Finishing):
         """
         require_numcodecs()
         start_ns, stop_ns = interval_ns
-        interval, document = Interval.of_ns(start_ns, stop_ns), dict(metadata or {})
+        interval, document = Interval.from_ns(start_ns, stop_ns), dict(metadata or {})
         manifest = Manifest(sequence_id or name, interval, document, stores=list(beside))
         manifest.document()  # raises for metadata that JSON cannot represent
         self._setup(folder, name, manifest, store)
@@ -175,31 +175,31 @@ class SequenceWriter(Finishing):
     # Components.  Those that usually have one instance return the same writer at every call.
 
     def poses(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> PosesWriter:
-        """The poses.  By default the loader reads the instance ``default``."""
-        return self._shared(PosesWriter, instance, **placing)
+        """Return the writer of the poses; the loader reads the instance ``default`` by default."""
+        return self._add_shared(PosesWriter, instance, **placing)
 
     def intrinsics(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> IntrinsicsWriter:
-        """The intrinsics."""
-        return self._shared(IntrinsicsWriter, instance, **placing)
+        """Return the writer of the intrinsics."""
+        return self._add_shared(IntrinsicsWriter, instance, **placing)
 
     def masks(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> MasksWriter:
-        """The masks."""
-        return self._shared(MasksWriter, instance, **placing)
+        """Return the writer of the masks."""
+        return self._add_shared(MasksWriter, instance, **placing)
 
     def cuboids(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> CuboidsWriter:
-        """The cuboids."""
-        return self._shared(CuboidsWriter, instance, **placing)
+        """Return the writer of the cuboids."""
+        return self._add_shared(CuboidsWriter, instance, **placing)
 
     def camera(self, camera_id: str, **placing: Unpack[Placing]) -> CameraWriter:
-        """A new camera."""
+        """Add a camera; return its writer."""
         return self._new(CameraWriter, camera_id, **placing)
 
     def lidar(self, lidar_id: str, **placing: Unpack[Placing]) -> LidarWriter:
-        """A new lidar."""
+        """Add a lidar; return its writer."""
         return self._new(LidarWriter, lidar_id, **placing)
 
     def radar(self, radar_id: str, **placing: Unpack[Placing]) -> RadarWriter:
-        """A new radar."""
+        """Add a radar; return its writer."""
         return self._new(RadarWriter, radar_id, **placing)
 
     def point_clouds(
@@ -210,21 +210,21 @@ class SequenceWriter(Finishing):
         attributes: Mapping[str, Attribute] | None = None,
         **placing: Unpack[Placing],
     ) -> PointCloudsWriter:
-        """A new source of point clouds; `attributes` are the values of a point besides xyz."""
+        """Add a source of point clouds; `attributes` are the values of a point besides xyz."""
         options = {"unit": unit, "attributes": attributes}
         return self._new(PointCloudsWriter, instance, options, **placing)
 
     def camera_labels(
         self, descriptor: LabelDescriptor, instance: str | None = None, **placing: Unpack[Placing]
     ) -> CameraLabelsWriter:
-        """New labels of a camera; default instance: `LabelDescriptor.instance`."""
+        """Add labels of a camera; default instance: `LabelDescriptor.instance`."""
         name = instance or descriptor.instance
         return self._new(CameraLabelsWriter, name, {"descriptor": descriptor}, **placing)
 
     def custom(
         self, component: str, instance: str, *, version: str = "v1", **placing: Unpack[Placing]
     ) -> ComponentWriter:
-        """A custom component.
+        """Add a custom component.
 
         Args:
             component: name, a reverse domain name such as ``com.example.velocity``.
@@ -246,7 +246,7 @@ class SequenceWriter(Finishing):
 
         return self._new(Custom, instance, **placing)
 
-    def _shared(
+    def _add_shared(
         self,
         kind: type[_Writer],
         instance: str,
@@ -297,7 +297,7 @@ class SequenceWriter(Finishing):
         return writer
 
     def _packed_groups(self) -> set[str]:
-        """The component groups of the existing stores."""
+        """Return the component groups of the existing stores."""
         matches = (_STORE_NAME.search(entry.path) for entry in self._manifest.stores)
         return {match[1] or "" for match in matches if match}
 
@@ -385,7 +385,7 @@ class SequenceWriter(Finishing):
                 raise ArchiveError(f"{sensor.full_name}: no pose connects it to world")
 
     def _sensors(self, kind: type[_Sensor]) -> list[_Sensor]:
-        """The sensors of a kind that have at least one frame."""
+        """Return the sensors of a kind that have at least one frame."""
         return [w for w in self._writers.values() if isinstance(w, kind) and w.frame_count]
 
     def _finish_writers(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Checks of an NCore V4 sequence: by our own reader, and by NVIDIA's ``SequenceLoaderV4``."""
+"""Checks of an NCore V4 sequence by our own reader and by NVIDIA's ``SequenceLoaderV4``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OFTEN = 64
 
 
 class NcoreCheck(ArchiveCheck):
-    """Reads every array of every store that the JSON file names."""
+    """Check that reads every array of every store that the JSON file names."""
 
     software: ClassVar[str] = "nvidia-ncore"
     left: ClassVar[str] = "whether NVIDIA's SequenceLoaderV4 reads it"

@@ -1,1 +1,1 @@
-"""A session as one VRS file; `packer` writes it, docs/vrs.md describes its contents."""
+"""VRS files of sessions; docs/vrs.md describes them."""

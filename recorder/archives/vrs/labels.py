@@ -1,4 +1,4 @@
-"""A session's poses and labels as streams of a VRS file (docs/vrs.md)."""
+"""Streams of a session's poses and labels in a VRS file (docs/vrs.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Record = tuple[int, bytes]
 
 
 class PoseData(DataLayout):
-    """A pose of the rig in the world."""
+    """Pose of the rig in the world."""
 
     t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
     position = Array(float64, "position_m", 3, unit="m")
@@ -38,14 +38,14 @@ class PoseData(DataLayout):
 
 
 class LabelData(DataLayout):
-    """The labels of one time, as the lines of their file."""
+    """Labels of one time, as the lines of their file."""
 
     t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
     labels = String("labels", description="a list of labels, JSON")
 
 
 class Extra(Protocol):
-    """A stream beside those of the recording.
+    """Stream in addition to the recorded streams.
 
     Attributes:
         count: number of records so far.
@@ -55,18 +55,18 @@ class Extra(Protocol):
 
     @property
     def name(self) -> str:
-        """The stream's name."""
+        """Name of the stream."""
 
     def spec(self, session: str) -> StreamSpec:
-        """The declaration."""
+        """Return the stream's declaration."""
 
     def records(self) -> Iterator[Record]:
-        """The records in order of time; counts them in `count`."""
+        """Yield the records in order of time; count them in `count`."""
 
 
 @dataclass
 class Poses:
-    """The poses of a processed sensor; recorded pose sensors are streams of their own."""
+    """Poses of a processed sensor; recorded pose sensors are streams of their own."""
 
     context: PackingContext
     source: PoseSource
@@ -96,7 +96,7 @@ class Poses:
 
 @dataclass
 class Labels:
-    """The labels of a file, one record for each time."""
+    """Labels of a file, one record for each time."""
 
     context: PackingContext
     folder: str
@@ -122,7 +122,7 @@ class Labels:
 
 
 def find_extras(context: PackingContext) -> list[Extra]:
-    """The poses of a session, and its files of labels."""
+    """Return the streams of a session's poses and of its label files."""
     extras: list[Extra] = []
     source = find_poses(context.session.whole, context.calibration)
     if source.name.startswith("_"):

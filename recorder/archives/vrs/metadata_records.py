@@ -1,9 +1,9 @@
-"""Metadata records of a session: the configuration and state that drivers and writer reported.
+"""Metadata records of a session: configuration and state reported by the drivers and the writer.
 
-Where the session has a ``session.vrs``, its records are copied byte for byte.  The file is read
-from record to record, so that no index is needed.  Memory holds only the places of these records:
-a state per second takes 40 bytes per second, whatever the rate of the data between.  Without
-``session.vrs`` the records are made from ``session.json`` and the events.
+The records of a ``session.vrs`` are copied byte for byte.  The file is read from record to record,
+so that no index is needed.  Memory holds only the places of these records: a state per second takes
+40 bytes per second, whatever the data rate.  Without ``session.vrs`` the records are made from
+``session.json`` and the events.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from recorder.session.vrs.metadata_records import (
 
 @dataclass(slots=True)
 class MetadataRecord:
-    """A record of configuration or state.
+    """Record of configuration or state.
 
     Attributes:
         timestamp_s: epoch seconds.
@@ -65,7 +65,7 @@ class MetadataRecord:
 
 
 class MetadataFile(Closing):
-    """All metadata records of a ``session.vrs``; an index is not needed.
+    """Reader of all metadata records of a ``session.vrs``; an index is not needed.
 
     Attributes:
         streams: the streams with the tags that declare these records.
@@ -74,7 +74,7 @@ class MetadataFile(Closing):
     """
 
     def __init__(self, path: Path) -> None:
-        """Read through the file; FormatError where it is not a VRS file of one chunk."""
+        """Scan the file; raise a FormatError if it is not a VRS file of one chunk."""
         self._file = ChunkedFile(path, [path])
         self._times, self._offsets = array("d"), array("q")
         try:
@@ -112,7 +112,7 @@ class MetadataFile(Closing):
         return data
 
     def records(self) -> Iterator[MetadataRecord]:
-        """The records in order of time; records of one time in the order of their recording."""
+        """Yield the records in order of time; records of one time in the order of recording."""
         order = np.argsort(np.frombuffer(self._times, np.float64), kind="stable")
         for number in order.tolist():
             offset = self._offsets[number]
@@ -131,9 +131,9 @@ class MetadataFile(Closing):
 
 @dataclass
 class ReconstructedMetadata:
-    """The same of a session without ``session.vrs``, from its other files.
+    """Metadata records of a session without ``session.vrs``, made from its other files.
 
-    The drivers' states are in no other file; events, losses and epochs are.
+    The other files contain events, losses and epochs, but not the drivers' states.
     """
 
     session: Session
@@ -213,7 +213,7 @@ MetadataRecords = MetadataFile | ReconstructedMetadata
 
 
 def clock_offset_ns(session: Session) -> int:
-    """Epoch ns minus ``t_mono``; 0 for a plain trace, which has no monotonic clock."""
+    """Return epoch ns minus ``t_mono``; 0 for a plain trace, which has no monotonic clock."""
     header = session.header or {}
     if header.get("start_mono_ns") is None:
         return 0

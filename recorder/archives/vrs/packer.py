@@ -1,4 +1,4 @@
-"""A session as one VRS file: ``NAME.vrs`` with every stream's configuration, state and data.
+"""Packer of a session as one VRS file: ``NAME.vrs`` with configuration, state and data.
 
 Records are ordered by time, with an index at the end.  The packer only reads ``session.vrs``,
 which may be incomplete.  docs/vrs.md describes the records.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import recorder
-from recorder.archives.base import Packed, Packer
+from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.vrs.labels import Extra, find_extras
 from recorder.archives.vrs.metadata_records import (
@@ -60,11 +60,11 @@ _BEFORE, _DATA, _AFTER = range(3)
 
 Entry = tuple[float, StreamId, int, RecordType, int, int, Sequence[Buffer]]
 """Timestamp, stream, rank, type, version, sample, data.  Readers sort by timestamp and stream, then
-by the place in the file: the records are written in that order."""
+by position in the file: the records are written in that order."""
 
 
 class VrsPacker(Packer):
-    """Packs a session as one VRS file."""
+    """Packer of a session as one VRS file."""
 
     options: ClassVar[OptionTable] = {
         "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
@@ -73,7 +73,7 @@ class VrsPacker(Packer):
     def ticks(self, context: PackingContext) -> float:
         return sum(len(s) * _ticks(s) for s in context.streams if s.has_times)
 
-    def pack(self, context: PackingContext) -> Packed:
+    def pack(self, context: PackingContext) -> PackedFiles:
         return _SessionPacker(context).pack()
 
 
@@ -85,7 +85,7 @@ def _ticks(stream: Stream) -> float:
 
 
 class _SessionPacker:
-    """Packs one session."""
+    """Packer of one session."""
 
     def __init__(self, context: PackingContext) -> None:
         self._context = context
@@ -98,7 +98,7 @@ class _SessionPacker:
         kind = _KINDS[context.options["compression"]]
         self._compressor = Compressor(kind) if kind is not Compression.NONE else None
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedFiles:
         context = self._context
         self._find_streams()
         metadata = self._metadata_records()
@@ -113,7 +113,7 @@ class _SessionPacker:
                 context.notes.add(f"{samples.backward} samples with equal or backward times", name)
         frames = {name: len(context.session.streams[name]) for name in self._samples}
         frames |= {extra.name: extra.count for extra in self._extras.values() if extra.count}
-        return Packed((path.name,), (), {"frames": frames, "records": count})
+        return PackedFiles((path.name,), (), {"frames": frames, "records": count})
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
@@ -176,8 +176,8 @@ class _SessionPacker:
         self._names = {stream: name for name, stream in names.items()}
         return streams
 
-    def _inside(self, record: MetadataRecord) -> bool:
-        """Whether a record is packed: not one of a stream that is left out, or after the part.
+    def _is_packed(self, record: MetadataRecord) -> bool:
+        """Return whether a record is packed: its stream is, and it is not after the part.
 
         Configurations before the part are valid in it.
         """
@@ -208,7 +208,7 @@ class _SessionPacker:
         streams: Mapping[StreamId, StreamTags],
         tags: Mapping[str, str],
     ) -> int:
-        """Write all records in order of time; returns their number."""
+        """Write all records in order of time; return their number."""
         context, disk = self._context, PosixDisk()
         ids = {name: stream for stream, name in self._names.items()}
         ticks = {ids[n]: _ticks(context.session.streams[n]) for n in self._samples}
@@ -246,9 +246,9 @@ class _SessionPacker:
             yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _creation_id(self, tags: Mapping[str, str]) -> int:
-        """When the session began, with low bits of what the file says of itself.
+        """Return the session's start time, with low bits that depend on the file's tags.
 
-        The same session, packed again in the same way, is the same file.
+        The same session, packed again in the same way, gives the same file.
         """
         start_ns = self._context.session.start_ns or 0
         text = json.dumps(
@@ -258,7 +258,7 @@ class _SessionPacker:
         return creation_id(start_ns, low)
 
     def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
-        """The metadata records in the order in which they are merged with data of the same time.
+        """Yield the metadata records in the order of merging with data of the same time.
 
         A stream's first configuration comes before its data, later metadata after its data.
         """
@@ -272,7 +272,7 @@ class _SessionPacker:
                 record = next(records, None)
             if record is None:
                 return
-            if not self._inside(record):
+            if not self._is_packed(record):
                 continue
             stamp, stream = record.timestamp_s, record.stream
             rank = _BEFORE if stamp <= self._first_s.get(stream, stamp) else _AFTER

@@ -1,4 +1,4 @@
-"""A stream's samples as data records, as ``session.vrs`` contains them or would contain them."""
+"""Data records of a stream's samples, in the form of ``session.vrs``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TOGETHER = tuple(
     for name, found in CHANNEL_FORMATS.items()
     if found.framing in (Framing.JOINT, Framing.NONE)
 )
-"""Formats whose samples are stored decoded: they are compressed together, or are files."""
+"""Formats whose samples are stored decoded, as they are compressed together or are files."""
 
 
 @dataclass(slots=True)
 class DataRecord:
-    """One sample.
+    """Data record of one sample.
 
     Attributes:
         index: index of the sample in its stream.
@@ -42,7 +42,7 @@ class DataRecord:
 
 
 def packed_spec(stream: Stream) -> StreamSpec:
-    """A stream's declaration, for its data records.
+    """Return a stream's declaration, for its data records.
 
     Raises:
         FormatError: the stream cannot be declared; the message names the channel.
@@ -56,7 +56,7 @@ def packed_spec(stream: Stream) -> StreamSpec:
 
 
 class Samples:
-    """The data records of a stream, in the order of its samples.
+    """Iterable of the data records of a stream, in the order of its samples.
 
     Attributes:
         records: declaration of the records.
@@ -92,15 +92,15 @@ class Samples:
         for item in play(self._context.session, [self._stream.name]):
             if isinstance(item, Chunk):
                 for start, stop in self._cuts(item.start, item.start + len(item.t_ns)):
-                    yield start, self._made(item, start, stop)
+                    yield start, self._make_records(item, start, stop)
 
     def _cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Ranges of samples, split where an epoch begins."""
+        """Yield ranges of samples, split where an epoch begins."""
         inside = self._starts[(self._starts > start) & (self._starts < stop)]
         edges = [start, *inside.tolist(), stop]
         yield from pairwise(edges)
 
-    def _made(self, chunk: Chunk, start: int, stop: int) -> list[DataRecord]:
+    def _make_records(self, chunk: Chunk, start: int, stop: int) -> list[DataRecord]:
         message = self._message(chunk, start - chunk.start, stop - chunk.start)
         t_mono: npt.NDArray[np.int64] = message.t_mono_ns  # type: ignore[assignment]
         stamps = ((t_mono + self._offset_ns).astype("<f8") / 1e9).tolist()
@@ -115,7 +115,7 @@ class Samples:
         ]
 
     def _message(self, chunk: Chunk, first: int, stop: int) -> Message:
-        """The samples as a message of the stream's driver."""
+        """Return the samples as a message of the stream's driver."""
         frames: list[Buffer] = []
         sizes: list[npt.NDArray[np.uint32]] = []
         for channel in self._spec.channels:

@@ -1,4 +1,4 @@
-"""Checks of a VRS file: by our own reader, and by pyvrs."""
+"""Checks of a VRS file by our own reader and by pyvrs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFTEN = 256
 
 
 class VrsCheck(ArchiveCheck):
-    """Reads every record, its blocks included."""
+    """Check that reads every record and its blocks."""
 
     software: ClassVar[str] = "pyvrs"
     left: ClassVar[str] = "whether other readers of VRS read it"

@@ -325,7 +325,7 @@ def test_a_folder_is_taken_over(
         known = fill(container, "one") | fill(container, "two")
     (tmp_path / "old/notes.txt").write_bytes(b"somebody's own")
     if not links:
-        monkeypatch.setattr(module, "_linked", lambda *_: False)
+        monkeypatch.setattr(module, "_link_file", lambda *_: False)
     with FolderContainer(tmp_path / "new") as container:
         container.keep(tmp_path / "old", lambda sequence: sequence == "two")
         container.finish()

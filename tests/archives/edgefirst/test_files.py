@@ -17,9 +17,9 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.exif import Exif, encode_exif
-from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, stored_png
-from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
-from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantized
+from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, store_png
+from recorder.archives.edgefirst.projection import Projection, depth_picture, quantize_distances
+from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantize
 from recorder.contract.errors import ConfigError, FormatError
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform
@@ -99,7 +99,7 @@ def test_stored_pictures(shape: tuple[int, int, bool], seed: int) -> None:
     dtype = np.uint16 if wide else np.uint8
     random = np.random.default_rng(seed)
     picture: Array = random.integers(0, np.iinfo(dtype).max, (height, width)).astype(dtype)
-    payload = stored_png(picture, text={"shape": f"{height} {width}"})
+    payload = store_png(picture, text={"shape": f"{height} {width}"})
     assert payload.crc in (None, zlib.crc32(payload.data))
     chunks = chunks_of(bytes(payload.data))
     assert [kind for kind, _ in chunks] == [b"IHDR", b"tEXt", b"IDAT", b"IEND"]
@@ -284,7 +284,7 @@ def test_cubes_are_the_spectra(order: str | None, chirps: int) -> None:
     values = 32 if order is None else 64
     iq = np.random.default_rng(3).integers(-900, 900, (chirps, 3, 4, values)).astype(np.int16)
     processor = RadarProcessor(what)
-    cube, cut = quantized(processor.spectra(iq), 8.0)
+    cube, cut = quantize(processor.spectra(iq), 8.0)
     assert (cut, cube.shape) == (0, (3, 4, what.ranges, chirps, 2))
     turned = np.fft.fftshift(processor.cube(iq), axes=0).transpose(1, 2, 3, 0) * 8
     assert np.abs(cube[..., 0] - turned.real).max() <= 0.51
@@ -294,7 +294,7 @@ def test_cubes_are_the_spectra(order: str | None, chirps: int) -> None:
 def test_values_beyond_int16_are_cut_and_counted() -> None:
     spectrum = np.zeros((1, 1, 4, 2), np.complex64)
     spectrum[0, 0, 0, 1] = 3000 - 20_000j
-    cube, cut = quantized(spectrum, 16.0)
+    cube, cut = quantize(spectrum, 16.0)
     assert cut == 2
     assert cube[0, 0, 1, 2].tolist() == [32767, -32767]
 
@@ -371,4 +371,4 @@ def test_the_nearest_point_of_a_pixel_counts() -> None:
     places = np.array([[1.2, 0.4], [0.9, -0.4], [3.0, 1.0]])
     picture = depth_picture(places, np.array([7.5, 5.0, 300.0]), (4, 2))
     assert picture.tolist() == [[0, 1280, 0, 0], [0, 0, 0, 65535]]
-    assert in_steps(np.array([0.0, 1.0])).tolist() == [0, 256]
+    assert quantize_distances(np.array([0.0, 1.0])).tolist() == [0, 256]

@@ -18,7 +18,7 @@ from recorder.archives import ArchiveError
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture
-from recorder.archives.edgefirst.sensors import RadarFiles, quantized, radar_points
+from recorder.archives.edgefirst.sensors import RadarFiles, quantize, radar_points
 from recorder.archives.sensor_files import radar_frames, radar_geometry
 from recorder.contract.errors import FormatError
 from recorder.processing.calibration import Calibration
@@ -53,7 +53,7 @@ def test_cubes_are_rounded_turned_and_cut(
     """Of any size, and of values far beyond what an int32 holds, too."""
     parts = np.random.default_rng(seed).uniform(-loudest, loudest, (*shape, 2))
     spectra = parts.astype(np.float32).view(np.complex64)[..., 0]
-    cube, cut = quantized(spectra, gain)
+    cube, cut = quantize(spectra, gain)
     expected, known = plainly(spectra, gain)
     assert cut == known
     assert cube.dtype == np.int16
@@ -63,7 +63,7 @@ def test_cubes_are_rounded_turned_and_cut(
 
 def test_halves_are_rounded_to_even_and_the_ends_are_no_cut() -> None:
     values = np.array([0.5, 1.5, -2.5, 32766.5, 32767.4, -32767.4, 32767.5, -32768.0], np.float32)
-    cube, cut = quantized(values.view(np.complex64).reshape(1, 1, 1, 4), 1.0)
+    cube, cut = quantize(values.view(np.complex64).reshape(1, 1, 1, 4), 1.0)
     assert cube.reshape(-1).tolist() == [0, 2, -2, 32766, 32767, -32767, 32767, -32767]
     assert cut == 2
 
@@ -71,7 +71,7 @@ def test_halves_are_rounded_to_even_and_the_ends_are_no_cut() -> None:
 @pytest.mark.parametrize("loud", [32_768.0, -32_768.0, 3e9, -3e9])
 def test_one_value_that_does_not_fit_is_counted(loud: float) -> None:
     values = np.array([1, loud, 3, 32767], np.float32)
-    cube, cut = quantized(values.view(np.complex64).reshape(1, 1, 1, 2), 1.0)
+    cube, cut = quantize(values.view(np.complex64).reshape(1, 1, 1, 2), 1.0)
     assert cube.reshape(-1).tolist() == [1, np.sign(loud) * 32767, 3, 32767]
     assert cut == 1
 
@@ -80,7 +80,7 @@ def test_spectra_of_any_layout() -> None:
     rng = np.random.default_rng(0)
     parts = rng.normal(size=(8, 3, 4, 10, 2)).astype(np.float32)
     spectra = parts.view(np.complex64)[..., 0].transpose(1, 2, 0, 3)
-    assert np.array_equal(quantized(spectra, 99.0)[0], plainly(spectra, 99.0)[0])
+    assert np.array_equal(quantize(spectra, 99.0)[0], plainly(spectra, 99.0)[0])
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_frames_made_together_are_those_made_one_by_one(files: RadarFiles) -> No
         for ending, payload in some.files.items():
             assert bytes(payload.data) == bytes(one.files[ending].data)
     assert len({bytes(one.files["radar.pcd"].data) for one in made}) == FRAMES
-    assert [one.oddities for one in made] == [one.oddities for one in alone]
+    assert [one.irregularities for one in made] == [one.irregularities for one in alone]
 
 
 def test_files_are_those_of_their_frame(context: PackingContext, files: RadarFiles) -> None:

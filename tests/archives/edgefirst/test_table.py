@@ -23,7 +23,7 @@ from recorder.archives.edgefirst.samples import (
     find_places,
     nearest_all,
 )
-from recorder.archives.edgefirst.table import ROWS, Annotation, Existing, Sample, Table
+from recorder.archives.edgefirst.table import ROWS, Annotation, ExistingTable, Sample, Table
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.poses import Block
@@ -187,7 +187,7 @@ def test_what_cannot_be_added_to(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     path.write_bytes(b"nothing")
     with pytest.raises(ArchiveError, match=r"a\.arrow: cannot be extended"):
-        Existing.of(path)
+        ExistingTable.read(path)
     for columns, words in (
         ({"x": [1]}, "no column name"),
         ({"name": ["a"], "mask": [[1.0]]}, "its schema is 2025.10"),
@@ -196,12 +196,12 @@ def test_what_cannot_be_added_to(tmp_path: Path) -> None:
         with ipc.new_file(str(path), table.schema) as writer:
             writer.write_table(table)
         with pytest.raises(ArchiveError, match=words):
-            Existing.of(path)
+            ExistingTable.read(path)
     table = pa.table({"name": ["a"], "box2d_score": [0.5]})
     table = table.replace_schema_metadata({"schema_version": "2026.10"})
     with ipc.new_file(str(path), table.schema) as writer:
         writer.write_table(table)
-    assert Existing.of(path).columns == ("name", "box2d_score")
+    assert ExistingTable.read(path).columns == ("name", "box2d_score")
     with pytest.raises(ArchiveError, match="its columns box2d_score would be lost"):
         write(tmp_path / "b.arrow", "2026.10", old=path)
 

@@ -10,7 +10,7 @@ import pytest
 
 from recorder.archives import ArchiveError
 from recorder.archives.l5kit.dataset import AGENT, DatasetReader, DatasetWriter
-from recorder.archives.l5kit.labels import LABELS, UNKNOWN, label_of
+from recorder.archives.l5kit.labels import LABELS, UNKNOWN, find_label
 from recorder.processing.geometry import rotation_of_rpy
 from tests.formats.zarr2.kit import decode, keys_of
 
@@ -128,9 +128,9 @@ def test_labels() -> None:
     assert len(LABELS) == len(set(LABELS)) == 17
     assert UNKNOWN == 1
     words = ["car", "Truck", "PERCEPTION_LABEL_TRAM", "emergency vehicle", "person", "rider"]
-    assert [label_of(word) for word in words] == [3, 7, 5, 8, 14, 12]
-    assert label_of("AVRESEARCH_LABEL_DONTCARE") == 16
-    assert label_of("building") is None
+    assert [find_label(word) for word in words] == [3, 7, 5, 8, 14, 12]
+    assert find_label("AVRESEARCH_LABEL_DONTCARE") == 16
+    assert find_label("building") is None
 
 
 def test_rotations_are_stored_row_by_row(tmp_path: Path) -> None:

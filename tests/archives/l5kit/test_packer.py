@@ -445,7 +445,7 @@ def test_a_window_of_stamps_that_all_go_back_is_left_out(
     (np.array([10.0, 11, 10.5, 11, 12, 13, 12.5]) + 1e9).tofile(path / "lidar/ts")
     monkeypatch.setattr(frames, "_WINDOW", 2)
     with Session(path) as session:
-        times = FrameTimes.of(session.streams["lidar"])
+        times = FrameTimes.from_stream(session.streams["lidar"])
         windows = [((t_ns - 10**18) // 10**9).tolist() for t_ns in times.windows()]
     assert windows == [[10, 11], [12, 13]]
     assert times.left_out == 3

@@ -357,7 +357,7 @@ def test_streams_of_other_kinds(tmp_path: Path) -> None:
     packed = pack(builder.close())
     stored = packed.array("poses/default/generic_data/gnss.pos")
     assert np.array_equal(stored, made.data["pos"])
-    assert packed.noted("sonar: is of no kind that is packed") == 1
+    assert packed.noted("sonar: unsupported kind of stream") == 1
 
 
 def pack_column_times(path: Path, t_col: Any) -> Archive:

@@ -20,7 +20,7 @@ from tests.archives.ncore.build import START_NS, STOP_NS, Given
 from tests.campaigns import Selector
 from tests.formats.zarr2.kit import decode, keys_of
 
-INTERVAL = Interval.of_ns(START_NS, STOP_NS)
+INTERVAL = Interval.from_ns(START_NS, STOP_NS)
 
 
 def new(folder: Path, store: StoreKind = "itar", name: str = "drive") -> SequenceWriter:
@@ -281,13 +281,13 @@ def test_names_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_intervals() -> None:
-    assert Interval.of_ns(1_999, 3_001) == Interval(1, 4)
-    assert Interval.of_ns(1_000, 3_000) == Interval(1, 3)
-    assert Interval.of_ns(1_999, 2_001).last_ns == 2_000
-    assert Interval.of_ns(1_000, 1_001).last_ns == 1_000
+    assert Interval.from_ns(1_999, 3_001) == Interval(1, 4)
+    assert Interval.from_ns(1_000, 3_000) == Interval(1, 3)
+    assert Interval.from_ns(1_999, 2_001).last_ns == 2_000
+    assert Interval.from_ns(1_000, 1_001).last_ns == 1_000
     for start, stop in ((5_000, 5_000), (5_000, 4_000), (-2_000, 4_000)):
         with pytest.raises(ArchiveError, match="is empty"):
-            Interval.of_ns(start, stop)
+            Interval.from_ns(start, stop)
 
 
 def test_poses_found_later_can_be_given_in_parts(tmp_path: Path) -> None:
