@@ -1,4 +1,4 @@
-"""The proof of an archive: what it consists of, and the sessions that it was made from.
+"""Digests of an archive's files, and the verification of an archive.
 
 The record of an archive (`recorder.session.packing_records`) has a part ``custody``, signed by the
 vehicle's key where the finalizer can use that::
@@ -33,7 +33,7 @@ _DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
 
 
 def file_digests(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
+    """Return size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
 
     Args:
         files: its files and folders, in one folder.
@@ -53,7 +53,7 @@ def _digest(path: Path) -> dict[str, Any]:
 
 
 def records_of(path: Path) -> list[Path]:
-    """The records of the archives at a path: of one, of those in its folder, or in a root."""
+    """Return the records at a path: of an archive, of a folder of archives, or of a root."""
     path = path.resolve()
     if path.suffix == ".json" and _kind(path) is not None:
         return [path]
@@ -67,7 +67,7 @@ def records_of(path: Path) -> list[Path]:
 
 
 def unknown_files(root: Path) -> Iterator[str]:
-    """A line for each file of a session's folder of archives that belongs to no record.
+    """Yield a line for each file in a session's folder of archives that belongs to no record.
 
     What packing that was cut off leaves is no such file: `leftovers` has it.
     """
@@ -89,7 +89,7 @@ def unknown_files(root: Path) -> Iterator[str]:
 
 
 def leftovers(root: Path) -> Iterator[str]:
-    """A line for each folder or file that packing left which was cut off."""
+    """Yield a line for each folder or file that an interrupted packing left behind."""
     top = root.resolve()
     for path in sorted([*top.rglob(".*.part"), *top.rglob("*.json.tmp")]):
         if _is_leftover(path.relative_to(top)) and not _is_leftover(path.parent.relative_to(top)):
@@ -97,7 +97,7 @@ def leftovers(root: Path) -> Iterator[str]:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Whether a path in a folder of archives is in a hidden folder in which archives are made."""
+    """Return whether a path in a folder of archives is, or is in, a temporary file of packing."""
     return any(_LEFTOVER.fullmatch(part) for part in path.parts[:_DEPTH])
 
 
@@ -106,7 +106,7 @@ def _in(root: Path) -> list[Path]:
 
 
 def _kind(record: Path) -> str | None:
-    """The kind of archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
+    """Return the kind of an archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
     kind = record.name.partition(".")[0]
     is_one = (record.parent / kind).is_dir() or "files" in _read(record)
     return kind if kind in ARCHIVES and is_one else None
@@ -201,7 +201,7 @@ def _check_files(
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name of a file leads into the archive's folder."""
+    """Return whether the name of a file leads into the archive's folder."""
     return not name.startswith("/") and ".." not in name.split("/")
 
 

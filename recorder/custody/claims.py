@@ -1,4 +1,4 @@
-"""What a clip states about itself: its interval, its streams, and the sessions it was made from."""
+"""The statement of a clip about itself: its interval, its streams and its source sessions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a clip states about itself; nothing of it is trusted.
+    """The statement of a clip about itself, before any part of it is checked.
 
     Attributes:
         clip: the clip.
@@ -59,7 +59,11 @@ class Claim:
 
     @classmethod
     def of(cls, clip: Session) -> Claim:
-        """The claim of a clip; FormatError, LookupError, TypeError or ValueError if it is none."""
+        """Read the claim of a clip.
+
+        Raises:
+            FormatError, LookupError, TypeError, ValueError: the clip has no valid claim.
+        """
         origin = (clip.header or {})["origin"]
         origins = list(origin["sessions"])
         if not origins:
@@ -75,7 +79,7 @@ class Claim:
         return cls(clip, origins, statements, (begin_ns, end_ns), chosen, lead_in)
 
     def describe(self) -> str:
-        """The interval and the streams, for people."""
+        """Describe the interval and the streams for people."""
         begin_ns, end_ns = self.interval_ns
         words = ["from the beginning" if begin_ns is None else f"from {human_time(begin_ns)}"]
         words.append("to the end" if end_ns is None else f"until {human_time(end_ns)}")
@@ -84,7 +88,7 @@ class Claim:
         return " ".join(words)
 
     def faults(self) -> Iterator[str]:
-        """What contradicts the statements that the sources' signatures sign."""
+        """Yield contradictions between the clip and the statements that the signatures cover."""
         path, own = self.clip.path, {n for n, s in self.clip.streams.items() if len(s)}
         if not own:
             yield f"{path}: has no sample"
@@ -146,7 +150,7 @@ class Claim:
             yield f"{path}: begins or ends at another time than the interval that it states"
 
     def gaps(self) -> Iterator[str]:
-        """A line for each thing that the sources' signatures leave open."""
+        """Yield a line for each fact that the sources' signatures do not prove."""
         signed = [statement for statement in self.statements if statement is not None]
         if (self.clip.path / _CALIBRATION).exists() and not any(
             _CALIBRATION in statement["files"] for statement in signed

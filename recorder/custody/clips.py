@@ -1,4 +1,4 @@
-"""The proof of a clip: a session by itself, whose samples are those of the sessions it names."""
+"""Verification of a clip: a session whose samples come from the sessions that it names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WINDOW: Final = 256  # samples
 
 
 def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
-    """Check what a clip was made from.
+    """Check the sources of a clip.
 
     Args:
         proof: of the clip as a session.
@@ -81,7 +81,7 @@ def _compare(clip: Session, claim: Claim, sources: Sequence[Proof], proof: Proof
 
 
 def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) -> int:
-    """Compare a stream with those of the sources; returns its samples.
+    """Compare a stream with those of the sources; return the number of its samples.
 
     Raises:
         FormatError: a sample differs, or is missing.
@@ -125,7 +125,11 @@ def _stamp_of(stream: Stream) -> Any:
 
 
 def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
-    """FormatError if a clip of all streams lacks one that its source has; see `Claim.faults`."""
+    """Check that a clip of all streams lacks no stream of its source; see `Claim.faults`.
+
+    Raises:
+        FormatError: a stream is missing.
+    """
     if claim.streams is not None or all(claim.statements):
         return
     for name, stream in source.streams.items():
@@ -134,7 +138,7 @@ def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
 
 
 def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
-    """The first file of metadata that is in none of the sources."""
+    """Return the first file of metadata that equals that of no source; None if there is none."""
     names = ["config.yaml", "calibration.yaml"]
     names += [f"{n}/{p.name}" for n in clip.streams for p in (clip.path / n).glob("*.json")]
     for name in names:
@@ -148,7 +152,7 @@ def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
 
 
 def _differs(one: Stream, at: Any, other: Stream, there: Any) -> int:
-    """The first sample of a stream that differs from that of another one; -1 if none does."""
+    """Return the first sample of a stream that differs from another stream's; -1 if none does."""
     names = [n for n in TIME_CHANNELS if n in one.meta] + list(one.data_channels)
     for k, m in zip(at.tolist(), there.tolist(), strict=True):
         for name in names:

@@ -1,4 +1,4 @@
-"""The proof that a clip's samples are those of signed sessions that are not here."""
+"""Proof of a clip's samples by the signatures of source sessions that are not available."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
 
 
 class _Origin:
-    """One source of a clip."""
+    """One source of a clip, with the proof that the clip carries of it."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Origin:
         self._file = str(origin["proof"])
 
     def check(self, left: dict[str, npt.NDArray[np.bool_]]) -> Iterator[str]:
-        """Faults; clears the samples of each stream that are proven."""
+        """Yield faults; clear the samples of each stream that are proven from `left`."""
         path = layout.private(self._clip.path, self._file)
         try:
             if not _NAME.fullmatch(self._file):
@@ -150,7 +150,7 @@ class _Origin:
             raise FormatError(f"{place}: {error} of {self._name}") from None
 
     def _stamp(self, table: OriginProof, name: str, sample: int) -> int:
-        """The `t_mono` of a sample of the source, in the clip or beside it."""
+        """Return the `t_mono` of a source's sample, from the clip or from the origin's proof."""
         first, theirs, count = table.streams.get(name, (0, 0, 0))
         if theirs <= sample < theirs + count:
             at = first + sample - theirs  # `_check_stream` compares it
@@ -207,7 +207,7 @@ class _Origin:
 
 
 def _at(stream: Stream, sample: int, text: str) -> str:
-    """A fault with the time of its first sample."""
+    """Return a fault with the time of its first sample."""
     try:
         return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
     except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
@@ -215,7 +215,7 @@ def _at(stream: Stream, sample: int, text: str) -> str:
 
 
 def _differs(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
-    """The first sample from `at` on that is not as recorded; -1 if none is."""
+    """Return the first sample from `at` on that differs from the recorded one; -1 if none does."""
     end = at + len(recorded)
     if reader.format in ("raw", "lzma"):
         data, size = reader.read(at, end).tobytes(), reader.sample_bytes
@@ -236,7 +236,7 @@ def _differs(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
 def _recorded(
     rebuilding: Rebuilding, stream: str, reader: ChannelReader, group: Group
 ) -> list[bytes]:
-    """The samples of a group as they were recorded, of one channel.
+    """Return the samples of a group of one channel as they were recorded.
 
     Raises:
         FormatError: its bytes cannot be made, or do not hold so many samples.
@@ -262,7 +262,7 @@ def _recorded(
 
 
 def _sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list[int]:
-    """Bytes of each sample from `first` on, by the rows of an index."""
+    """Return the size in bytes of each sample from `first` on, by the rows of an index."""
     values, head = INDEXED[format_]
     begin = 8 * values * (first + head) if first else 0
     rows = np.frombuffer(index, "<u8").reshape(-1, values)[0 if first else head :]
@@ -275,7 +275,7 @@ def _sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list
 
 
 def _frames(data: bytes, start: int, count: int) -> Iterator[bytes]:
-    """The JPEGs of consecutive chunks of an AVI of ours; `start` is their offset in the file."""
+    """Yield the JPEGs of consecutive chunks of an AVI of ours; `start` is their offset in it."""
     at = 0
     for _ in range(count):
         name, size = CHUNK.unpack_from(data, at)

@@ -1,7 +1,7 @@
-"""The part ``custody`` of an archive's record, which the vehicle's key signs where it may.
+"""The part ``custody`` of an archive's record, signed with the vehicle's key where it is available.
 
-The vehicle's signature states that the archive was packed there, of a session that was as it was
-signed.  So the session is verified before it is packed.
+The vehicle's signature states that the archive was packed on the vehicle, from a session that
+matched its signature.  The session is therefore verified before it is packed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recorder.session.vehicle_key import Signed, VehicleKey
 
 
 def source_of(session: Path) -> dict[str, Any]:
-    """What proves which session something was made from.
+    """Return the values that identify a source session and prove its content.
 
     Returns:
         ``session``, its name; ``head``, the digest of its journal's last record, ``root``, of the
@@ -43,10 +43,10 @@ def source_of(session: Path) -> dict[str, Any]:
 
 
 def signer_of(session: Path) -> VehicleKey | None:
-    """The key that may sign archives of a session: it signed the session, which is unchanged.
+    """Return the key that signed a session, if it may sign the session's archives too.
 
-    None where the key is not: archives are not signed there.  A session that is not as it was
-    signed gives none either: a line on stderr says why.
+    Return None where the key is not available: archives are not signed there.  Also return None for
+    a session that does not match its signature; a line on stderr gives the reason.
     """
     try:
         if (path := layout.read_session_json(session).get("signing_key")) is None:
@@ -63,7 +63,10 @@ def signer_of(session: Path) -> VehicleKey | None:
 
 
 def common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
-    """The key that may sign an archive of several sessions: that of each; see `signer_of`."""
+    """Return the key that may sign an archive of several sessions; see `signer_of`.
+
+    Return None unless one key may sign for every session.
+    """
     keys = [signer_of(session) for session in sessions]
     if any(key is None or key.public != keys[0].public for key in keys if keys[0] is not None):
         return None
@@ -71,7 +74,7 @@ def common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
 
 
 def is_proven_by(record: Path, key: VehicleKey) -> bool:
-    """Whether an archive is proven by a key; a line on stderr says why it is not."""
+    """Return whether a key proves an archive; print the reason on stderr if it does not."""
     proof = verify_archive(record, Trust([key.fingerprint]), lambda _: None)
     if proof.faults:
         text = f"{record}: will not be signed: what is added to is not proven: {proof.faults[0]}"
@@ -83,7 +86,7 @@ def seal_archive(
     archive: str, name: str, files: Mapping[str, Any], sessions: Sequence[Path], older: Path,
     about: Mapping[str, Any], key: VehicleKey | None,
 ) -> dict[str, str]:  # fmt: skip
-    """The part ``custody`` of an archive's record.
+    """Return the part ``custody`` of an archive's record.
 
     Args:
         archive: its kind.

@@ -1,4 +1,4 @@
-"""The proof of a session: its journal, its signatures, every committed byte, no other file."""
+"""Verification of a session: journal, signatures, every committed byte, and no unknown file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recorder.session.validation_report import ERROR, Problem, Report
 from recorder.session.vehicle_key import Signed
 
 Advance = Callable[[int], None]
-"""Called with the megabytes read."""
+"""A callback that receives the number of megabytes read."""
 
 # What may be in a session besides what was committed; docs/security.md has the list.
 _LATER: Final = re.compile(
@@ -39,9 +39,10 @@ _MOST_METADATA: Final = 64 << 20  # bytes of a file of JSON or YAML, which is re
 
 
 def unreadable(path: Path) -> list[str]:
-    """A fault per file of a session that no reader should open: it may be endless, or elsewhere.
+    """Return one fault for each file of a session that must not be read.
 
-    The archives are left to others.
+    Such files are links, devices, pipes, sockets, and metadata files that are too large.  Archives
+    are not checked here.
 
     Args:
         path: the session's folder.
@@ -63,7 +64,7 @@ def unreadable(path: Path) -> list[str]:
 
 
 def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) -> Proof:
-    """Verify a session; its archives are left to others.
+    """Verify a session without its archives.
 
     Args:
         path: its folder.
@@ -117,7 +118,7 @@ def _verify(
 
 
 class _Journal:
-    """A journal's records, checked for order.
+    """The records of a journal, checked for order.
 
     Attributes:
         path: of the journal.
@@ -234,7 +235,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
 
 
 def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
-    """List the files that were not committed, and find unknown ones."""
+    """List the files that were not committed, and report unknown ones as faults."""
     path, later = session.path, dict[str, int]()
     sensors = ((session.header or {}).get("sensors") or {}).values()
     is_simulated = any(sensor.get("source") == "sim" for sensor in sensors)
@@ -259,7 +260,7 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
 
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file, link and empty folder of a session, relative to it; OSError."""
+    """Yield every file, link and empty folder of a session, relative to it; OSError."""
     for folder, folders, files in walk(path, fail):
         found = sorted(Path(entry.path) for entry in files)
         for each in found or ([] if folders else [Path(folder)]):
@@ -267,7 +268,7 @@ def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _with_time(session: Session, problem: Problem) -> str:
-    """A problem's message, with the time of its sample."""
+    """Return a problem's message with the time of its sample."""
     if problem.stream is None or problem.sample is None:
         return problem.message
     try:

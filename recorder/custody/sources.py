@@ -1,4 +1,4 @@
-"""The check of what a clip or an archive states it was made from, by the signature of that."""
+"""Check of the source sessions that a clip or an archive names, by their signatures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recorder.session.signatures import SIGN
 from recorder.session.vehicle_key import Signed
 
 FindSource = Callable[[str], Proof | None]
-"""Gives the proof of a session by its name; None if the session is not here."""
+"""A function that returns the proof of a session by its name; None if there is no such session."""
 
 
 def _end_of_journal(signed: Signed) -> str:
-    """The digest of the record ``sign`` that has a signature, which was the last of its journal."""
+    """Return the digest of the record ``sign`` of a signature that was the last of its journal."""
     head = bytes.fromhex(str(signed.values.get("head")))
     return digest(encode_frame(SIGN, signed.to_record(), head)).hex()
 
@@ -24,9 +24,10 @@ def _end_of_journal(signed: Signed) -> str:
 def check_source(
     proof: Proof, source: dict[str, Any], trust: Trust, find: FindSource, *, vouched: bool = False
 ) -> Proof | None:
-    """Check what something was made from, as `source_of` describes it.
+    """Check the source of a clip or an archive, as `source_of` describes it.
 
-    The signature comes first: without one nothing else is believed, wherever keys are trusted.
+    The signature is checked first.  Where keys are trusted, nothing is accepted without a
+    signature.
 
     Args:
         proof: of what was made; receives what is found.

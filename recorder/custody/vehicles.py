@@ -1,4 +1,4 @@
-"""The row of a vehicle's signatures, in which a deleted session leaves a hole."""
+"""The sequence of a vehicle's signatures, in which a deleted session leaves a gap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recorder.session.vehicle_key import Signed
 
 
 def check_rows(folder: Proof, sessions: Sequence[Proof], *, whole: bool = True) -> None:
-    """Check the signatures of sessions together, a row per key.
+    """Check the signatures of several sessions together, one sequence for each key.
 
     Args:
         folder: gets what is proven, and the faults.

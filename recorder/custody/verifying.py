@@ -1,4 +1,4 @@
-"""Verifies what is at a path: a session, a clip, archives, or a folder of sessions."""
+"""Verification of a path: a session, a clip, archives, or a folder of sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recorder.session.journal import read_journal
 from recorder.session.search import is_session, session_around, sessions_below
 
 Begin = Callable[[Path], Callable[[int], None]]
-"""Called with what is verified next; returns a function that is called with the megabytes read."""
+"""A callback that receives the next path; it returns a callback for the megabytes read."""
 
 
 def verify(
@@ -25,7 +25,7 @@ def verify(
     sources: Sequence[Path] = (),
     begin: Begin = lambda _: lambda __: None,
 ) -> Proof:
-    """Verify what is at a path.
+    """Verify the session, clip, archives or folder at a path.
 
     Args:
         path: a session, a clip, an archive or its record, a folder of archives or of sessions.
@@ -101,7 +101,7 @@ class _Verifying:
         return self._known[key]
 
     def _whole(self, path: Path) -> Proof:
-        """A session with its archives."""
+        """Verify a session with its archives."""
         proof = self._session(path)
         for record in records_of(path / layout.ARCHIVES):
             proof.parts.append(self._archive(record))
@@ -124,7 +124,10 @@ class _Verifying:
         return verify_archive(record, self._trust, find, begin, owner)
 
     def _find(self, name: str, beside: Path) -> Proof | None:
-        """The proof of a session here; never of one that is being verified: it proves nothing."""
+        """Return the proof of a session by its name; None if it is missing.
+
+        A session whose verification has not finished proves nothing, and is left out.
+        """
         for path in self._places(name, beside):
             key = path.resolve()
             if key in self._known or key not in self._begun:

@@ -1,4 +1,4 @@
-"""The calibration file: poses of sensors, and models of cameras (DESIGN, section 5).
+"""The calibration file: poses of sensors, and models of cameras.
 
 ::
 
@@ -86,11 +86,11 @@ class Calibration:
     document: Document | None = None
 
     def of(self, name: str) -> SensorCalibration:
-        """A sensor's calibration; empty where the file has none."""
+        """Return a sensor's calibration; an empty one where the file has none."""
         return self.sensors.get(name) or SensorCalibration()
 
     def error(self, key: str, message: str) -> Exception:
-        """A `ConfigError` about a key of the file."""
+        """Return a `ConfigError` about a key of the file."""
         assert self.document is not None
         return self.document.fail(key, message)
 

@@ -1,6 +1,6 @@
-"""A camera's pictures with 8 bits, whatever format was recorded.
+"""A camera's pictures with 8 bits, for every recorded format.
 
-Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and shown between their levels.  Video
+Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and scaled between their levels. Video
 is decoded.
 """
 
@@ -44,7 +44,7 @@ _DEMOSAIC = {
 
 
 def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str, Any]) -> Show:
-    """A function from an encoded sample of a camera's channel to its picture.
+    """Return a function from an encoded sample of a camera's channel to its picture.
 
     ::
 
@@ -100,7 +100,7 @@ def _bgr(rgb: npt.NDArray[Any]) -> Picture:
 
 @lru_cache(16)
 def _tables(levels: Levels) -> list[tuple[slice, slice, npt.NDArray[np.uint8]]]:
-    """The 8-bit values of a picture's values, with the rows and columns that have them."""
+    """Return tables from raw values to 8-bit values, with the rows and columns they apply to."""
     return [(rows, columns, levels.shown(c)) for rows, columns, c in levels.pixels.places]
 
 
@@ -144,7 +144,7 @@ class Pictures:
         self.encodes = self._video or self.pixels is not None
 
     def picture(self, index: int) -> Picture:
-        """A sample as a picture with 8 bits.
+        """Return a sample as a picture with 8 bits, u1 [height, width, 3], BGR.
 
         Raises:
             FormatError: the sample is damaged.
@@ -154,7 +154,7 @@ class Pictures:
         return self._show(self._encoded(index))
 
     def jpeg(self, index: int) -> bytes:
-        """A sample as a JPEG; a recorded JPEG is unchanged.
+        """Return a sample as a JPEG; a recorded JPEG is unchanged.
 
         Raises:
             FormatError: the sample is damaged, or cannot be encoded.
@@ -167,7 +167,7 @@ class Pictures:
         return bytes(encoded)
 
     def remark(self) -> str:
-        """For an archive of JPEGs: what raw pictures and video lose; empty for JPEGs."""
+        """Describe what JPEGs of raw pictures or video lose; empty for recorded JPEGs."""
         if self._video:
             return (
                 f"{self._channel}: decoded and packed as JPEGs of quality {self.quality}; "

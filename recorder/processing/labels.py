@@ -51,7 +51,7 @@ class LabelFile:
         return str(self.header.get("source") or "unknown")
 
     def lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Place (``FILE:LINE``) and label of every line.
+        """Yield place (``FILE:LINE``) and label of every line.
 
         Raises:
             FormatError: a line is not a JSON mapping, or has no ``t_ns``.
@@ -68,7 +68,7 @@ class LabelFile:
                     yield where, label
 
     def by_time(self) -> Iterator[tuple[int, Lines]]:
-        """Time and `lines` of all labels of one time, in the order of the file.
+        """Yield time and `lines` of all labels of one time, in the order of the file.
 
         Raises:
             FormatError: a line is invalid, or its time is before that of the previous line.
@@ -86,18 +86,18 @@ class LabelFile:
 
 
 def cuboid_files(session: Path) -> list[LabelFile]:
-    """``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
+    """Return ``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
     return _files(session / CUBOIDS, "recorder-cuboids")
 
 
 def box_files(session: Path) -> dict[str, LabelFile]:
-    """``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
+    """Return ``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
     files = _files(session / BOXES, "recorder-boxes")
     return {str(file.header.get("camera") or file.name): file for file in files}
 
 
 def mask_files(session: Path) -> dict[str, dict[str, Path]]:
-    """``_masks/CAMERA/NAME.png`` by camera and name."""
+    """Return ``_masks/CAMERA/NAME.png`` by camera and name."""
     masks: dict[str, dict[str, Path]] = {}
     for path in sorted((session / MASKS).glob("*/*.png")):
         if not path.name.startswith("."):
@@ -106,7 +106,7 @@ def mask_files(session: Path) -> dict[str, dict[str, Path]]:
 
 
 def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
-    """A list of numbers from each label: f8 [n, length].
+    """Return a list of numbers from each label: f8 [n, length].
 
     Raises:
         FormatError: see `numbers`.
@@ -123,7 +123,7 @@ def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
 
 
 def texts(lines: Lines, key: str) -> list[str]:
-    """A text from each label; raises as `text`."""
+    """Return a text from each label; raises as `text`."""
     found: list[Any] = [label.get(key) for _, label in lines]
     if set(map(type, found)) == {str} and "" not in found and _is_unicode("".join(found)):
         return found
@@ -131,7 +131,7 @@ def texts(lines: Lines, key: str) -> list[str]:
 
 
 def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tuple[float, ...]:
-    """A list of numbers from a label.
+    """Return a list of numbers from a label.
 
     Raises:
         FormatError: the value is not such a list; the message names `where` and key.
@@ -143,14 +143,14 @@ def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tupl
 
 
 def _is_number(value: object) -> bool:
-    """Whether a JSON value is a finite number; False for true and false."""
+    """Return whether a JSON value is a finite number; False for true and false."""
     if type(value) is float:
         return math.isfinite(value)
     return type(value) is int and abs(value) <= _LARGEST
 
 
 def text(label: Mapping[str, Any], key: str, where: str) -> str:
-    """A text from a label; FormatError for another type or an empty text."""
+    """Return a text from a label; FormatError for another type or an empty text."""
     value = label.get(key)
     if not isinstance(value, str) or not value or not _is_unicode(value):
         raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
@@ -158,7 +158,7 @@ def text(label: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _is_unicode(value: str) -> bool:
-    """Whether a text is free of unpaired surrogates, which JSON allows and UTF-8 does not."""
+    """Return whether a text has no unpaired surrogates, which JSON allows and UTF-8 does not."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -232,7 +232,7 @@ class Cloud:
 
 
 def cloud_folders(session: Path) -> list[CloudFolder]:
-    """``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
+    """Return ``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
     paths = sorted((session / CLOUDS).glob("*/index.jsonl"))
     return [CloudFolder(_file(path, "recorder-point-clouds")) for path in paths]
 
@@ -264,7 +264,7 @@ def _mapping(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _value(line: bytes) -> Any:
-    """The result of `json.loads`, without its usually needless search for encodings and blanks."""
+    """Return the result of `json.loads`, mostly without its search for encodings and blanks."""
     try:
         text = line.decode()
         value, end = _decode(text)
@@ -277,7 +277,7 @@ Mask = npt.NDArray[Any]
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> Mask:
-    """A PNG's non-zero pixels, bool [height, width]; FormatError for a missing or wrong image."""
+    """Read a PNG's non-zero pixels, bool [height, width]; FormatError if it is missing or wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -292,6 +292,6 @@ def read_mask(path: Path, size: tuple[int, int]) -> Mask:
 
 
 def decode_mask(data: bytes) -> Mask | None:
-    """An image's non-zero pixels, bool [height, width]; None where the data are no image."""
+    """Return an image's non-zero pixels, bool [height, width]; None where the data are no image."""
     grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) if data else None
     return None if grey is None else np.asarray(grey != 0)

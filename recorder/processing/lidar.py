@@ -156,7 +156,7 @@ class OusterOptics:
         return self._beams[:2]
 
     def _look_up(self) -> tuple[Floats, Floats]:
-        """Unit vectors of the beams, and the points of range 0: f8 [3, beams * columns], m."""
+        """Return unit vectors of the beams, and points of range 0: f8 [3, beams * columns], m."""
         encoder = 2 * np.pi * (1 - np.arange(self.columns) / self.columns)
         shape = (self.beams, self.columns)
         altitude = np.broadcast_to(_columnwise(self.altitude_rad), shape)
@@ -177,7 +177,7 @@ class OusterOptics:
         return turn @ beam.reshape(3, -1), turn @ start + shift
 
     def model(self) -> SpinningModel | None:
-        """The spinning model; None where the beams cannot be ordered by elevation."""
+        """Return the spinning model; None where the beams cannot be ordered by elevation."""
         if self.altitude_rad.ndim != 1:
             return None
         order = np.argsort(-self.altitude_rad, kind="stable")
@@ -247,7 +247,7 @@ class OusterOptics:
 
 
 def pixel_shifts(text: str, optics: OusterOptics, where: str) -> npt.NDArray[np.intp]:
-    """Columns by which each row is shifted, so that a column has the same azimuth in all rows.
+    """Return the shift of each row in columns, so that a column has the same azimuth in all rows.
 
     Pixel ``c`` of row ``r`` moves to column ``(c + shift[r]) % columns``.  Metadata of old firmware
     have no shifts; they then come from the beams' azimuths.
@@ -301,7 +301,7 @@ def _project(
     beam: Float32,
     start: Float32,
 ) -> tuple[Float32, Floats]:
-    """Distances along rays to the points nearest to the true points, and the remaining errors."""
+    """Return distances along rays to the points nearest to the true points, and the errors."""
     distance = np.full(len(ranges_m), np.nan, np.float32)
     error = np.zeros(len(ranges_m))
     at = np.flatnonzero(hit)

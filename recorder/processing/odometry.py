@@ -76,7 +76,10 @@ class LidarOdometry:
         yield np.array(times, np.int64), np.stack(poses)
 
     def _points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
-        """Points f8 [n, 3] of the first return, and their times as shares (0 to 1) of the sweep."""
+        """Return points f8 [n, 3] of the first return, and their times as shares of a sweep.
+
+        A share is between 0 and 1.
+        """
         ranges = lidar_range_mm(self._stream, index)
         rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
         t_col = None

@@ -66,10 +66,10 @@ class PoseSource(Protocol):
         """Name of the source: ``_pose``, ``imu``, ``identity``."""
 
     def blocks(self) -> Iterator[Block]:
-        """Times, int64 [n], strictly rising, and poses, f8 [n, 4, 4], rig to world."""
+        """Yield times, int64 [n], strictly rising, and poses, f8 [n, 4, 4], rig to world."""
 
     def describe(self) -> dict[str, Any]:
-        """Description for an archive's metadata: at least ``source`` and ``measured``."""
+        """Return a description for an archive's metadata: at least ``source`` and ``measured``."""
 
 
 def find_poses(session: Session, calibration: Calibration, wanted: str = "auto") -> PoseSource:
@@ -127,7 +127,7 @@ def _named(session: Session, calibration: Calibration, name: str) -> PoseSource:
 
 
 def _oriented_imu(session: Session, position: str = "") -> Stream | None:
-    """The first IMU with orientations; the one of the position stream `position` if it is given."""
+    """Return the first IMU with orientations; that of the position stream `position` if given."""
     for stream in session.streams.values():
         if position and position != f"{stream.name}_gnss":
             continue
@@ -137,7 +137,7 @@ def _oriented_imu(session: Session, position: str = "") -> Stream | None:
 
 
 def _is_placed(stream: Stream) -> bool:
-    """Whether a stream has positions on Earth."""
+    """Return whether a stream has positions on Earth."""
     channel = position_channel(stream)
     return channel is not None and any(
         is_position(batch.data[channel]).any() for batch in stream.iterate(WINDOW, [channel])
@@ -145,7 +145,7 @@ def _is_placed(stream: Stream) -> bool:
 
 
 def has_poses(stream: Stream) -> bool:
-    """Whether a stream has poses: positions and orientations at times."""
+    """Return whether a stream has poses: positions and orientations at times."""
     pos, rot = stream.meta.get("pos"), stream.meta.get("rot")
     return (
         stream.has_times
@@ -157,7 +157,7 @@ def has_poses(stream: Stream) -> bool:
 
 
 def _oriented(stream: Stream) -> bool:
-    """Whether an orientation is among an IMU's first samples."""
+    """Return whether an orientation is among an IMU's first samples."""
     if stream.meta.get("rot", {}).get("shape") != [3]:
         return False
     first = stream.read(0, min(len(stream), 100), ["rot"])["rot"]
@@ -165,7 +165,7 @@ def _oriented(stream: Stream) -> bool:
 
 
 class Identity:
-    """A rig with unknown poses: it stays in the world's origin."""
+    """A rig with unknown poses, at rest in the world's origin."""
 
     name = "identity"
 
@@ -177,7 +177,7 @@ class Identity:
 
 
 class _CheckedPoses:
-    """Yields samples with rising times and valid poses; counts the samples that are left out."""
+    """A source that passes samples with rising times and valid poses, and counts the others."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -203,11 +203,11 @@ class _CheckedPoses:
         return self._source() | left_out
 
     def _read(self) -> Iterator[Block]:
-        """Times and poses as recorded."""
+        """Yield times and poses as recorded."""
         raise NotImplementedError
 
     def _source(self) -> dict[str, Any]:
-        """The description without the number of samples that are left out."""
+        """Return the description without the number of samples that are left out."""
         raise NotImplementedError
 
 
@@ -287,7 +287,7 @@ class ImuOrientation(_CheckedPoses):
             yield t_ns, transform(rotation, np.zeros(3))
 
     def rotations(self) -> Iterator[Block]:
-        """Times and rotations f8 [n, 3, 3], rig to east, north, up; NaN where not measured."""
+        """Yield times and rotations f8 [n, 3, 3], rig to east, north, up; NaN if not measured."""
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
             yield batch.t_ns, imu_rotations(batch.data["rot"], self._local) @ of_rig
@@ -303,10 +303,11 @@ class ImuOrientation(_CheckedPoses):
 
 
 class EarthPoses(_CheckedPoses):
-    """Positions on Earth with the orientation of an IMU; the world is east, north, up at the first.
+    """Positions on Earth with the orientation of an IMU.
 
-    Positions are interpolated linearly.  A pose is left out beside a position that was not
-    measured, between two positions more than two seconds apart, and outside of all positions.
+    The world's axes are east, north and up at the first position.  Positions are interpolated
+    linearly.  A pose is left out beside a position that was not measured, between two positions
+    more than two seconds apart, and outside of all positions.
 
     Args:
         stream: positions (`recorder.processing.earth.position_channel`), at least one is valid.
@@ -362,7 +363,7 @@ class EarthPoses(_CheckedPoses):
 
 
 def imu_rotations(rpy_rad: npt.ArrayLike, local: str) -> Floats:
-    """Rotations f8 [n, 3, 3] from an IMU to east, north, up; NaN where an angle is NaN.
+    """Return rotations f8 [n, 3, 3] from an IMU to east, north, up; NaN where an angle is NaN.
 
     Args:
         rpy_rad: roll, pitch, yaw [n, 3] in the device's local frame.
@@ -375,7 +376,7 @@ def imu_rotations(rpy_rad: npt.ArrayLike, local: str) -> Floats:
 
 
 def _rotations(rpy_rad: Floats) -> Floats:
-    """Rotation matrices of roll, pitch, yaw [n, 3]; NaN where an angle is NaN."""
+    """Return rotation matrices of roll, pitch, yaw [n, 3]; NaN where an angle is NaN."""
     bad = np.asarray(~np.isfinite(rpy_rad).all(axis=1))
     matrix = rotation_of_rpy(np.where(bad[:, None], 0.0, rpy_rad))
     matrix[bad] = np.nan
@@ -393,13 +394,13 @@ class Cover:
     """
 
     def __init__(self, source: PoseSource, start_ns: int, last_ns: int) -> None:
-        """Both ends must be whole microseconds, and the last greater than the first."""
+        """Cover an interval; both ends are whole microseconds, and the last is greater."""
         self._source, self._start, self._last = source, start_ns, last_ns
         self.held_before_ns = self.held_after_ns = self.longest_gap_ns = 0
         self.count = 0
 
     def blocks(self) -> Iterator[Block]:
-        """Times, strictly rising from the interval's start to its last time, and poses.
+        """Yield times, strictly rising from the interval's start to its last time, and poses.
 
         Raises:
             FormatError: the source has no pose.
@@ -447,7 +448,7 @@ class Cover:
         return t_ns, poses
 
     def describe(self) -> dict[str, Any]:
-        """Description for an archive's metadata, after `blocks` has ended."""
+        """Return a description for an archive's metadata, after `blocks` has ended."""
         held = {"held_before_s": self.held_before_ns, "held_after_s": self.held_after_ns}
         text: dict[str, Any] = {name: ns / 1e9 for name, ns in held.items() if ns}
         return {"poses": self.count, "longest_gap_s": self.longest_gap_ns / 1e9, **text}
@@ -475,7 +476,7 @@ class RollingTrajectory:
         self._poses: Floats = np.empty((0, 4, 4))
 
     def at(self, t_ns: Times) -> Floats:
-        """Poses at the rising times [n]; outside of the trajectory, its nearest pose.
+        """Return poses at the rising times [n]; outside of the trajectory, its nearest pose.
 
         An empty trajectory is a rig in the world's origin.
         """

@@ -1,4 +1,4 @@
-"""Measures the calibration of a radar's antennas from frames of a standing vehicle.
+"""Measurement of the calibration of a radar's antennas, from frames of a standing vehicle.
 
 A corner reflector at a known place is the better way: the path from each transmitter over the
 reflector to each receiver is known exactly, near field included.  Without one, static clutter in
@@ -38,7 +38,7 @@ _ROUNDS: Final = 60
 
 
 class CalibrationError(RecorderError):
-    """The frames give no calibration.
+    """An error of frames that give no calibration.
 
     Example: the reflector is not at the given place, or the vehicle moves.
     """
@@ -187,7 +187,7 @@ def _aligned(processor: RadarProcessor, iq: Samples) -> Complex64:
 
 
 def _refuse_motion(power: npt.NDArray[np.float32], what: str) -> None:
-    """Refuse powers over Doppler [doppler] that are not strongest at zero."""
+    """Reject powers over Doppler [doppler] that are not strongest at zero."""
     fastest = int(np.argmax(power))
     if min(fastest, len(power) - fastest) > 1:
         raise CalibrationError(
@@ -196,7 +196,7 @@ def _refuse_motion(power: npt.NDArray[np.float32], what: str) -> None:
 
 
 def _invert(waves: Complex128) -> tuple[Complex128, float]:
-    """Coefficients that make waves [n, tx, rx] equal over the antennas, and their spread, deg."""
+    """Return coefficients that make waves [n, tx, rx] equal over the antennas; spread, deg."""
     unit = waves / np.sqrt(np.mean(np.abs(waves) ** 2, axis=(1, 2), keepdims=True))
     mean = unit[0]
     for _ in range(4):
@@ -214,7 +214,7 @@ def _normal(coefficients: Complex128) -> Complex128:
 
 
 def _fit_in_turn(array: AntennaArray, signal: Complex128) -> tuple[Complex128, float, Floats]:
-    """Coefficients [tx, rx], their residual (deg), and the azimuths (deg) of the used signals."""
+    """Return coefficients [tx, rx], their residual (deg), azimuths (deg) of the used signals."""
     count, tx, rx = signal.shape
     flat = signal.reshape(count, tx * rx)
     coefficients = np.ones(tx * rx, np.complex128)
@@ -235,7 +235,7 @@ def _fit_in_turn(array: AntennaArray, signal: Complex128) -> tuple[Complex128, f
 
 
 def _without_ramp(array: AntennaArray, coefficients: Complex128) -> Complex128:
-    """Coefficients without the part that a direction explains as well."""
+    """Return coefficients without the part that a direction explains as well."""
     back = coefficients[None].conj()
     _, start = array.coarse(back[:, None])
     _, direction = array.climb(back, start[:, 0])
@@ -256,7 +256,7 @@ def _accepted(
 
 
 def as_mapping(measured: Measured, geometry: RadarGeometry) -> dict[str, object]:
-    """The sensor's ``antennas`` in a calibration file."""
+    """Return the sensor's ``antennas`` in a calibration file."""
     found = measured.calibration
     pairs = np.stack([found.coefficients.real, found.coefficients.imag], axis=-1)
     known = geometry.identity()

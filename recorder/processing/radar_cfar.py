@@ -1,4 +1,4 @@
-"""Finds the cells of a radar's range-Doppler map that hold a target.
+"""Detection of the cells of a radar's range-Doppler map that contain a target.
 
 A cell holds a target if it exceeds the surrounding noise (a CFAR on logarithms), the leakage from
 stronger cells, and its neighbours.  Most cells do not exceed the noise; the other conditions are
@@ -35,13 +35,13 @@ more than 6 dB above these side lobes is a separate target.
 
 
 def log_power(power: Float32) -> Float32:
-    """Natural logarithms of powers; finite also for zero power."""
+    """Return natural logarithms of powers; finite also for zero power."""
     level: Float32 = np.log(np.maximum(power, _TINY))
     return level
 
 
 def log_noise(level: Float32) -> Floats:
-    """The mean of the cells around each cell, without the nearest: f8 of the shape of `level`.
+    """Return the mean of the cells around each cell, without the nearest: f8, shape of `level`.
 
     The mean of logarithms hardly rises with a few strong targets nearby, which would otherwise
     hide weaker targets.  Doppler wraps around; in range, cells beyond the ends are not counted.
@@ -64,21 +64,21 @@ def log_noise(level: Float32) -> Floats:
 
 
 def _box(values: Float32, up: int, along: int) -> Floats:
-    """Sums over boxes of cells, f8, added in double precision by OpenCV; zero beyond the edges."""
+    """Return sums over boxes of cells, f8, in double precision by OpenCV; 0 beyond the edges."""
     size = (2 * along + 1, 2 * up + 1)
     sums = cv2.boxFilter(values, cv2.CV_64F, size, normalize=False, borderType=cv2.BORDER_CONSTANT)
     return np.asarray(sums, np.float64)
 
 
 def _box_cells(ranges: int, up: int, along: int) -> Floats:
-    """Number of cells in each column's sum, f8 [range]."""
+    """Return the number of cells in each column's sum, f8 [range]."""
     columns = np.arange(ranges)
     low, high = np.maximum(columns - along, 0), np.minimum(columns + along + 1, ranges)
     return np.asarray((high - low) * float(2 * up + 1))
 
 
 def find_peaks(power: Float32, good: npt.NDArray[np.bool_]) -> Cells:
-    """Cells that no neighbour exceeds, and that exceed the leakage from stronger cells.
+    """Return cells that no neighbour exceeds, and that exceed the leakage from stronger cells.
 
     The first cell of range is excluded, because it contains leakage from the transmitter.
 
@@ -105,7 +105,7 @@ def find_peaks(power: Float32, good: npt.NDArray[np.bool_]) -> Cells:
 
 
 def strongest(power: Float32, cells: Cells, limit: int) -> tuple[Cells, Cells]:
-    """The strongest cells of each frame, in descending order, and their number per frame.
+    """Return the strongest cells of each frame, in descending order, and their number per frame.
 
     Args:
         power: f4 [frames, doppler, range].
@@ -120,7 +120,7 @@ def strongest(power: Float32, cells: Cells, limit: int) -> tuple[Cells, Cells]:
 
 
 def vertex(level: Float32, cells: Cells, axis: int) -> Floats:
-    """Offset of a peak from its cell's centre, -0.5 to 0.5, by a parabola through logarithms.
+    """Return the offset of a peak from its cell's centre, -0.5 to 0.5, by a parabola of logarithms.
 
     Args:
         level: f4 [frames, doppler, range], logarithms of powers.
@@ -138,7 +138,7 @@ def vertex(level: Float32, cells: Cells, axis: int) -> Floats:
 
 
 def _beside(values: Float32, cells: Cells, axis: int, steps: Cells) -> Float32:
-    """Values some steps away from cells, [steps, n]; Doppler wraps around, 0 beyond the range."""
+    """Return values some steps from cells, [steps, n]; Doppler wraps around, 0 beyond the range."""
     _, doppler, ranges = values.shape
     steps = steps[:, None]
     if axis == DOPPLER:

@@ -1,4 +1,4 @@
-"""Resolves radial speeds by the change of the range from frame to frame.
+"""Resolution of radial speeds by the change of the range from frame to frame.
 
 A speed that is off by twice ``max_velocity`` changes the range between two frames by
 ``2 max_velocity T`` more or less: 1 m for a frame period of 0.1 s and 5 m/s, which is many range
@@ -35,7 +35,7 @@ _LEAD: Final = 2  # frames by which the best multiple must lead
 def resolve_by_range_rate(
     found: Detections, others: Sequence[tuple[float, Detections]], geometry: RadarGeometry
 ) -> Detections:
-    """The detections of a frame, the ambiguous ones resolved where the frames around tell.
+    """Return the detections of a frame, with ambiguous ones resolved by the frames around it.
 
     Args:
         found: the frame's detections.
@@ -65,7 +65,10 @@ def resolve_by_range_rate(
 
 
 def _tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
-    """Largest error of a range predicted so far ahead; None: the multiples are not apart enough."""
+    """Return the largest error of a range predicted so far ahead, in m.
+
+    Return None if the time is too long, or the multiples are not far enough apart.
+    """
     tolerance = _CELLS * geometry.range_resolution + _JERK_M_S * abs(dt_s)
     apart = 2 * geometry.max_velocity * abs(dt_s)
     return None if abs(dt_s) > _LONGEST_S or apart < _SEPARATE * tolerance else tolerance
@@ -74,7 +77,7 @@ def _tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
 def _votes(
     found: Detections, other: Detections, dt_s: float, most: int, geometry: RadarGeometry
 ) -> npt.NDArray[np.bool_]:
-    """Whether another frame has a matching detection, bool [n, multiple]."""
+    """Return whether another frame has a matching detection, bool [n, multiple]."""
     period = 2 * geometry.max_velocity
     votes = np.zeros((len(found), 2 * most + 1), np.bool_)
     tolerance = _tolerance_m(dt_s, geometry) or 0.0
@@ -102,6 +105,6 @@ def _votes(
 
 
 def _uncoupled(found: Detections, geometry: RadarGeometry) -> Floats:
-    """Ranges that do not depend on the multiple, f8 [n]."""
+    """Return ranges that do not depend on the multiple, f8 [n], m."""
     turned = found.turns * 2 * geometry.max_velocity
     return np.asarray(found.range_m + turned * geometry.coupling_s, np.float64)

@@ -1,7 +1,7 @@
-"""The calibration in a recording of others: places from transforms, models from cameras' topics.
+"""Calibration from a recording of others: places from transforms, models from camera topics.
 
-What is not certain is left out, with the reason: a sensor whose frame moves in the rig, a camera
-whose model has no counterpart, a model for another size of picture.
+Uncertain parts are left out, with the reason: a sensor whose frame moves in the rig, a camera whose
+model has no counterpart, a model for another picture size.
 
 The rig's frame is ``rig`` (this recorder's archives) or ``base_link`` (REP-105: x forward, y left,
 z up, as in the rig).  Camera frames are optical frames in both: z forward, x right, y down.
@@ -50,7 +50,7 @@ _TERMS: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[int, ...]]]] = {
 
 @dataclass(slots=True)
 class RecordedCalibration:
-    """What was found.
+    """The calibration found in a recording.
 
     Attributes:
         sensors: the entries of ``calibration.yaml`` by sensor.
@@ -76,7 +76,7 @@ def recorded_calibration(
     frames: Mapping[str, str],
     sizes: Mapping[str, tuple[int, int]],
 ) -> RecordedCalibration:
-    """Make a calibration of a recording's topics.
+    """Read a calibration from a recording's topics.
 
     Args:
         bag: the recording.
@@ -84,7 +84,6 @@ def recorded_calibration(
         sensors: what is imported.
         frames: by sensor, the frame in its messages.
         sizes: by camera, width and height of its pictures.
-
     """
     found = RecordedCalibration()
     tree, models = _Tree(), dict[str, CameraInfo]()
@@ -123,7 +122,7 @@ def recorded_calibration(
 
 
 def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
-    """The messages of a topic, decoded; what cannot be read is noted once, and left out."""
+    """Yield the decoded messages of a topic; note the first that cannot be read, and skip them."""
     decode, is_noted = content_of(bag.topics[topic]).decode, False
     try:
         for message in bag.messages([topic]):
@@ -163,10 +162,10 @@ class _Tree:
             self._moves[child] = f"{child!r:.80} moves in {parent!r:.80}"
 
     def in_rig(self, frame: str) -> Floats | None:
-        """T_sensor_rig f8 [4, 4] of a frame; None where there are no transforms.
+        """Return ``T_sensor_rig`` f8 [4, 4] of a frame; None without any transform.
 
         Raises:
-            FormatError: why there is none.
+            FormatError: the transforms give no place; the message has the reason.
         """
         if not self._parents:
             return None
@@ -191,7 +190,7 @@ class _Tree:
 
 
 def _is_rectified(topic: str) -> bool:
-    """Whether the pictures of a topic are rectified: ``image_rect`` and the like (image_proc)."""
+    """Return whether a topic's pictures are rectified: ``image_rect`` and the like (image_proc)."""
     *_, name = topic.removesuffix("/compressed").split("/")
     return not {"rect", "rectified"}.isdisjoint(name.lower().split("_"))
 
@@ -199,10 +198,10 @@ def _is_rectified(topic: str) -> bool:
 def _model_of(
     topic: str, frame: str, size: tuple[int, int], models: Mapping[str, CameraInfo]
 ) -> CameraInfo | None:
-    """The model of a camera's pictures, of those that are of the pictures' frame and size.
+    """Return the model for a camera's pictures, by their frame and size.
 
-    The nearest one counts: beside the pictures' topic or above it.  Where the frame is not named,
-    no other counts.
+    The nearest model is used: the one beside the pictures' topic, or above it.  Without a frame,
+    only such models are used.
 
     Args:
         topic: of the pictures.
@@ -247,20 +246,20 @@ def _model_of(
 
 
 def _numbers(info: CameraInfo) -> tuple[Any, ...]:
-    """All that a model says about the pictures."""
+    """Return all values of a model that concern the pictures."""
     size = info.width, info.height, info.binning_x, info.binning_y, info.roi
     return *size, info.distortion_model, info.d, info.k, info.r, info.p
 
 
 def _rectification(info: CameraInfo) -> Floats:
-    """The rotation [3, 3] from the raw to the rectified camera; where none is given, no turn."""
+    """Return the rotation [3, 3] from the raw to the rectified camera; the identity without one."""
     rotation = np.reshape(info.r, (3, 3)) if len(info.r) == 9 else np.zeros((3, 3))
     is_rotation = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3)
     return np.asarray(rotation if is_rotation else np.eye(3), np.float64)
 
 
 def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[str, Any]:
-    """The entries of a camera model; of rectified pictures, by the projection matrix P.
+    """Return the entries of a camera model; for rectified pictures, by the projection matrix P.
 
     Raises:
         FormatError: it has no counterpart, or is for another size.
@@ -294,7 +293,7 @@ def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[
 
 
 def _distortion(info: CameraInfo) -> tuple[str, dict[str, float]]:
-    """Our name of the model, and its terms.
+    """Return our name of the model, and its terms.
 
     Raises:
         FormatError: it has no counterpart.

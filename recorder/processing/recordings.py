@@ -1,4 +1,4 @@
-"""A recording of others as sensors of a session: which driver plays which topic, under which name.
+"""Recordings of others as sensors of a session: topics, drivers and names.
 
 found = sensors_of(bag)
 found.sensors          # [ImportedSensor(name="front", driver="camera", topic="/front/image")]
@@ -24,7 +24,7 @@ DRIVERS: Final[Mapping[Kind, str]] = {
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "can",
 }
-"""The driver of each kind of topic that is played."""
+"""The driver that plays each kind of topic."""
 
 CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL})
 """Kinds that a calibration is made from."""
@@ -55,7 +55,7 @@ _NO_SOURCE: Final = "a source cannot name the topic, because the name has '#' or
 
 @dataclass(frozen=True, slots=True)
 class ImportedSensor:
-    """A sensor of a session that a recording becomes.
+    """A sensor of the session that a recording is imported into.
 
     Attributes:
         name: the sensor's.
@@ -72,7 +72,7 @@ class ImportedSensor:
 
 @dataclass(slots=True)
 class Findings:
-    """What a recording becomes.
+    """The sensors and other topics found in a recording.
 
     Attributes:
         sensors: in the order of the topics.
@@ -152,9 +152,10 @@ def sensors_of(
 
 
 def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """The topics whose samples another played topic has, with the reason to leave them out.
+    """Return the topics whose samples another played topic has, with the reason to skip them.
 
-    Of raw and compressed pictures, those with more messages are played; of as many, the compressed.
+    Of raw and compressed pictures, the topic with more messages is played; with equal counts, the
+    compressed one.
     """
     copies: dict[str, str] = {}
     for topic in played:
@@ -172,7 +173,7 @@ def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dic
 
 
 def played_topics(bag: Bag, found: Findings) -> set[str]:
-    """The topics that the sensors of a recording play: their own, and those of lidars' IMUs."""
+    """Return the topics that a recording's sensors play: their own, and those of lidars' IMUs."""
     topics = {sensor.topic for sensor in found.sensors}
     lidars = {s.topic.rpartition("/")[0] for s in found.sensors if s.driver == "ouster"}
     return topics | {
@@ -206,7 +207,7 @@ def _check(
 
 
 def _has_lidar(topic: str, kinds: Mapping[str, Kind]) -> bool:
-    """Whether packets of a lidar are beside a topic."""
+    """Return whether packets of a lidar are beside a topic."""
     namespace = topic.rpartition("/")[0]
     return any(
         kind is Kind.PACKETS
@@ -217,12 +218,12 @@ def _has_lidar(topic: str, kinds: Mapping[str, Kind]) -> bool:
 
 
 def _is_metadata(topic: str, kinds: Mapping[str, Kind]) -> bool:
-    """Whether a topic is the metadata of a lidar, which its driver reads."""
+    """Return whether a topic is the metadata of a lidar, which its driver reads."""
     return kinds[topic] is Kind.TEXT and "metadata" in topic and _has_lidar(topic, kinds)
 
 
 def _names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """A name for each topic: given ones, and those made of the topics; none is there twice."""
+    """Return a unique name for each topic: the given one, or one derived from the topic."""
     names = {topic: name for topic, name in played.items() if name is not None}
     taken = set(names.values())
     taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
@@ -236,7 +237,10 @@ def _names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[
 
 
 def _name(topic: str, kind: Kind) -> str:
-    """A sensor's name: ``/front/image_raw/compressed`` is ``front``, ``/imu/data`` is ``imu``."""
+    """Return a sensor's name, such as ``front`` for ``/front/image_raw/compressed``.
+
+    ``/imu/data`` becomes ``imu``.
+    """
     parts = [part for part in topic.lower().split("/") if part]
     while parts and parts[-1] in _ENDINGS[kind]:
         parts.pop()
@@ -247,7 +251,7 @@ def _name(topic: str, kind: Kind) -> str:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, or the name with a number; takes it, and the names of its further streams."""
+    """Return the name, with a number if it is in use; reserve it and its further streams' names."""
     free, number = name, 1
     while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:
         number += 1

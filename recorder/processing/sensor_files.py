@@ -1,4 +1,4 @@
-"""Reads the metadata files that lie beside the samples of recorded sensors."""
+"""Metadata files beside the samples of recorded sensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAME_GHZ: Final = 0.5
 
 
 def read_text(stream: Stream, name: str) -> tuple[str, str]:
-    """Text and path of a metadata file; FormatError where it cannot be read."""
+    """Return text and path of a metadata file; FormatError where it cannot be read."""
     path = stream.path / name
     try:
         return path.read_text("utf-8"), str(path)
@@ -25,7 +25,7 @@ def read_text(stream: Stream, name: str) -> tuple[str, str]:
 
 
 def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
-    """Optics of a lidar, text and path of their file; FormatError for samples of another shape."""
+    """Return a lidar's optics, and text and path of their file; FormatError if shapes differ."""
     text, where = read_text(stream, "lidar.json")
     optics = OusterOptics.of_metadata(text, where)
     shape = (optics.beams, optics.columns)
@@ -36,13 +36,13 @@ def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
 
 
 def lidar_returns(stream: Stream) -> list[tuple[int, str]]:
-    """Number and channel of the reflectivity of each recorded return of a lidar."""
+    """Return number and channel of the reflectivity of each recorded return of a lidar."""
     channels = ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
     return [(number, rfl) for number, rng, rfl in channels if rng in stream.meta]
 
 
 def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
-    """Chirps and antennas of a radar, calibrated by the calibration file or by radar.json.
+    """Return a radar's geometry, calibrated by the calibration file or by radar.json.
 
     Raises:
         FormatError: the file ``radar.json`` does not fit the samples.

@@ -24,7 +24,7 @@ ABSENT = "absent"
 def absent_streams(
     sensors: Mapping[str, Sequence[str]], known: Collection[str]
 ) -> dict[str, list[str]]:
-    """The streams of sensors without any known stream, by sensor.
+    """Return the streams of sensors without any known stream, by sensor.
 
     A sensor whose driver never declared a stream counts as one stream of the sensor's name.
 
@@ -46,7 +46,7 @@ def absent_streams(
 def reported_losses(
     session: Session, events: Iterable[Mapping[str, Any]] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """The ``lost`` events by stream, with an interval for every absent sensor.
+    """Return the ``lost`` events by stream, with an interval for every absent sensor.
 
     In a session that was not closed, a device that is lost, and has not come back, is an interval
     from its last sample to now (to the latest sample of any stream, if its writer died).
@@ -86,7 +86,7 @@ def _add_outages(
     lost: dict[str, list[dict[str, Any]]],
     absent: Collection[str],
 ) -> None:
-    """Add the outages that have not ended; the writer counts one when it is over."""
+    """Add the outages that have not ended; the writer counts an outage only at its end."""
     gone: dict[str, int] = {}
     for event in events:
         if event.get("type") == "device" and isinstance(event.get("t_ns"), int):
@@ -113,7 +113,7 @@ def _add_outages(
 
 
 def _now_ns(session: Session) -> int:
-    """Now on the clock of a live session; of a dead one its latest sample. Epoch ns."""
+    """Return now on the clock of a live session; of a dead one its latest sample. Epoch ns."""
     header = session.header or {}
     if session.live and isinstance(header.get("start_mono_ns"), int):
         return int(header["start_ns"]) - int(header["start_mono_ns"]) + time.monotonic_ns()
@@ -122,7 +122,7 @@ def _now_ns(session: Session) -> int:
 
 
 def _last_ns(stream: Stream, default: int) -> int:
-    """Stamp of a stream's last sample, epoch ns, by ``ts``."""
+    """Return the stamp of a stream's last sample, epoch ns, by ``ts``."""
     stamps = stream.channels["ts"] if stream.has_times else ()
     if not len(stamps):
         return default
@@ -130,7 +130,7 @@ def _last_ns(stream: Stream, default: int) -> int:
 
 
 def _owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
-    """The sensor that a stream belongs to; a driver may add ``_suffix`` to its sensor's name."""
+    """Return the sensor of a stream; a driver may add ``_suffix`` to its sensor's name."""
     for sensor, streams in sensors.items():
         if stream in streams:
             return sensor

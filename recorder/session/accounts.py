@@ -1,4 +1,4 @@
-"""What a session holds and lacks by its own accounts: what every verdict rests on.
+"""Accounts of a session: its stored and lost samples, the basis of every verdict.
 
 Only events, headers and the first and last stamps are read, so that ``recorder list`` can judge
 hundreds of sessions.  `recorder.session.verdict` judges.
@@ -122,7 +122,7 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
 
 
 def incomplete_samples(events: Iterable[Event]) -> dict[str, Incomplete]:
-    """By stream, the stored samples that lack parts, from the events of a session."""
+    """Return the stored samples that lack parts, by stream, from the events of a session."""
     found: dict[str, Incomplete] = {}
     for event in events:
         count, parts = event.get("count"), event.get("parts")
@@ -135,13 +135,13 @@ def incomplete_samples(events: Iterable[Event]) -> dict[str, Incomplete]:
 
 
 def sum_incomplete(incomplete: Mapping[str, Mapping[str, int]]) -> tuple[int, int]:
-    """Samples that lack parts, and parts, over all causes."""
+    """Return the samples that lack parts, and the missing parts, over all causes."""
     samples = sum(counts["samples"] for counts in incomplete.values())
     return samples, sum(counts["parts"] for counts in incomplete.values())
 
 
 def incomplete_text(incomplete: Mapping[str, Mapping[str, int]]) -> str:
-    """For people: ``22 samples lack 353 parts (network)``; empty if nothing is missing."""
+    """Format for people: ``22 samples lack 353 parts (network)``; empty if nothing is missing."""
     samples, parts = sum_incomplete(incomplete)
     causes = ", ".join(cause for cause, counts in incomplete.items() if counts["samples"])
     if not samples:
@@ -150,7 +150,7 @@ def incomplete_text(incomplete: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-    """The steps of the daemon after the recording of a session, and whether none was wanted."""
+    """Return the daemon's steps after the recording, and whether they are to be skipped."""
     try:
         values = json.loads(private(path, POSTPROCESSING).read_bytes())
         steps = values.get("steps") or {}
@@ -181,7 +181,7 @@ def _extent(stream: Stream, *, quick: bool) -> dict[str, Any]:
 
 
 def _stamped_extent(stream: Stream) -> dict[str, Any]:
-    """The extent by ``ts``, in which a sample is written last."""
+    """Return the extent by ``ts``, the channel in which a sample is written last."""
     if not stream.has_times:
         return {}
     stamps = stream.channels["ts"]
@@ -202,7 +202,7 @@ def _between(first_ns: int, last_ns: int, length: int) -> dict[str, Any]:
 
 
 def _invalid(stream: Stream) -> Incomplete:
-    """A radar's frames that lack packets, in a trace of another recorder."""
+    """Return the radar frames that lack packets, in a trace of another recorder."""
     if "valid" not in stream.meta or not len(stream):
         return {}
     count = 0

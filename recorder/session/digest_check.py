@@ -51,7 +51,7 @@ def check_digests(session: Session, report: Report, advance: Callable[[int], Non
 
 
 def digest_ticks(session: Session) -> int:
-    """Megabytes that `check_digests` reads at most."""
+    """Return the megabytes that `check_digests` reads at most."""
     size = 0
     for place, _, files in walk(session.path, fail):
         if "_archives" not in Path(place).parts:
@@ -60,7 +60,7 @@ def digest_ticks(session: Session) -> int:
 
 
 def check_staged(session: Session, packed: PackedChannel, folder: Path, report: Report) -> None:
-    """Check that packed files in another folder hold what the session's recorded files hold.
+    """Check that packed files in another folder have the content of the session's recorded files.
 
     Args:
         session: closed.
@@ -206,7 +206,7 @@ class _Check:
         return running.leaf()
 
     def _check_packed(self, packed: PackedChannel) -> None:
-        """Check the bytes of packed files; `_read_leaf` checks what they hold."""
+        """Check the bytes of packed files; `_read_leaf` checks their unpacked content."""
         for name, value in zip(packed.files, packed.digests, strict=True):
             path = self._path / name
             try:

@@ -28,7 +28,7 @@ _SENTENCES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def event_text(event: Event) -> str:
-    """An event as a sentence for people, without its stream: ``lost 3 samples (network)``.
+    """Format an event as a sentence for people, without its stream: ``lost 3 samples (network)``.
 
     Args:
         event: as in the event log (`recorder.session.events`).
@@ -56,7 +56,7 @@ def event_text(event: Event) -> str:
 
 
 def event_line(event: Event) -> str:
-    """The sentence after what it is about: ``imu: lost 3 samples (network)``."""
+    """Format an event with its stream or type: ``imu: lost 3 samples (network)``."""
     about = event.get("stream") or event.get("type")
     return f"{about}: {event_text(event)}"
 
@@ -74,7 +74,7 @@ def _lost(event: Event, cause: str) -> str:
 
 
 def incomplete_text(samples: int, parts: int, causes: str) -> str:
-    """Say how many samples lack how many parts: ``22 samples lack 353 parts (network)``."""
+    """Format how many samples lack how many parts: ``22 samples lack 353 parts (network)``."""
     lacking = "1 sample lacks" if samples == 1 else f"{samples} samples lack"
     return f"{lacking} {parts} part{'' if parts == 1 else 's'}" + (f" ({causes})" if causes else "")
 
@@ -90,7 +90,7 @@ def _rate(event: Event, cause: str) -> str:
 
 
 def _values(values: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """Values in words: ``cut bytes 40``, of nested ones each with the name of its group."""
+    """Yield values as texts: ``cut bytes 40``, nested ones each with the name of its group."""
     for key, value in values.items():
         name = f"{within}{key.replace('_', ' ')}"
         if isinstance(value, Mapping):

@@ -16,7 +16,7 @@ _KILLED: Mapping[Any, str] = {
     "killed": "the recorder was killed, or its disk failed",
     "power": "the power was cut, or the machine was restarted",
 }
-"""By cause of a recovery's event, what ended a session that has no reason of its own."""
+"""By cause of a recovery's event, why a session ended that has no reason of its own."""
 
 _FAULTS: Mapping[str, tuple[str, ...]] = {
     "fault": (),
@@ -26,11 +26,11 @@ _FAULTS: Mapping[str, tuple[str, ...]] = {
     "writer": ("restarted",),
     "clock": ("step",),
 }
-"""Types of events that are faults, with the causes that are; empty: all causes."""
+"""By type of events that are faults, the causes that are faults; empty: all causes."""
 
 
 def incidents(session: Session) -> dict[str, Any]:
-    """The reason of a session's end, its marks and its faults.
+    """Return the reason of a session's end, its marks and its faults.
 
     Returns:
         - ``ended``: ``{cause, detail}``; cause is ``duration``, ``sources`` (all that can end have
@@ -47,7 +47,7 @@ def incidents(session: Session) -> dict[str, Any]:
 
 
 def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) -> dict[str, Any]:
-    """`incidents` of a session's events and its ``session.json``."""
+    """Return `incidents` of a session's events and its ``session.json``."""
     ended: dict[str, Any] | None = None
     floor: dict[str, Any] | None = None
     sealed = header.get("sealed")
@@ -84,7 +84,7 @@ def _is_fault(kind: Any, cause: Any) -> bool:
 
 
 def _detail(event: Mapping[str, Any]) -> str:
-    """The detail of an event, for people; of a step its size."""
+    """Return the detail of an event, for people; for a step of the clock, its size."""
     if not event.get("detail") and event.get("step_ns") is None:
         return ""
     return event_text({**event, "stream": None})

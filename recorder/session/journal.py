@@ -1,4 +1,4 @@
-"""The journal of a session: what is durable, record by record.
+"""The journal of a session: the durable content, record by record.
 
 =========  ====================================================================================
 record     holds
@@ -62,7 +62,7 @@ _SNAPSHOT_COMMITS = 300
 
 
 class JournalWriter:
-    """Appends records, one thread at a time; `sync` makes them durable, from any thread.
+    """The writer of a journal: one thread at a time appends; any thread may sync.
 
     A record is handed to the kernel at once, so that `sync`, which may take long, needs no lock.
 
@@ -113,7 +113,7 @@ class JournalWriter:
 
 
 def read_range(path: Path, start: int, stop: int) -> bytes:
-    """Bytes of a file, fewer if it ends before `stop`; OSError."""
+    """Return bytes of a file, fewer if it ends before `stop`; OSError."""
     with path.open("rb") as file:
         file.seek(start)
         return file.read(max(0, stop - start))
@@ -163,7 +163,7 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
 
 
 class JournalFollower:
-    """Reads a journal record by record, also while it is written.
+    """A reader of a journal, record by record, also while it is written.
 
     Attributes:
         state: after the last record that was read.
@@ -179,7 +179,7 @@ class JournalFollower:
         self._lost = False  # skip records that refer to a lost one, up to the next snapshot
 
     def read(self) -> Iterator[tuple[Frame, Any]]:
-        """The records since the last call, each with its content; `state` is the one after it.
+        """Yield the records since the last call, each with its content; `state` includes it.
 
         Raises:
             SessionError: as `read_journal`.
@@ -208,9 +208,9 @@ class JournalFollower:
 
 
 def first_record(path: Path) -> bytes:
-    """The digest of a journal's first record, which names its session among all others.
+    """Return the digest of a journal's first record, which identifies its session.
 
-    Read from the record itself: what later records repeat can have been made anew.
+    It is computed from the record itself: an attacker can rewrite what later records repeat.
 
     Args:
         path: of the journal.
@@ -229,7 +229,7 @@ def first_record(path: Path) -> bytes:
 
 
 def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
-    """Every record of a journal in order, with its content and the state after it.
+    """Yield every record of a journal in order, with its content and the state after it.
 
     Raises:
         SessionError: as `read_journal`.
@@ -240,7 +240,7 @@ def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
 
 
 def leaf_start(path: Path, name: str, length: int) -> int:
-    """Where the digests of a file continue after a cut before its latest leaf.
+    """Return the offset where a file's digests continue after a cut before its latest leaf.
 
     Args:
         path: of the journal.
@@ -256,7 +256,7 @@ def leaf_start(path: Path, name: str, length: int) -> int:
 
 
 def _take(state: JournalState, frame: Frame, path: Path) -> Any:
-    """Take a record, and note damaged bytes before it."""
+    """Apply a record, and note damaged bytes before it."""
     if frame.start > state.length:
         state.miss(state.length, frame.start)
     try:
@@ -271,7 +271,7 @@ def _take(state: JournalState, frame: Frame, path: Path) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Digests as hex digits, leaves as lists, for JSON."""
+    """Convert digests to hex digits and leaves to lists, for JSON."""
     return value.hex() if isinstance(value, bytes) else [value.start, value.end, value.digest]
 
 

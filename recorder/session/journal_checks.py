@@ -1,4 +1,4 @@
-"""The checks of a session's journal against its files, and of its checksums."""
+"""Checks of a session's journal against its files, and of its checksums."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BLOCK = 1 << 20
 
 
 def check_journal(session: Session, report: Report) -> bool:
-    """Check a session's journal: readable, and in agreement with its files and ``session.json``.
+    """Check a session's journal: readable, and consistent with its files and ``session.json``.
 
-    A closed session's files end where the last commit says, to the byte; an open one's hold at
-    least what was committed, and its journal may end in a record that is torn.
+    A closed session's files have the length of the last commit, to the byte.  An open session's
+    files have at least the committed length, and its journal may end in a torn record.
 
     Returns:
         Whether the journal can be read.
@@ -96,7 +96,7 @@ def _check_declarations(session: Session, journal: JournalState, report: Report)
 def check_checksums(
     session: Session, report: Report, deep: bool, advance: Callable[[int], None]
 ) -> None:
-    """Check ``checksums.csv``, if there is one: every file is listed; `deep`: and unchanged.
+    """Check ``checksums.csv``, if it exists: every file is listed, and unchanged if `deep`.
 
     Args:
         session: to check.
@@ -140,7 +140,7 @@ def check_checksums(
 
 
 def _packed_md5(session: Path) -> dict[str, str]:
-    """MD5 of files that were packed after the session; the list may not have them yet."""
+    """Return MD5 of files that were packed after the session; the list may not have them yet."""
     try:
         journal = read_journal(private(session, JOURNAL))
     except SessionError:  # it was reported
@@ -150,7 +150,7 @@ def _packed_md5(session: Path) -> dict[str, str]:
 
 
 def checksum_ticks(session: Session) -> int:
-    """Megabytes, rounded up per file, that a deep check of the checksums reads."""
+    """Return the megabytes, rounded up per file, that a deep check of the checksums reads."""
     if not private(session.path, CHECKSUMS).is_file():
         return 0
     sizes = ((session.path / name).stat().st_size for name in data_files(session.path))

@@ -40,7 +40,7 @@ EPOCH_DEFAULTS: Mapping[str, Any] = {
 _POSITION = ("epoch", "number", "seq", *EPOCH_DEFAULTS, "samples", "last_ns")
 
 NO_LEAF = Leaf(0, 0, digest(b""))
-"""The leaf of a file without a committed one."""
+"""The leaf of a file without a committed leaf."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class JournalState:
     _uncommitted: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, frame: Frame) -> Any:
-        """Apply the next record; returns its content.
+        """Apply the next record; return its content.
 
         Raises:
             KeyError, TypeError, ValueError, IndexError, ProtocolError: not a record of this
@@ -173,7 +173,7 @@ class JournalState:
         return content
 
     def following(self, session: Path) -> Path | None:
-        """The folder of the session that continues `session`; None if there is none."""
+        """Return the folder of the session that continues `session`; None if there is none."""
         return None if self.next is None else Path(self.next_folder or session.parent, self.next)
 
     def miss(self, start: int, end: int) -> None:
@@ -200,9 +200,9 @@ class JournalState:
                 self._uncommitted.append(record | dict(zip(_OF_END, ends[epoch], strict=True)))
 
     def durations(self) -> dict[str, float] | None:
-        """Durations of commits: count; in ms, bounds for half and 99% of them, and the longest.
+        """Return durations of commits; None without a commit.
 
-        None without a commit.
+        They are the count and, in ms, bounds for half and 99% of the commits, and the longest.
         """
         count = sum(self.took.values())
         if not count:
@@ -215,7 +215,7 @@ class JournalState:
         return bounds | {"longest_ms": self.longest_us / 1e3}
 
     def known(self, path: str, length: int) -> Digested:
-        """The known digests of a file that is reopened with a length.
+        """Return the known digests of a file that is reopened with a length.
 
         Raises:
             LookupError: it is cut to before its latest leaf.
@@ -249,7 +249,7 @@ class JournalState:
             self.tree.append(leaf_digest(path, leaf))
 
     def _committed_records(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Records of epochs that a commit has; other epochs began during the commit."""
+        """Return the records of epochs that a commit has; other epochs began during the commit."""
         if not self._uncommitted:
             return []
         known = {(name, e) for name, p in positions.items() for e in (p["epoch"], *p["past"])}
@@ -268,7 +268,7 @@ class JournalState:
     # Commits hold names and epochs by number, and only lengths that samples do not determine.
 
     def compact(self, content: Mapping[str, Any]) -> list[Any]:
-        """A commit's content for its frame; `take` is the inverse."""
+        """Return a commit's content for its frame; `take` is the inverse."""
         new: list[Any] = []
 
         def number(value: Any) -> int:
@@ -317,7 +317,7 @@ class JournalState:
         return [*body, more] if more else body
 
     def says_once(self, body: list[Any]) -> bool:
-        """Whether a commit's content for its frame has parts that no later commit repeats."""
+        """Return whether a commit's content has parts that no later commit repeats."""
         return bool(body[7] or any(key in more for more in body[8:] for key in _ONCE))
 
     def _expand(self, body: list[Any]) -> dict[str, Any]:
@@ -378,7 +378,7 @@ class JournalState:
     # A snapshot is the whole state: readers begin at the last one.
 
     def snapshot(self) -> bytes:
-        """The state for a snapshot record; `take` is the inverse."""
+        """Return the state for a snapshot record; `take` is the inverse."""
         values = {key: getattr(self, f"_{key}" if key in _PRIVATE else key) for key in _SNAPSHOT}
         values["specs"] = [spec.to_wire() for spec in self.specs.values()]
         values["leaves"] = {p: [v.start, v.end, v.digest] for p, v in self.leaves.items()}
@@ -405,7 +405,7 @@ class JournalState:
 
 
 def _inflated(packed: bytes) -> bytes:
-    """The unpacked bytes of a snapshot; ValueError if it is damaged or too large."""
+    """Return the unpacked bytes of a snapshot; ValueError if it is damaged or too large."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(packed, MAX_BODY)
@@ -419,7 +419,7 @@ def _inflated(packed: bytes) -> bytes:
 def _derived(
     specs: Mapping[str, StreamSpec], positions: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Lengths of the files that follow from each stream's number of samples."""
+    """Return lengths of the files that follow from each stream's number of samples."""
     lengths = {}
     for name, position in positions.items():
         spec, samples = specs.get(name), position.get("samples", 0)
@@ -435,7 +435,7 @@ def _derived(
 
 
 def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
-    """One digest of the bytes of several files after their last leaves.
+    """Return one digest of the bytes of several files after their last leaves.
 
     Args:
         leaves: by path, that range of each file; empty ranges are left out.
@@ -449,6 +449,6 @@ def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
 
 
 def closing(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
-    """Content of a session's last record, after its ``session.json`` is written."""
+    """Return the content of a session's last record, after its ``session.json`` is written."""
     header = layout.private(session, layout.SESSION_JSON).read_bytes()
     return {"state": state, "session": digest(header), "root": journal.tree.root}

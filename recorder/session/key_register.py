@@ -89,7 +89,7 @@ class Register:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Entries]:
-        """Keep other processes from appending; what is appended is durable at the end, or void.
+        """Lock the register for appending; entries are durable at the end, or discarded.
 
         Raises:
             UsageError: the register is missing or damaged.
@@ -106,7 +106,7 @@ class Register:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Entries]:
-        """The entries as they are; errors as `changing`."""
+        """Read the entries without a lock; errors as `changing`."""
         with self._connected() as connection:
             yield Entries(connection, self.path)
 
@@ -140,12 +140,12 @@ class Entries:
         return "" if row is None else str(row[0])
 
     def of(self, first: str) -> list[Entry]:
-        """The entries of a session, in order; UsageError if one is damaged."""
+        """Return the entries of a session, in order; UsageError if one is damaged."""
         rows = self._connection.execute(f"{_ROWS} WHERE one.first = ? ORDER BY one.number", [first])
         return [self._checked(row) for row in rows]
 
     def since_signature(self) -> list[Entry]:
-        """The last `SIGN` entry and what follows it; everything, if there is none."""
+        """Return the last `SIGN` entry and the later ones; all entries, if there is none."""
         found: list[Entry] = []
         for row in self._connection.execute(f"{_ROWS} ORDER BY one.number DESC"):
             found.append(self._checked(row))

@@ -47,7 +47,7 @@ class LossInterval:
     reported: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Return a plain mapping for JSON."""
         keys = ("start_ns", "end_ns", "cause", "count", "estimate", "first_seq", "last_seq")
         wire: dict[str, Any] = {key: getattr(self, key) for key in keys}
         known = self.start_ns is not None and self.end_ns is not None
@@ -56,7 +56,7 @@ class LossInterval:
 
 
 def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[LossInterval]:
-    """All losses of a stream in order of time.
+    """Yield all losses of a stream in order of time.
 
     Args:
         stream: the stream; None if it has no sample.
@@ -79,7 +79,7 @@ def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[L
 
 
 def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval]:
-    """The gaps in a stream's sample numbers, in order; a gap of several causes is several losses.
+    """Yield the gaps in a stream's sample numbers, in order; one loss for each cause of a gap.
 
     Args:
         stream: the stream.
@@ -114,7 +114,7 @@ def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval
 
 
 def event_interval_ns(event: Event) -> tuple[int, int] | None:
-    """Start and end of a ``lost`` event, epoch ns; None without a time.
+    """Return start and end of a ``lost`` event, epoch ns; None without a time.
 
     Its duration ends at its time; that of merged events begins there.
     """
@@ -126,7 +126,7 @@ def event_interval_ns(event: Event) -> tuple[int, int] | None:
 
 
 class _Reported:
-    """Finds the events that report the numbers of a gap."""
+    """An index of the events that report the numbers of a gap."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._events = sorted(events, key=lambda event: int(event["first_seq"]))
@@ -135,7 +135,7 @@ class _Reported:
         self._last = list(accumulate((int(event["last_seq"]) for event in self._events), max))
 
     def parts(self, gap: Gap) -> list[tuple[int, int, str | None]]:
-        """The numbers of a gap by cause, in order; the cause is None where no event has them."""
+        """Return the numbers of a gap by cause, in order; the cause is None without an event."""
         found = []
         k = bisect_right(self._firsts, gap.last_seq) - 1
         while k >= 0 and self._last[k] >= gap.first_seq:

@@ -1,4 +1,4 @@
-"""A tree of digests that grows by appending, as RFC 6962 (section 2.1) lays it out, over BLAKE3.
+"""A tree of digests that grows by appending, as in RFC 6962 (section 2.1), over BLAKE3.
 
 Only the roots of its complete subtrees are held, one for each bit of the number of leaves.  A
 proof that consecutive leaves are in the tree takes at most two digests per level.
@@ -17,7 +17,7 @@ _LEAF, _NODE = b"\0", b"\1"  # a leaf is never mistaken for a node
 
 
 def leaf_digest(path: str, leaf: Leaf) -> bytes:
-    """The digest of a range of a file in the tree.
+    """Return the digest of a range of a file in the tree.
 
     Args:
         path: of the file, relative to its session.
@@ -28,7 +28,7 @@ def leaf_digest(path: str, leaf: Leaf) -> bytes:
 
 
 def node_digest(left: bytes, right: bytes) -> bytes:
-    """The digest of an inner node."""
+    """Return the digest of an inner node."""
     return digest(_NODE + left + right)
 
 
@@ -62,7 +62,7 @@ class MerkleTree:
 
 
 def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
-    """The nodes beside the leaves ``[start, stop)``, at least one, from left to right.
+    """Return the nodes beside the leaves ``[start, stop)``, at least one, from left to right.
 
     Args:
         leaves: digests of all leaves of the tree.
@@ -86,7 +86,7 @@ def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
 
 
 def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[bytes]) -> bytes:
-    """The root of a tree that has these leaves side by side.
+    """Return the root of a tree that has these leaves side by side.
 
     Args:
         size: of the tree.
@@ -120,5 +120,5 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
 
 
 def _middle(first: int, behind: int) -> int:
-    """Where a subtree is divided: the left half is the largest complete tree."""
+    """Return where a subtree is divided: the left half is the largest complete tree."""
     return first + (1 << (behind - first - 1).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""What is known about each archive of a session, kept beside it: ``_archives/NAME.json``.
+"""Records of a session's archives, beside them: ``_archives/NAME.json``.
 
 The finalizer writes the record when the archive is in its place; reports show it.
 """
@@ -14,7 +14,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES
 
 PARTS = "parts"
-"""Folder in `ARCHIVES` with a folder for each part of a session that was packed."""
+"""Folder in `ARCHIVES` with a folder for each packed part of a session."""
 _SUFFIX = ".json"
 
 
@@ -36,12 +36,12 @@ def write_record(root: Path, archive: str, values: Mapping[str, Any]) -> Path:
 
 
 def encode_record(values: Mapping[str, Any]) -> bytes:
-    """The bytes of a record."""
+    """Return the bytes of a record."""
     return json.dumps(values, indent=1, default=_plain).encode()
 
 
 def read_records(session: Path) -> dict[str, dict[str, Any]]:
-    """The records of a session's archives by name; those of a part as ``NAME, PART``.
+    """Return the records of a session's archives by name; those of a part as ``NAME, PART``.
 
     A record that cannot be read is empty.
     """
@@ -77,5 +77,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What a packer's summary may hold besides JSON: numpy's numbers and arrays, paths."""
+    """Convert values of a packer's summary for JSON: numpy's numbers and arrays, paths."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

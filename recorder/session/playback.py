@@ -1,4 +1,4 @@
-"""A recorded session as a source: its samples as they were stored, in order of time.
+"""Playback of a recorded session: its samples as they were stored, in order of time.
 
 Compressed frames are passed on unchanged, so that a replayed session has identical payload bytes.
 Losses of the recorded session are played as holes, so that the accounts of a replay report them.
@@ -24,8 +24,10 @@ from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 BATCH_NS = 8_000_000
-"""Small samples within this time go together, about as live drivers send them (those of a 100 Hz
-sensor still go one by one, whatever their jitter)."""
+"""Small samples within this time form one chunk, as live drivers send them.
+
+Samples of a 100 Hz sensor still go one by one, whatever their jitter.
+"""
 SMALL_BYTES = 4096
 """Samples up to this size are small."""
 _WINDOW = 1024  # samples whose times are read at once
@@ -93,7 +95,7 @@ class Flaw:
 
 
 def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
-    """What the samples of some streams lack, in order of time.
+    """Return the incomplete samples of some streams, in order of time.
 
     Raises:
         FormatError: the event log cannot be read.
@@ -110,7 +112,7 @@ def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
 def play(
     session: Session, streams: Sequence[str] | None = None, *, start_ns: int | None = None
 ) -> Iterator[Chunk | Hole]:
-    """Samples and holes of several streams in order of time (a batch by its last sample).
+    """Yield samples and holes of several streams in order of time (a batch by its last sample).
 
     Memory is bounded by one large sample, or a window of small samples, per stream.
 
@@ -136,7 +138,7 @@ def play(
 
 
 def origin_ns(session: Session) -> int | None:
-    """The earliest stamp of any of a session's streams, epoch ns; None where it has no sample.
+    """Return the earliest stamp of all streams of a session, epoch ns; None without a sample.
 
     Sensors that are replayed from one session count from it, which keeps their relative times.
     """
@@ -144,12 +146,12 @@ def origin_ns(session: Session) -> int | None:
 
 
 def played_at_ns(item: Chunk | Hole | Flaw) -> int:
-    """When an item is played: the time of its last sample, hole or event; epoch ns."""
+    """Return when an item is played: the time of its last sample, hole or event; epoch ns."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
 
 
 def is_small(stream: Stream) -> bool:
-    """Whether samples of a stream go together: they are small, though some may be large."""
+    """Return whether samples of a stream go together: they are small, though some may be large."""
     if stream.spec is not None and any(c.format == "bytes" for c in stream.spec.channels):
         return stream.spec.encoded_bytes <= SMALL_BYTES
     return stream.sample_bytes <= SMALL_BYTES
@@ -178,7 +180,7 @@ def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
 
 
 def _window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | None:
-    """A window of small samples, read at once; None if a sample of it is damaged.
+    """Read a window of small samples at once; return None if a sample of it is damaged.
 
     Reading it batch by batch takes ten times as long where other threads compute, because each call
     of the kernel waits for the interpreter.
@@ -204,7 +206,7 @@ def _slice(window: Chunk, seq: int, start: int, end: int) -> Chunk:
 def _cuts(
     times: npt.NDArray[np.int64], seq: npt.NDArray[np.int64], small: bool, blocks: Iterable[int]
 ) -> Iterator[tuple[int, int]]:
-    """Ranges [start, end) of a window that make one chunk each."""
+    """Yield ranges [start, end) of a window that make one chunk each."""
     if not small:
         yield from ((i, i + 1) for i in range(len(times)))
         return
@@ -245,7 +247,7 @@ def read_chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64
 
 
 def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
-    """Losses without a gap: uncounted ones, and those at the end of an epoch."""
+    """Return losses without a gap: uncounted ones, and those at the end of an epoch."""
     if not events:
         return []
     runs = [item for item in scan(stream) if isinstance(item, Run)]
@@ -260,7 +262,7 @@ def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
 
 
 def recorded_spec(stream: Stream) -> StreamSpec:
-    """A recorded stream's declaration, for the source of a replay.
+    """Return a recorded stream's declaration, for the source of a replay.
 
     It is the recorded declaration; for a plain roverd trace it is made from ``meta.json`` and the
     stamps.  The intrinsics files are read again, and the source is finite.
@@ -311,7 +313,7 @@ def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
 
 
 def unit_of(stream: Stream, name: str) -> str:
-    """The unit of a channel; empty without one."""
+    """Return the unit of a channel; empty without one."""
     for channel in () if stream.spec is None else stream.spec.channels:
         if channel.name == name:
             return channel.unit
@@ -319,14 +321,14 @@ def unit_of(stream: Stream, name: str) -> str:
 
 
 def _described(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Description and unit of a channel in ``meta.json``."""
+    """Return description and unit of a channel in ``meta.json``."""
     text = str(entry.get("desc") or entry.get("description") or "")
     found = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
     return (found[1], found[2]) if found else (text, "")
 
 
 def _intrinsics(stream: Stream) -> dict[str, str]:
-    """Files beside the channels, such as ``lidar.json``, by name."""
+    """Return the text of files beside the channels, such as ``lidar.json``, by name."""
     known = {"meta.json", *TIME_CHANNELS, *(f"{name}.json" for name in stream.replaced)}
     for name, entry in stream.meta.items():
         known.update(channel_files(name, entry["format"]))

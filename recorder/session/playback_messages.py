@@ -1,4 +1,4 @@
-"""A stream's recorded samples as the messages that its driver sent."""
+"""Recorded samples of a stream as the messages that its driver sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recorder.session.stream import Stream
 
 
 def playable_spec(stream: Stream) -> StreamSpec:
-    """A stream's declaration as recorded, but nothing is compressed again.
+    """Return a stream's declaration as recorded, but without compressing again.
 
     Channels whose samples were compressed together are declared as raw values.
 
@@ -35,7 +35,7 @@ def playable_spec(stream: Stream) -> StreamSpec:
 
 
 def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Message]:
-    """The samples of a stream as data messages in order; large ones each in its own.
+    """Yield the samples of a stream as data messages in order; large ones each in its own.
 
     Small samples within `recorder.session.playback.BATCH_NS` go together.  ``t_mono_ns`` is epoch
     ns.
@@ -55,7 +55,7 @@ def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Messag
 
 
 def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
-    """One sample as a data message; several threads may call at once.
+    """Return one sample as a data message; several threads may call at once.
 
     The message's ``number`` is the index of the sample.
 

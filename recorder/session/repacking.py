@@ -1,9 +1,9 @@
-"""Packs the channels of a closed session that were stored as they are while it was recorded.
+"""Deferred packing of a closed session's channels that were stored without compression.
 
 ``python -m recorder.session.repacking SESSION [--preset N]``, at idle priority.
 
-A channel has a data file and an index file.  Both are made anew in ``_recorder/repack``, and
-checked: the recorded bytes are made again from them and compared with the journal's digests
+A channel has a data file and an index file.  Both are written again in ``_recorder/repack``, and
+checked: the recorded bytes are restored from them and compared with the journal's digests
 (`recorder.session.packed_channels`).  Then, in this order, each step durable before the next:
 
 1. a folder beside, with links to all files of the stream's folder, but the new two;
@@ -75,7 +75,7 @@ class Repacked:
 
 
 def stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
-    """Channels that were stored as they are and have samples: path of the data file, channel."""
+    """Yield path of the data file, and channel, of stored channels that have samples."""
     for name, spec in state.specs.items():
         for channel in spec.channels:
             path = f"{name}/{channel.name}"
@@ -263,7 +263,7 @@ class _Repacking:
         return True
 
     def _unable(self) -> str | None:
-        """Why the file system cannot replace two files at once; None if it can."""
+        """Return why the file system cannot replace two files at once; None if it can."""
         one, other = self._folder / "probe.0", self._folder / "probe.1"
         for folder in (one, other):
             shutil.rmtree(folder, ignore_errors=True)
@@ -303,10 +303,10 @@ class _Repacking:
 
 
 class _Earlier:
-    """Samples that an interrupted run packed; each is checked before it is used.
+    """The samples that an interrupted run packed; each is checked before it is used.
 
     The index file has the ends of the samples, the data file the samples.  Neither was synced:
-    after a power cut they may hold anything.
+    after a power cut they may contain anything.
     """
 
     def __init__(self, data: Path, index: Path) -> None:
@@ -321,7 +321,7 @@ class _Earlier:
             _write_at(self._index, 0, bytes(8))
 
     def sample(self, number: int, values: np.ndarray[Any, Any]) -> bytes | None:
-        """The stream of a sample if it holds these values; None from the first that does not."""
+        """Return the stream of a sample with these values; None from the first mismatch on."""
         if self._data is None or number + 1 >= len(self._ends):
             return None
         start, stop = int(self._ends[number]), int(self._ends[number + 1])
@@ -334,7 +334,7 @@ class _Earlier:
         return None
 
     def index(self, number: int, end: int) -> None:
-        """Note the end of a sample, behind its bytes."""
+        """Record the end of a sample, after its bytes."""
         _write_at(self._index, 8 * (number + 1), end.to_bytes(8, "little"))
 
     def close(self) -> None:
@@ -344,7 +344,7 @@ class _Earlier:
 
 
 class _Lock:
-    """A session's lock: shared while a channel is packed, alone while its files change places."""
+    """A session's lock: shared while a channel is packed, exclusive for the exchange of files."""
 
     def __init__(self, session: Path) -> None:
         self._session = session
@@ -403,7 +403,7 @@ def _encoder(channel: ChannelSpec, preset: int | None) -> Callable[[np.ndarray[A
 
 @contextlib.contextmanager
 def _rewrite(path: Path) -> Iterator[int]:
-    """A file opened for writing over what it holds."""
+    """Open a file for writing over its content."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
     try:
         yield fd
@@ -419,7 +419,7 @@ def _write_at(fd: int, offset: int, data: bytes) -> None:
 
 
 def main() -> int:
-    """Pack one session; 0, or 1 if it failed."""
+    """Pack one session; return 0, or 1 if it failed."""
     parser = argparse.ArgumentParser(description="Pack channels that were stored as they are.")
     parser.add_argument("session", type=Path)
     parser.add_argument("--preset", type=int, choices=range(10), help="liblzma's preset")

@@ -31,7 +31,7 @@ class Publisher(Protocol):
         """Announce a stream, also to subscribers that come later."""
 
     def wanted(self, stream: str) -> bool:
-        """Whether anybody subscribes to the stream."""
+        """Return whether any subscriber wants the stream."""
 
     def publish(self, message: Message) -> None:
         """Publish under the stream's name."""
@@ -107,19 +107,19 @@ class Replay:
         return passed
 
     def _timed(self) -> Iterator[tuple[Chunk | Hole, int]]:
-        """Items with their due times in ns after the session's first sample."""
+        """Yield items with their due times in ns after the session's first sample."""
         for item in play(self._session, list(self.specs)):
             yield item, max(0, played_at_ns(item) - self._origin_ns)
 
     def _interval_ns(self) -> int:
-        """Pause between two laps: the longest sample interval."""
+        """Return the pause between two laps: the longest sample interval, ns."""
         rates = (spec.rate_hz for spec in self.specs.values())
         return round(1e9 / min((rate for rate in rates if rate), default=10.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Recorded time by a clock.
+    """A mapping between recorded time and a clock.
 
     Attributes:
         t_ns: a recorded time.
@@ -132,16 +132,16 @@ class Pace:
     speed: float
 
     def due_ns(self, t_ns: int) -> int:
-        """When a recorded time is played, ns of the clock."""
+        """Return when a recorded time is played, ns of the clock."""
         return self.clock_ns + round((t_ns - self.t_ns) / self.speed)
 
     def at_ns(self, clock_ns: int) -> int:
-        """The recorded time that is played at a time of the clock; the speed is finite."""
+        """Return the recorded time that is played at a time of the clock; the speed is finite."""
         return self.t_ns + round((clock_ns - self.clock_ns) * self.speed)
 
 
 def message_of(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Message:
-    """A recorded item as a driver's tap would have it: the encoded frames are the stored ones.
+    """Convert a recorded item to a message of its driver's tap, with the stored frames.
 
     Args:
         item: samples, or a loss.
@@ -179,7 +179,7 @@ def message_of(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Messa
 
 
 def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
-    """Wait for a monotonic time; False if `stop` was set."""
+    """Wait for a monotonic time; return False if `stop` was set."""
     while (left := t_ns - clock.monotonic_ns()) > 0:
         if clock.wait(stop, min(left / 1e9, _MAX_WAIT_S)):
             return False

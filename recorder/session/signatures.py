@@ -3,10 +3,10 @@
 Such a record signs the record before it, and so all records before that, by their chain of digests.
 The writer signs the record ``close``, recovery the one that it adds, packing after the session each
 record ``pack``.  A signature has the vehicle's next number, and the digest of the signature before
-it, which may be of another session: so a session that is missing shows.
+it, which may be of another session, so that a missing session is detected.
 
-Only a session that a writer with the key began is signed, and once it is, it stays as it is: the
-key's register (`recorder.session.key_register`) has both.
+Only a session that a writer with the key began is signed.  A signed session must not change.  The
+key's register (`recorder.session.key_register`) records both.
 
 A statement is JSON with sorted keys:
 
@@ -57,9 +57,9 @@ _AFTER_CLOSE: Final = frozenset(("pack", SIGN))
 
 
 def register_session(session: Path, header: Mapping[str, Any], first: bytes) -> None:
-    """Register that a session begins, where its config names a key: only then it is signed.
+    """Register the begin of a session whose config names a key; only such a session is signed.
 
-    A key that cannot be used leaves the session unsigned: a line on stderr says why.
+    A key that cannot be used leaves the session unsigned: a line on stderr gives the reason.
 
     Args:
         session: its folder, which need not have this name yet.
@@ -76,7 +76,7 @@ def register_session(session: Path, header: Mapping[str, Any], first: bytes) -> 
 
 
 def check_not_closed(session: Path, header: Mapping[str, Any], first: bytes) -> None:
-    """Check that an open session was not closed before, as far as its key's register is here.
+    """Check that an open session was not closed before, if its key's register is available.
 
     Args:
         session: its folder.
@@ -104,7 +104,7 @@ def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
     """Sign the last record of a closed session's journal, where its config names a key.
 
     A key that cannot be used, or has not registered the session, leaves the session unsigned: a
-    line on stderr says why.  The caller syncs the journal.
+    line on stderr gives the reason.  The caller syncs the journal.
 
     Args:
         journal: of the session.
@@ -173,18 +173,18 @@ def _sign(
 
 
 def digest_of_metadata(header: Mapping[str, Any]) -> str:
-    """BLAKE3 of the metadata in a ``session.json``, as JSON with sorted keys, in hex."""
+    """Return the BLAKE3 of a ``session.json``'s metadata, as JSON with sorted keys, in hex."""
     return digest(msgspec.json.encode(header.get("metadata"), order="sorted")).hex()
 
 
 def samples_of(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """By stream, the samples of a commit's positions; streams without a sample are left out."""
+    """Return the samples of a commit's positions by stream, without streams that have none."""
     samples = {name: int(position.get("samples", 0)) for name, position in positions.items()}
     return {name: count for name, count in samples.items() if count}
 
 
 def _check_closed(path: Path, signed: Signed) -> None:
-    """Check that nothing but packing followed what was signed; UsageError."""
+    """Check that only packing followed the signed record; UsageError."""
     head, later = signed.values.get("head"), None
     for frame, _, state in walk_journal(path):
         if state.link.hex() == head:
@@ -197,7 +197,7 @@ def _check_closed(path: Path, signed: Signed) -> None:
 
 
 def _deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[list[int]]:
-    """Numbers of deleted sessions as ranges, sorted: those of the last signature, and later ones.
+    """Return numbers of deleted sessions as sorted ranges: of the last signature, and later ones.
 
     Args:
         before: the ranges of the last signature.
@@ -214,10 +214,10 @@ def _deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[l
 
 
 def note_deletion(session: Path) -> None:
-    """Count a session as deleted by the recorder, before it is deleted: its signatures may miss.
+    """Register that the recorder deletes a session, before it is deleted.
 
-    A copy does not count.  Without the vehicle's key the session counts as missing; a line on
-    stderr says why.
+    Its signatures may then be missing.  The deletion of a copy is not registered.  Without the
+    vehicle's key the session counts as missing; a line on stderr gives the reason.
     """
     try:
         header = layout.read_session_json(session)
@@ -237,7 +237,7 @@ def note_deletion(session: Path) -> None:
 
 
 def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]) -> list[Signed]:
-    """The signatures of a session that is to be deleted; UsageError for a copy of it.
+    """Return the signatures of a session that is to be deleted; UsageError for a copy of it.
 
     Args:
         session: its folder.
@@ -258,12 +258,12 @@ def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]
 
 
 def _has_session(folder: Path, first: str) -> bool:
-    """Whether a folder has the session whose journal begins with that record."""
+    """Return whether a folder has the session whose journal begins with that record."""
     return first_record(layout.private(folder, layout.JOURNAL)).hex() == first
 
 
 def last_signature(path: Path) -> Signed | None:
-    """The signature at the end of a session's journal; None without one.
+    """Return the signature at the end of a session's journal; None without one.
 
     Args:
         path: of the journal.

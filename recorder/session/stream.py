@@ -119,7 +119,7 @@ class Stream:
 
     @property
     def has_times(self) -> bool:
-        """Whether its samples have times (processed sensors of roverd may have none)."""
+        """True if its samples have times (processed sensors of roverd may have none)."""
         return "ts" in self.meta
 
     @property
@@ -128,7 +128,7 @@ class Stream:
         return sum(_decoded_bytes(self.meta[name]) for name in self.data_channels)
 
     def __len__(self) -> int:
-        """Whole samples: the smallest number in any channel.
+        """Return the number of whole samples: the smallest number in any channel.
 
         Raises:
             FormatError: a channel is missing or damaged.
@@ -140,7 +140,7 @@ class Stream:
         return self._length
 
     def times(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.int64]:
-        """Ends of the measurements of samples [start, stop), int64 [n], epoch ns.
+        """Return ends of the measurements of samples [start, stop), int64 [n], epoch ns.
 
         Exact where the session has ``t_mono``; else from ``ts``, whose float64 seconds resolve
         238 ns in this century.
@@ -194,7 +194,7 @@ class Stream:
     def sample(
         self, index: int, channels: Sequence[str] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """One sample: per channel an array of the channel's shape.
+        """Return one sample: per channel an array of the channel's shape.
 
         Args:
             index: its index; negative from the end.
@@ -211,7 +211,7 @@ class Stream:
         return {name: self._value(name, index) for name in self._names(channels)}
 
     def remember(self, most_bytes: int) -> None:
-        """Let `sample` keep the values that it gave last, for callers that ask for the same ones.
+        """Make `sample` cache the values that it returned last, for repeated requests.
 
         The values must not be written to.  Not for several threads.
 
@@ -237,7 +237,7 @@ class Stream:
     def read(
         self, start: int = 0, stop: int | None = None, channels: Sequence[str] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """Samples [start, stop), all in memory: per channel an array [n, *shape].
+        """Return samples [start, stop), all in memory: per channel an array [n, *shape].
 
         Raises:
             IndexError: the range reaches beyond the stream.
@@ -254,7 +254,7 @@ class Stream:
         start: int = 0,
         stop: int | None = None,
     ) -> Iterator[Batch]:
-        """Samples [start, stop) in batches; memory is that of one batch.
+        """Yield samples [start, stop) in batches; memory is that of one batch.
 
         Args:
             batch: samples of one batch; None: about a megabyte.
@@ -275,7 +275,7 @@ class Stream:
             yield Batch(self.name, at, self.times(at, end), self.read(at, end, names))
 
     def at(self, t_ns: int) -> int:
-        """Index of the sample nearest to a time (the earlier one if two are equally near).
+        """Return the index of the sample nearest to a time (the earlier of two equally near ones).
 
         Raises:
             IndexError: the stream has no sample.
@@ -291,7 +291,7 @@ class Stream:
         return after
 
     def between(self, start_ns: int | None, end_ns: int | None) -> range:
-        """Indices of the samples in the half-open interval [start_ns, end_ns); None is open."""
+        """Return indices of the samples in [start_ns, end_ns); None is open."""
         first = 0 if start_ns is None else int(np.searchsorted(self.t_ns, start_ns))
         last = len(self) if end_ns is None else int(np.searchsorted(self.t_ns, end_ns))
         return range(first, max(first, last))
@@ -326,7 +326,7 @@ class Stream:
 
 
 class Channels(Mapping[str, ChannelReader]):
-    """Channel readers by name, opened when first asked for."""
+    """Channel readers by name, opened at their first use."""
 
     def __init__(
         self,
@@ -365,7 +365,7 @@ class Channels(Mapping[str, ChannelReader]):
 
 
 def _redeclared(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]]) -> ChannelSpec:
-    """A channel's declaration, or that of the channel in its place."""
+    """Return a channel's declaration, or that of the channel in its place."""
     if (entry := replaced.get(channel.name)) is None:
         return channel
     return ChannelSpec(
@@ -374,7 +374,7 @@ def _redeclared(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]])
 
 
 def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
-    """A sensor's channels: its ``meta.json``, with the entries of the files beside it.
+    """Read a sensor's channels: its ``meta.json``, with the entries of the files beside it.
 
     A format that roverd's readers refuse has its index in ``meta.json``, ``NAME_i``, and its own
     entry in ``NAME.json``.  Here that entry takes the place of the index.
@@ -395,7 +395,7 @@ def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
-    """A sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
+    """Read a sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
 
     Raises:
         FormatError: it is missing or not JSON, or an entry lacks a key or has a wrong value.

@@ -1,4 +1,4 @@
-"""The rules of one stream's files, one method each; see `recorder.session.validation`."""
+"""Rules of one stream's files, one method each; see `recorder.session.validation`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TYPED: Mapping[str, Mapping[str, tuple[str, int]]] = {
 
 
 class StreamCheck:
-    """All rules of one stream; violations go to the report.
+    """The check of all rules of one stream; violations go to the report.
 
     Args:
         stream: the stream.
@@ -69,7 +69,7 @@ class StreamCheck:
         self._opened = False
 
     def to_decode(self) -> int:
-        """Samples that a deep check decodes, over all data channels."""
+        """Return the number of samples that a deep check decodes, over all data channels."""
         self._open()
         return sum(self._lengths.get(name, 0) for name in self.stream.data_channels)
 
@@ -149,7 +149,7 @@ class StreamCheck:
                 self._readers[name] = reader
 
     def _check_lengths(self) -> int:
-        """Whole samples over the channels that can be read."""
+        """Check that lengths agree; return the whole samples of the channels that can be read."""
         lengths = self._lengths
         whole = min(lengths.values(), default=0)
         if not self._closed:
@@ -170,7 +170,7 @@ class StreamCheck:
     # Times and numbers
 
     def _windows(self, name: str, length: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Start and values of windows; each begins with the last value of the one before."""
+        """Yield start and values of windows; each begins with the last value of the one before."""
         reader = self._readers[name]
         for at in range(0, length, _WINDOW):
             start = max(0, at - 1)
@@ -223,7 +223,7 @@ class StreamCheck:
         self._check_account(self._lost)
 
     def _check_account(self, lost: Sequence[Mapping[str, Any]]) -> None:
-        """Check that a lost event has every missing number, and that every epoch's sum is right."""
+        """Check that lost events have all missing numbers, and that every epoch's sum is right."""
         runs = [item for item in scan(self.stream) if isinstance(item, Run)]
         ids = epoch_ids(self.stream, runs)
         keyed = None not in ids.values()
@@ -293,7 +293,7 @@ class StreamCheck:
         self._tell_rest("payload", name)
 
     def _check_block(self, reader: ChannelReader, start: int, stop: int) -> bool:
-        """Check samples [start, stop); False if the rest cannot be read either."""
+        """Check samples [start, stop); return False if the rest cannot be read either."""
         if stop - start > 1:
             try:
                 reader.read(start, stop)
@@ -336,7 +336,7 @@ def _is(entry: Mapping[str, Any], format_: str, dtype: str, shape: tuple[int, ..
 
 
 def _spans(lost: Sequence[Mapping[str, Any]], epoch: int | None) -> list[tuple[int, int]]:
-    """Numbers of lost events, as joined intervals; of one epoch if given."""
+    """Return numbers of lost events, as joined intervals; of one epoch if given."""
     found = sorted(
         (e["first_seq"], e["last_seq"])
         for e in lost

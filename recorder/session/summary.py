@@ -32,7 +32,7 @@ MOST_GAPS = 10_000
 
 @dataclass(frozen=True)
 class Filter:
-    """What sessions are wanted; a session that cannot be read is always wanted.
+    """A filter of sessions; a session that cannot be read always passes.
 
     Attributes:
         since_ns: sessions that started at this time or later, epoch ns.
@@ -45,11 +45,11 @@ class Filter:
     marked: str | None = None
 
     def is_early(self, start_ns: int | None) -> bool:
-        """Whether a session started too early; one without a start did not."""
+        """Return whether a session started too early; one without a start did not."""
         return self.since_ns is not None and start_ns is not None and start_ns < self.since_ns
 
     def has_mark(self, session: Session) -> bool:
-        """Whether the session has such a mark; the event log is only read if one is asked for.
+        """Return whether the session has such a mark; read the event log only if one is required.
 
         Raises:
             FormatError: the event log cannot be read.
@@ -70,7 +70,7 @@ EVERY = Filter()
 def summarize(
     session: Session, *, gaps: bool = False, accounts: Accounts | None = None
 ) -> dict[str, Any]:
-    """The content of a session.
+    """Return the content of a session.
 
     A declared stream without samples is included, with 0 samples.
 
@@ -194,7 +194,7 @@ def _commits(session: Session) -> dict[str, float] | None:
 
 
 def brief(path: Path) -> dict[str, Any]:
-    """A session in one line of ``recorder list``, without reading its channels.
+    """Return a session's line of ``recorder list``, without reading its channels.
 
     Returns:
         ``{name, path, state, live, start_ns, duration_s, bytes, streams: [NAME], lost,
@@ -210,7 +210,7 @@ def brief(path: Path) -> dict[str, Any]:
 
 
 def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
-    """`brief` of a session that is wanted; None of another, as early as that is known."""
+    """Return `brief` of a session that passes a filter; None of another, as early as possible."""
     line: dict[str, Any] = dict.fromkeys(("state", "start_ns", "duration_s"))
     line |= {"name": path.name, "path": str(path), "live": False, "bytes": None}
     line |= {"streams": [], "lost": None, "lost_intervals": None, "incomplete": None}
@@ -250,7 +250,7 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
 
 
 def folder_bytes(path: str | Path) -> int:
-    """Bytes of all files below a folder; files that vanish meanwhile do not count."""
+    """Return the bytes of all files below a folder; files that vanish meanwhile do not count."""
     total = 0
     for _, _, files in walk(path):
         for entry in files:

@@ -1,7 +1,7 @@
-"""What a session's streams hold over time, for a picture: covered times, losses, marks, events.
+"""The content of a session's streams over time, for a picture: samples, losses, marks, events.
 
 Only stamps, sample numbers and the event log are read, no payload.  The result is bounded however
-long the session is: pieces that the picture could not tell apart are merged.
+long the session is: pieces that the picture could not distinguish are merged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 PIECES = 400
-"""The most pieces of one kind of a stream."""
+"""Largest number of pieces of one kind of a stream."""
 EVENTS = 100
 MARKS = 500
-"""The most events and marks; the newest are kept."""
+"""Largest number of events and marks; the newest are kept."""
 RATES = 60
-"""Intervals whose sample rates are given."""
+"""Number of intervals whose sample rates are given."""
 DATA, LOST, UNCOUNTED = "data", "lost", "unknown"
 _BREAK = 2.5  # sample intervals without a sample that end a piece of data
 
@@ -102,9 +102,9 @@ class Timeline:
 
 
 def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
-    """The timeline of a session from its start to its end, epoch ns.
+    """Return the timeline of a session from its start to its end, epoch ns.
 
-    Faults of files are reported in it; nothing is raised.
+    The timeline reports faults of files; nothing is raised.
     """
     lost: Mapping[str, Sequence[Event]] = {}
     log: deque[Event] = deque(maxlen=EVENTS)
@@ -143,7 +143,7 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
 
 
 def merge(pieces: Iterable[Piece], resolution_ns: int) -> list[Piece]:
-    """Pieces in order of time; those of one kind that are nearer than the resolution are one."""
+    """Sort pieces by time, and merge those of one kind that are nearer than the resolution."""
     merged: list[Piece] = []
     newest: dict[str, Piece] = {}
     for piece in sorted(pieces, key=lambda piece: piece.start_ns):
@@ -159,7 +159,7 @@ def merge(pieces: Iterable[Piece], resolution_ns: int) -> list[Piece]:
 
 
 def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: int) -> list[Piece]:
-    """Count a stream's samples; the pieces that they cover."""
+    """Count a stream's samples; return the pieces that they cover."""
     made.samples = length = len(stream)
     if not length:
         return []
@@ -195,7 +195,7 @@ def _loss(event: Event, start_ns: int, end_ns: int) -> Piece:
 def _unknown_gaps(
     stream: Stream, events: Sequence[Event], start_ns: int, end_ns: int
 ) -> Iterator[Piece]:
-    """Gaps in the sample numbers that no event explains."""
+    """Yield gaps in the sample numbers that no event explains."""
     for lost in gap_losses(stream, events):
         if not lost.reported and lost.count:
             first_ns = start_ns if lost.start_ns is None else lost.start_ns

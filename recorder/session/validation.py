@@ -28,7 +28,7 @@ from recorder.session.validation_report import Report
 from recorder.session.vrs.files import check_vrs
 
 Progress = Callable[[int, int], None]
-"""Called with the number of checked samples and of all samples, from time to time."""
+"""A callback that receives the number of checked samples and of all samples, from time to time."""
 
 
 def validate(
@@ -146,13 +146,13 @@ def _check_streams(
 
 
 def _ignore(_samples: int) -> None:
-    """Spot checks do not count as progress."""
+    """Ignore progress: spot checks do not count."""
 
 
 def _check_unwritten(
     session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Accounts of streams without a sample on disk: all sent samples are lost."""
+    """Report accounts of streams without a sample on disk: all sent samples are lost."""
     for name, epochs in ((session.header or {}).get("epochs") or {}).items():
         if name in session.streams or name in session.broken:
             continue
@@ -165,7 +165,7 @@ def _check_unwritten(
 def _account_for_silence(
     session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Accounts of streams with losses only: no driver ever began one."""
+    """Report accounts of streams with losses only: no driver ever began one."""
     known = {*session.streams, *session.broken, *((session.header or {}).get("epochs") or {})}
     for name in sorted(lost.keys() - known):
         _, intervals = losses(lost[name])

@@ -60,14 +60,14 @@ class Signed(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_record(cls, values: Any) -> Signed:
-        """Of a record's values; UsageError if they are none."""
+        """Convert a record's values; UsageError if they are no signature."""
         try:
             return msgspec.convert(values, ready(cls))
         except msgspec.ValidationError as error:
             raise UsageError(f"is no signature: {error}") from None
 
     def to_record(self) -> dict[str, str]:
-        """Values of a record; JSON and msgpack can hold them."""
+        """Return values of a record; JSON and msgpack can hold them."""
         return msgspec.structs.asdict(self)
 
     @property
@@ -106,7 +106,7 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 def fingerprint(public: bytes) -> str:
-    """SHA-256 of a public key's SubjectPublicKeyInfo (DER), in hex.
+    """Return the SHA-256 of a public key's SubjectPublicKeyInfo (DER), in hex.
 
     ``openssl pkey -pubin -in vehicle.pub -outform DER | sha256sum`` prints the same.
     """
@@ -114,7 +114,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def read_anchor(text: str) -> str:
-    """The fingerprint of a key that a user trusts.
+    """Return the fingerprint of a key that a user trusts.
 
     Args:
         text: the fingerprint, or the path of the file with the public key.
@@ -128,7 +128,7 @@ def read_anchor(text: str) -> str:
 
 
 def make_key(folder: Path) -> Path:
-    """Make a key; never replaces one.
+    """Create a key; never replace one.
 
     Returns:
         The file of the private key.
@@ -165,7 +165,7 @@ def make_key(folder: Path) -> Path:
 
 
 class VehicleKey:
-    """A key that signs.
+    """A private key that signs statements.
 
     Attributes:
         path: of the private key.
@@ -193,7 +193,7 @@ class VehicleKey:
         return fingerprint(self.public)
 
     def public_pem(self) -> str:
-        """The public key as ``vehicle.pub`` has it."""
+        """Return the public key as ``vehicle.pub`` has it."""
         return _pem("PUBLIC KEY", _PUBLIC_HEAD + self.public).decode()
 
     def signed(self, statement: dict[str, Any]) -> Signed:
@@ -203,7 +203,7 @@ class VehicleKey:
         return Signed(text.decode(), signature.hex(), self.public.hex())
 
     def last_signature(self) -> Signed | None:
-        """The last signature of a session; None before the first.
+        """Return the last signature of a session; None before the first.
 
         Raises:
             UsageError: the register is missing or damaged.
@@ -214,7 +214,7 @@ class VehicleKey:
 
 
 def latest_signature(entries: Iterable[Entry]) -> Signed | None:
-    """The last signature of some entries; None without one."""
+    """Return the last signature of some entries; None without one."""
     found = [Signed.from_record(entry.content) for entry in entries if entry.kind == SIGN]
     return found[-1] if found else None
 
@@ -225,7 +225,7 @@ def _pem(kind: str, der: bytes) -> bytes:
 
 
 def _read_pem(path: Path, kind: str, head: bytes) -> bytes:
-    """The 32 bytes of a key; UsageError, which shows nothing of the file."""
+    """Return the 32 bytes of a key; UsageError, without any content of the file."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode("ascii")

@@ -1,4 +1,4 @@
-"""The one verdict on a session, for every verb, the reports and the dashboard.
+"""The verdict on a session, the same for every verb, the reports and the dashboard.
 
 ::
 
@@ -8,8 +8,9 @@
         reason.what, reason.where, reason.how_much
 
 A session passes if it was closed properly (or is still being recorded), every sample of every
-configured sensor is in it and whole, its minimum rates were kept, nothing was at fault, and all
-that was recorded can be read.  Remarks break no contract.  docs/report.md explains it to users.
+configured sensor is in it and complete, its minimum rates were kept, no fault occurred, and all
+that was recorded can be read.  Remarks do not fail a session.  docs/report.md explains the verdict
+to users.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from recorder.session.validation_report import ERROR, WARNING, Report
 
 PASS, FAIL = "PASS", "FAIL"
 _RATE_S = 3.0
-"""Seconds of a stream from which on its mean rate is judged."""
+"""Least duration of a stream, in seconds, for a judgement of its mean rate."""
 _EARLY_SHARE = 0.05
 """Share of the recording by which a source may end before the others by itself."""
 
@@ -60,14 +61,14 @@ CAUSES: Mapping[str, str] = {
     "disk": "the disk failed",
     "unknown": "no event says why",
 }
-"""What the causes of losses mean (docs/durability.md, docs/drivers.md)."""
+"""Meaning of the causes of losses (docs/durability.md, docs/drivers.md)."""
 
 _UNCOUNTED = {ABSENT: "sensor absent", SILENT: "sensor silent", SLOW: "below the minimum rate"}
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What broke (or is remarkable), its place, and its amount, each as a text."""
+    """A reason of a verdict, or a remark: its kind, its place, and its amount, each as a text."""
 
     what: str
     where: str
@@ -97,7 +98,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether no contract broke (so far, in an open session)."""
+        """True if there is no reason to fail (so far, in an open session)."""
         return not self.reasons
 
     @property
@@ -113,7 +114,7 @@ class Verdict:
         return f"{self.word}: {', '.join(whats[:3])}{more}" if whats else self.word
 
     def to_wire(self) -> dict[str, Any]:
-        """For JSON: ``{verdict, reasons: [{what, where, how_much}], remarks}``."""
+        """Return a mapping for JSON: ``{verdict, reasons: [{what, where, how_much}], remarks}``."""
         return {
             "verdict": self.word,
             "reasons": [asdict(reason) for reason in self.reasons],
@@ -122,7 +123,7 @@ class Verdict:
 
 
 def unreadable_session(fault: str) -> Verdict:
-    """The verdict on a session that cannot be opened."""
+    """Return the verdict on a session that cannot be opened."""
     return Verdict(False, [Reason("session unreadable", "", fault)])
 
 
@@ -233,7 +234,7 @@ def _judge_incomplete(
 
 
 def interval_text(intervals: Sequence[Mapping[str, Any]]) -> str:
-    """Uncounted losses: ``2 intervals, 3.1 s, about 310 samples``."""
+    """Format uncounted losses: ``2 intervals, 3.1 s, about 310 samples``."""
     plural = "s" if len(intervals) > 1 else ""
     text = f"{len(intervals)} interval{plural}"
     durations = [i["duration_ns"] for i in intervals if isinstance(i.get("duration_ns"), int)]
@@ -246,7 +247,7 @@ def interval_text(intervals: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _streams_with_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], str, float]]:
-    """Each stream with a minimum rate: its sensor's entry, its name, and that rate in Hz."""
+    """Yield each stream with a minimum rate: its sensor's entry, its name, and the rate in Hz."""
     for sensor, entry in found.sensors.items():
         for name in entry.get("streams") or ():
             spec = found.declared.get(name)
@@ -261,9 +262,10 @@ def _streams_with_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], st
 
 
 def _rates(found: Accounts) -> Iterator[Reason]:
-    """Streams that were below their minimum rate, where no loss reports it.
+    """Yield streams that were below their minimum rate, where no loss reports it.
 
-    A played source that plays slower than time is below it by the clock, not by its stamps.
+    A played source that plays slower than real time is below the minimum by the clock, not by its
+    stamps.
     """
     for entry, name, least in _streams_with_rates(found):
         stream = found.streams[name]
@@ -294,7 +296,7 @@ def _since(found: Accounts, event: Mapping[str, Any]) -> str:
 
 
 def _tails(found: Accounts) -> Iterator[Reason]:
-    """Streams that end much earlier than the others, or than the recording was to last.
+    """Yield streams that end much earlier than the others, or than the recording's duration.
 
     Where a device was silent at the end, the writer has counted that as a loss.
     """
@@ -321,7 +323,7 @@ def _tails(found: Accounts) -> Iterator[Reason]:
 
 
 _IN_TIME = ("duration", "overtime")
-"""Why a session ended that was recorded for its whole duration."""
+"""Causes of an end after the whole duration."""
 
 
 def _faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterator[Reason]:
@@ -341,7 +343,7 @@ def _faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterat
 
 
 def _problems(found: Accounts, checked: Iterable[Any]) -> Iterator[Reason]:
-    """What the check and the accounts could not read, each once."""
+    """Yield errors of the check and of the accounts, each once."""
     reported = set()
     expected = {"was not closed", "was sealed"}  # the state says so
     for problem in checked:

@@ -30,7 +30,7 @@ _ATTEMPTS: Final = 3
 
 
 def array_bytes(stream: Stream, channels: Sequence[str], samples: int) -> int:
-    """Bytes of the arrays of that many samples."""
+    """Return the size in bytes of the arrays of that many samples."""
     return samples * sum(_sample_bytes(stream, name) for name in _names(stream, channels))
 
 
@@ -42,7 +42,7 @@ def write_arrays(
     damage: Damage,
     advance: Callable[[float], None],
 ) -> int:
-    """Write arrays of the same number of samples; returns that number.
+    """Write arrays of the same number of samples; return that number.
 
     Args:
         path: of the file.
@@ -121,7 +121,7 @@ def _write_array(
 def _values(
     stream: Stream, name: str, indices: Sequence[int], bad: dict[int, Exception]
 ) -> Iterator[npt.NDArray[Any]]:
-    """Samples of a channel in pieces [n, *shape]; the damaged ones are added to `bad`."""
+    """Yield samples of a channel in pieces [n, *shape]; add the damaged ones to `bad`."""
     first, last = indices[0], indices[-1]
     if last - first == len(indices) - 1:
         try:

@@ -1,4 +1,4 @@
-"""Datagrams as a network capture."""
+"""Export of datagrams as a network capture."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write_capture(
 
 
 def _read(stream: Stream, block: range, damage: Damage) -> Iterator[tuple[int, _Block]]:
-    """Parts of a block of samples, each with the index of its first sample."""
+    """Yield parts of a block of samples, each with the index of its first sample."""
     if block.step == 1:
         try:
             yield block.start, _one(stream, block.start, block.stop)

@@ -1,4 +1,4 @@
-"""The samples of a stream that an export contains, and the samples that cannot be read."""
+"""Selection of the samples of an export, and the record of samples that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recorder.session.reader import Session
 from recorder.session.session_part import stream_part
 from recorder.session.stream import BATCH_BYTES, BATCH_SAMPLES, Stream
 
-TOLD = 100
-"""Largest number of problems that are told one by one."""
+MOST_PROBLEMS = 100
+"""Largest number of problems that are listed one by one."""
 
 
 class Damage:
-    """Counts the samples that are left out, and keeps the first `TOLD` problems.
+    """Record of the samples that are left out, with the first `MOST_PROBLEMS` problems.
 
     Attributes:
         count: number of samples left out.
@@ -54,12 +54,12 @@ class Damage:
         self._tell(text)
 
     def _tell(self, text: str) -> None:
-        if len(self.problems) < TOLD:
+        if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(text)
 
 
 def with_channels(stream: Stream, names: Collection[str]) -> Stream:
-    """The same stream without other channels: their damage does not matter."""
+    """Return the same stream without other channels, so that their damage does not matter."""
     made = copy.copy(stream)
     made.meta = {name: entry for name, entry in stream.meta.items() if name in names}
     made.whole, made._length = made, None
@@ -69,7 +69,7 @@ def with_channels(stream: Stream, names: Collection[str]) -> Stream:
 def chosen_part(
     session: Session, stream: Stream, begin: Moment | None, end: Moment | None
 ) -> Stream:
-    """The samples of a stream with stamps in the half-open interval.
+    """Return the samples of a stream with stamps in the half-open interval.
 
     Raises:
         SessionError: the interval has no sample, or the stream has no times.
@@ -86,7 +86,7 @@ def chosen_part(
 
 
 def _extent(session: Session, stream: Stream) -> str:
-    """Why no sample was chosen."""
+    """Describe why no sample was chosen."""
     if not len(stream):
         return "has no sample"
     start_ns = session.start_ns or 0
@@ -124,7 +124,7 @@ class Block:
 def read_blocks(
     stream: Stream, indices: range, names: Sequence[str], damage: Damage
 ) -> Iterator[Block]:
-    """Read samples in blocks of about a megabyte; samples that cannot be read are left out.
+    """Yield samples in blocks of about a megabyte; leave out samples that cannot be read.
 
     Args:
         stream: the stream.

@@ -49,7 +49,7 @@ def check_place(path: Path, session: Path, *, folder: bool) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Make a file: give a temporary path, and rename the file at the end.
+    """Create a file: yield a temporary path, and rename the file at the end.
 
     Raises:
         OSError: the file cannot be made.
@@ -66,7 +66,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Make a folder: give a temporary one, and rename the folder at the end.
+    """Create a folder: yield a temporary one, and rename the folder at the end.
 
     Raises:
         OSError: the folder cannot be made, or the path is not an empty folder.
@@ -89,7 +89,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Give errors of the kernel without a file's name, such as of a full disk, that of the path."""
+    """Add the path to errors of the kernel that name no file, such as of a full disk."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _beside(path: Path) -> Path:
-    """A temporary path beside a path; removes what killed processes left of the same path."""
+    """Return a temporary path beside a path; remove what killed processes left of the same path."""
     folder = path.absolute().parent
     make_folders(folder)
     begin = f".{path.name[:150]}.{os.uname().nodename[:64]}."

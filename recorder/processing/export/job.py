@@ -1,4 +1,4 @@
-"""Exports one stream; see `recorder.processing.export`."""
+"""Export of one stream; see `recorder.processing.export`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 Progress = Callable[[float, float], None]
-"""Called with the number of samples done and of all samples."""
+"""A callback that receives the number of samples done and of all samples."""
 
 FORMATS: Final = ("csv", "npz", "png", "jpg", "pcd", "pcap")
 MOST_BYTES: Final = 4 * 10**9
@@ -56,7 +56,7 @@ _SWEEPS: Final = ("rng", "rng_far", "rfl", "rng2", "rng2_far", "rfl2", "t_col")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to export.
+    """The request for an export.
 
     Attributes:
         stream: name of the stream.
@@ -79,7 +79,7 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """What was exported.
+    """The result of an export.
 
     Attributes:
         session, stream, format: what it was made of.
@@ -89,7 +89,7 @@ class Exported:
         files: all files, in order of time.
         bytes: size of all files.
         notes: what the reader of the files should know, one sentence each.
-        problems: why samples were left out, one sentence each; at most `chosen.TOLD`.
+        problems: why samples were left out, one sentence each; at most `chosen.MOST_PROBLEMS`.
     """
 
     session: Path
@@ -150,7 +150,7 @@ def export(
 
 
 def _channels(stream: Stream, wanted: Wanted) -> list[str]:
-    """The channels besides the times that the export needs."""
+    """Return the channels besides the times that the export needs."""
     for name in wanted.channels or ():
         if name not in stream.meta:
             known = ", ".join(stream.data_channels)
@@ -180,7 +180,7 @@ def _channels(stream: Stream, wanted: Wanted) -> list[str]:
 
 
 class _Task:
-    """An export with all that it needs."""
+    """One export with its inputs."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _Task:
         self._done = 0.0
 
     def one_file(self, out: Path | None) -> Exported:
-        """Make a table, or a file of arrays."""
+        """Write a table, a file of arrays, or a network capture."""
         stream, indices, damage, wanted = self._stream, self._indices, self._damage, self._wanted
         if wanted.format == "npz":
             self._check_size()
@@ -217,7 +217,7 @@ class _Task:
         return self._exported(path, [path], count)
 
     def sample_files(self, out: Path | None) -> Exported:
-        """Make a file for each sample, or several."""
+        """Write one file or several for each sample."""
         maker = self._maker()
         ending = f".{self._wanted.format}"
         with ReadAhead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
@@ -268,7 +268,7 @@ class _Task:
         return read_calibration(path) if path.is_file() else Calibration()
 
     def _taken(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
-        """The files of a sample; none of a damaged one."""
+        """Return the files of a sample; none of a damaged one."""
         try:
             return ahead.take(number)
         except (RecorderError, OSError) as error:
@@ -276,7 +276,7 @@ class _Task:
             return []
 
     def _file(self, out: Path | None, name: str) -> Path:
-        """The path of what is one file."""
+        """Return the path of an export of one file."""
         path = Path(name) if out is None else out
         if path.is_dir():
             path /= name
@@ -284,7 +284,7 @@ class _Task:
         return path
 
     def _file_name(self, number: int) -> str:
-        """Name of a sample's file without its ending: the stream and the stamp, UTC."""
+        """Return the name of a sample's file without its suffix: the stream and the stamp, UTC."""
         stream, index = self._stream, self._indices[number]
         if not stream.has_times:
             return f"{stream.name}_{stream.first + index:06d}"
@@ -292,7 +292,7 @@ class _Task:
         return f"{stream.name}_{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d_%H-%M-%S}.{rest:09d}"
 
     def _check_size(self) -> None:
-        """UsageError if the arrays are too large."""
+        """Check the size of the arrays; UsageError if they are too large."""
         names, most = list(self._stream.meta), self._wanted.most_bytes
         if (size := array_bytes(self._stream, names, len(self._indices))) > most:
             raise UsageError(
@@ -302,7 +302,7 @@ class _Task:
             )
 
     def _check_any(self, count: int) -> None:
-        """FormatError if no sample can be read."""
+        """Check that a sample was read; FormatError if none was."""
         if count < 1:
             raise FormatError(f"no sample can be read: {self._damage.problems[0]}")
 

@@ -1,4 +1,4 @@
-"""Samples as pictures: of cameras, of lidars' sweeps, of radars' frames."""
+"""Exports of samples as pictures: of cameras, of lidars' sweeps, of radars' frames."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SweepPictures(SampleFiles):
 
 
 def sweep_pictures(stream: Stream) -> list[str]:
-    """The channels of a lidar that have a value of 8 or 16 bits for each beam and column."""
+    """Return the channels of a lidar that have 8 or 16 bits for each beam and column."""
     shape = stream.meta["rng"]["shape"]
     return [
         name

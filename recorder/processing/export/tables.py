@@ -1,4 +1,4 @@
-"""A stream as CSV (RFC 4180, but with line feeds): a row for each sample.
+"""Export of a stream as CSV (RFC 4180, but with line feeds): a row for each sample.
 
 Columns are ``ts (s)`` with all nine decimals of the stamp, ``seq``, ``t_dev (ns)``, and the values
 of the channels.  A value of an array has its place in its name, as in ``acc[0] (m/s^2)``.  Numbers
@@ -30,7 +30,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table_channels(stream: Stream, asked: Sequence[str] | None) -> list[str]:
-    """Names of the channels of a table; UsageError if one that was asked for has too many values.
+    """Return names of the channels of a table; UsageError if a requested one has too many values.
 
     Args:
         stream: the stream.
@@ -56,7 +56,7 @@ def write_table(
     damage: Damage,
     advance: Callable[[int], None],
 ) -> int:
-    """Write a table; the number of its rows.
+    """Write a table; return the number of its rows.
 
     Args:
         path: of the file.
@@ -102,7 +102,7 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 def _texts(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
-    """Values [n, *shape] as texts [n, columns]; numpy writes the fewest digits that are enough."""
+    """Format values [n, *shape] as texts [n, columns], with as few digits as are needed."""
     if values.dtype.kind == "c":
         values = values.view(values.real.dtype)
     if values.dtype.kind == "b":
@@ -111,5 +111,5 @@ def _texts(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
 
 
 def _plain(title: str) -> str:
-    """A title that no spreadsheet takes for a formula."""
+    """Return a title that no spreadsheet reads as a formula."""
     return f"'{title}" if title.startswith(_FORMULA) else title

@@ -1,4 +1,4 @@
-"""Messages with a large field of bytes, encoded without a copy of these bytes."""
+"""Protobuf messages with a large field of bytes, encoded without a copy of these bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARINT, _LENGTH_DELIMITED = 0, 2
 
 
 def with_bytes(encoded: bytes, field: int, data: Buffer) -> list[Buffer]:
-    """A protobuf message with one more field of bytes: the SDK's bytes for the whole message.
+    """Return a protobuf message with one more field of bytes, as the SDK encodes the whole message.
 
     Fields are in the order of their numbers, and an empty field is left out (Protocol Buffers
     Documentation, "Encoding", and what prost makes of proto3).
@@ -39,7 +39,7 @@ def with_bytes(encoded: bytes, field: int, data: Buffer) -> list[Buffer]:
 
 
 def _end_of_field(encoded: bytes, at: int) -> int:
-    """Where the field that begins at a place ends; its number is at most 15."""
+    """Return the end of the field that begins at a place; its number is at most 15."""
     kind = encoded[at] & 7
     if kind in _BYTES_OF_FIXED:
         return at + 1 + _BYTES_OF_FIXED[kind]
@@ -54,7 +54,7 @@ def _end_of_field(encoded: bytes, at: int) -> int:
 
 
 def _varint(value: int) -> bytes:
-    """An unsigned number in groups of seven bits, the lowest first."""
+    """Encode an unsigned number in groups of seven bits, the lowest first."""
     made = bytearray()
     while value >= 0x80:
         made.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Frames, labels and events as messages.
+"""Messages of frames, labels and events.
 
 The frame of a sensor has the sensor's name, and the parent ``rig``; where poses of the rig are
 known, the parent of ``rig`` is ``world``.
@@ -63,7 +63,7 @@ Place = tuple[str, str, Floats]
 
 
 def sensor_places(calibration: Calibration) -> list[Place]:
-    """The places of the sensors in the rig, as far as they are known."""
+    """Return the places of the sensors in the rig, as far as they are known."""
     return [
         (RIG, name, sensor.pose)
         for name, sensor in calibration.sensors.items()
@@ -72,7 +72,7 @@ def sensor_places(calibration: Calibration) -> list[Place]:
 
 
 def transforms(t_ns: int, places: Iterable[Place]) -> bytes:
-    """An encoded FrameTransforms of places at a time, epoch ns."""
+    """Encode FrameTransforms of places at a time, epoch ns."""
     made = [
         _transform(t_ns, parent, child, matrix[:3, 3], quaternion_of_rotation(matrix[:3, :3]))
         for parent, child, matrix in places
@@ -81,7 +81,7 @@ def transforms(t_ns: int, places: Iterable[Place]) -> bytes:
 
 
 def rig_transforms(t_ns: Times, poses: Floats) -> Iterator[tuple[int, bytes]]:
-    """Times and encoded FrameTransforms of poses of the rig in the world.
+    """Yield times and encoded FrameTransforms of poses of the rig in the world.
 
     Args:
         t_ns: int64 [n], epoch ns.
@@ -94,7 +94,7 @@ def rig_transforms(t_ns: Times, poses: Floats) -> Iterator[tuple[int, bytes]]:
 
 
 def label_update(t_ns: int, lines: Lines) -> bytes:
-    """An encoded SceneUpdate of the boxes of one time (`labels.LabelFile.by_time`).
+    """Encode a SceneUpdate of the boxes of one time (`labels.LabelFile.by_time`).
 
     The update replaces all earlier boxes of its topic.
 
@@ -116,7 +116,7 @@ def label_update(t_ns: int, lines: Lines) -> bytes:
 
 
 def box_annotations(t_ns: int, lines: Lines) -> bytes:
-    """Encoded ImageAnnotations of the boxes in a picture (``_labels/CAMERA.jsonl``).
+    """Encode ImageAnnotations of the boxes in a picture (``_labels/CAMERA.jsonl``).
 
     A box is a closed line around its pixels, with its class and track as text.  In both, the
     picture's upper left pixel has its middle at (0, 0) in the file, and at (0.5, 0.5) here.
@@ -167,7 +167,7 @@ def box_annotations(t_ns: int, lines: Lines) -> bytes:
 
 
 def log_message(t_ns: int, kind: str, stream: str | None, text: str) -> bytes:
-    """An encoded Log of an event.
+    """Encode a Log of an event.
 
     Args:
         t_ns: its time, epoch ns.

@@ -22,7 +22,7 @@ _ENU_OF_NED: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0
 
 
 def json_channels(spec: StreamSpec) -> list[SampleChannel]:
-    """``/NAME``: the small numeric channels of a stream; none for a stream without such channels.
+    """Return the topic ``/NAME``: the small numeric channels of a stream; [] without such channels.
 
     A scalar is a number, an array a flat list in C order; a value that is not finite is null.
     """
@@ -52,12 +52,14 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
 
 
 def small_channels(spec: StreamSpec) -> list[ChannelSpec]:
-    """The channels of a stream that `json_channels` packs: plain numbers of at most 1 KiB."""
+    """Return the channels that `json_channels` packs: plain numbers of at most 1 KiB a sample."""
     return [channel for channel in spec.channels if _is_small(channel)]
 
 
 def position_channel(spec: StreamSpec, position: str) -> SampleChannel:
-    """``/NAME/fix``: the positions of a stream; a sample without a position gives no message.
+    """Return the topic ``/NAME/fix``: the positions of a stream.
+
+    A sample without a position gives no message.
 
     Args:
         spec: the stream's declaration.
@@ -120,7 +122,7 @@ def _is_small(channel: ChannelSpec) -> bool:
 
 
 def _listed(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
-    """Values [n, *shape] as n numbers or flat lists."""
+    """Convert values [n, *shape] to n numbers or flat lists."""
     flat = values.reshape(len(values), -1)
     rows: list[list[Any]] = flat.tolist()
     if channel.np_dtype.kind == "f" and not np.isfinite(flat).all():
@@ -133,7 +135,7 @@ def _listed(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
 
 
 def _json_schema(spec: StreamSpec, channels: list[ChannelSpec]) -> bytes:
-    """The JSON schema of a stream's samples.
+    """Return the JSON schema of a stream's samples.
 
     Viewers parse a small part of the standard: a type is one name, and a list's items are scalar.
     """

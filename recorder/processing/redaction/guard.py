@@ -1,4 +1,4 @@
-"""Runs a program that ends, with everything it has started, when its owner ends.
+"""A guard process that ends a program, with everything it has started, when its owner ends.
 
 ``python -m recorder.processing.redaction.guard LIFE COMMAND...``
 
@@ -27,7 +27,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> int:
-    """Run the program until it or the owner ends; returns the exit code."""
+    """Run the program until it or the owner ends; return the exit code."""
     life, command = int(sys.argv[1]), sys.argv[2:]
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches the owner, which ends this
         signal.signal(number, signal.SIG_IGN)

@@ -1,8 +1,8 @@
-"""A session's pictures, redacted before anything is packed.
+"""Redaction of a session's pictures before anything is packed.
 
 Each camera becomes a file of JPEGs in a folder of its own.  A session that is opened with this
 folder (`recorder.session.reader.Session`, `redacted`) has these JPEGs in place of the recorded
-pictures: whatever reads a stream of the session gets nothing else.
+pictures: no reader of the session's streams gets the recorded ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recorder.session.stream import Stream
 _NONE = b"\0"  # no JPEG; readers of AVI skip frames without a byte
 
 Tick = Callable[[int, int], None]
-"""Called with the number of pictures that are done, and of all."""
+"""A callback that receives the number of finished pictures, and of all."""
 
 
 def redact_session(
@@ -87,7 +87,7 @@ def redact_session(
 
 
 def describe(entry: RedactSettings) -> dict[str, Any]:
-    """By what a camera is redacted: what the result depends on besides the pictures.
+    """Describe a camera's redaction: all that the result depends on besides the pictures.
 
     Returns:
         ``command``; ``files``: the SHA-256 of each of its words that is a file, or of the program
@@ -112,7 +112,7 @@ def describe(entry: RedactSettings) -> dict[str, Any]:
 
 
 def sentence(about: Mapping[str, Any]) -> str:
-    """What `redact_session` returned of a camera, as a note of an archive."""
+    """Format a camera's result of `redact_session` as a note of an archive."""
     if about.get("kept"):
         return "not redacted: its pictures are packed as they were recorded (redact: keep)"
     files = ", ".join(f"{word} SHA-256 {sha256}" for word, sha256 in about["files"].items())
@@ -141,7 +141,7 @@ def _redact(
     folder: Path,
     advance: Callable[[], None],
 ) -> dict[str, Any]:
-    """Write a camera's JPEGs; samples outside of a part are no JPEGs, so that nobody has them."""
+    """Write a camera's JPEGs, and empty samples outside of a part, so that no reader gets those."""
     name = image_channel(camera)
     assert name is not None
     with _Place(camera.name):
@@ -180,7 +180,7 @@ def _redact(
 
 
 def paint(picture: Picture, found: Boxes | Mask) -> None:
-    """Paint what was found black: every pixel that a box touches, or that a mask has.
+    """Black out every pixel that a box touches, or that a mask has.
 
     Args:
         picture: u1 [height, width, 3], changed in place.
@@ -199,7 +199,7 @@ def _append(writer: ChannelWriter, jpeg: bytes | memoryview, count: int = 1) -> 
 
 
 class _Place:
-    """Adds the camera and the sample to errors raised inside, once."""
+    """A context that adds the camera and the sample to errors raised inside, once."""
 
     def __init__(self, camera: str, sample: int | None = None) -> None:
         self._where = camera if sample is None else f"{camera}, sample {sample}"

@@ -1,4 +1,4 @@
-"""A program that finds what a picture must not show, asked over pipes (docs/redaction.md).
+"""An external program that finds the regions to redact, over pipes (docs/redaction.md).
 
 ::
 
@@ -103,7 +103,7 @@ class Redactor(Closing):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def ask(self, stream: str, number: int, t_ns: int, rgb: Pixels) -> Boxes | Mask:
-        """What a picture must not show.
+        """Return the regions of a picture to redact.
 
         Args:
             stream: name of the camera's stream.
@@ -192,7 +192,7 @@ class Redactor(Closing):
             self._process.wait()
 
     def _send(self, data: bytes | memoryview, deadline_s: float) -> None:
-        """Write all; the program must not write meanwhile."""
+        """Write all data; the program must not write meanwhile."""
         left = memoryview(data)
         while left:
             sent = self._step(deadline_s, left)
@@ -212,9 +212,9 @@ class Redactor(Closing):
         return data
 
     def _step(self, deadline_s: float, sending: memoryview | None = None) -> int:
-        """Wait until the program writes or takes bytes; returns the number that it took.
+        """Wait until the program writes or reads bytes; return the number of bytes that it read.
 
-        What it wrote is read first: what it writes later may be the answer to these bytes.
+        The program's output is read first: what it writes later may be the answer to these bytes.
         """
         if (left_s := deadline_s - time.monotonic()) <= 0:
             raise self._fault("did not answer in time")
@@ -237,13 +237,13 @@ class Redactor(Closing):
             raise self._fault(self._end()) from None
 
     def _unread(self) -> int:
-        """Bytes that the program was sent and has not read (pipe(7), FIONREAD)."""
+        """Return the number of bytes that were sent and are not read yet (pipe(7), FIONREAD)."""
         count = bytearray(4)
         fcntl.ioctl(self._in, termios.FIONREAD, count)
         return int.from_bytes(count, sys.byteorder)
 
     def _read(self, descriptor: int) -> bool:
-        """Take what the program wrote; whether it had written any."""
+        """Read the program's output; return whether there was any."""
         try:
             data = os.read(descriptor, _PIPE_BYTES)
         except BlockingIOError:
@@ -257,7 +257,7 @@ class Redactor(Closing):
         return bool(data)
 
     def _end(self) -> str:
-        """Why a pipe of the program is closed."""
+        """Describe why a pipe of the program is closed."""
         try:
             return _ended(self._process.wait(_END_S))
         except subprocess.TimeoutExpired:
@@ -277,11 +277,11 @@ def _ended(code: int) -> str:
 
 
 def shown(command: Sequence[str]) -> str:
-    """A command as a text for people, without passwords."""
+    """Return a command as a text for people, without passwords."""
     return shlex.join(map(mask_value, command))
 
 
 def find_program(name: str, folder: Path) -> Path | None:
-    """The file of a program: below a folder if its name has a slash, else in PATH; else None."""
+    """Return a program's file: below a folder if its name has a slash, else in PATH; else None."""
     found = shutil.which(str(folder / name) if "/" in name else name)
     return None if found is None else Path(found)

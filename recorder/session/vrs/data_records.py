@@ -1,8 +1,9 @@
-"""The content of a stream's records in ``session.vrs``, which follows from its declaration.
+"""Records of a stream in ``session.vrs``; the stream's declaration determines their layout.
 
 A data record begins with a layout: times, number, epoch, and every small channel of fixed size, as
 an array of its own type.  Larger channels follow as blocks, in the order of the declaration: JPEG
 frames as images, raw pictures of one or two bytes per pixel as raw images, others as bytes.
+
 Readers can find the end of one block at most by themselves, so the layout before each block holds
 the block's size (``next_content_block_size``).  Before an access unit of H.264 the layout also has
 the picture's size, and the keyframe with which decoding begins (VRS, DataLayoutConventions.h,
@@ -56,8 +57,10 @@ from recorder.formats.vrs.record_format import Content
 from recorder.session.vrs.files import STREAM_TAG
 
 SMALL_BYTES = 4096
-"""Samples of a raw channel up to this size are pieces of the layout, larger ones and pictures
-blocks."""
+"""Largest size of a raw channel's samples that are pieces of the layout.
+
+Larger samples and pictures are blocks.
+"""
 CONFIGURATION = (RecordType.CONFIGURATION, 1)
 STATE = (RecordType.STATE, 1)
 DATA = (RecordType.DATA, 1)
@@ -124,7 +127,7 @@ _METADATA = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout
 
 
 def session_stream(session: str) -> VrsStreamSpec:
-    """The stream of records without a sensor: clock steps, marks, the writer's incidents."""
+    """Return the stream of records without a sensor: clock steps, marks, the writer's incidents."""
     tags, serial = {STREAM_TAG: ""}, f"{session}/"
     return VrsStreamSpec(
         RecordableType.EVENT_DATA, "recorder/session", _METADATA, tags, serial=serial
@@ -132,7 +135,7 @@ def session_stream(session: str) -> VrsStreamSpec:
 
 
 def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
-    """A VRS stream of configuration and state records."""
+    """Return a VRS stream of configuration and state records."""
     type_id, kind = _recordable(spec)
     tags = {STREAM_TAG: name, "driver": driver, "description": spec.description}
     return VrsStreamSpec(
@@ -145,12 +148,12 @@ def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> Vrs
 
 
 def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
-    """The same stream with data records."""
+    """Return the same stream with data records."""
     return replace(stream, records={**stream.records, DATA: layout})
 
 
 def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
-    """The class of a stream, by its formats and by the channels of roverd's sensors."""
+    """Return the class of a stream, by its formats and by the channels of roverd's sensors."""
     names = {channel.name for channel in spec.channels}
     if any(channel.picture for channel in spec.channels):
         return RecordableType.RGB_CAMERA, "camera"
@@ -164,7 +167,7 @@ def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
 
 
 class DataRecords:
-    """A stream's data records: their declaration and their bytes.
+    """Data records of a stream: their declaration and their bytes.
 
     Attributes:
         layout: their declaration.
@@ -172,7 +175,7 @@ class DataRecords:
     """
 
     def __init__(self, spec: StreamSpec) -> None:
-        """From the declaration."""
+        """Derive the records from the declaration."""
         self._spec = spec
         self._small = [_is_small(channel) for channel in spec.channels]
         small = [c for c in spec.channels if _is_small(c)]
@@ -199,7 +202,7 @@ class DataRecords:
         self.row_bytes = None if self._row is None else self._row.itemsize
 
     def rows(self, message: Message, t_mono: Times) -> Rows:
-        """Data of all records of a message, u1 [n, row_bytes]; only for records of one size."""
+        """Return data of a message's records, u1 [n, row_bytes]; only for records of one size."""
         assert self._row is not None
         frames = _decoded(self._spec, message)
         if len(t_mono) == 1:  # most messages
@@ -217,7 +220,7 @@ class DataRecords:
         return rows.view(np.uint8).reshape(len(rows), -1)
 
     def records(self, message: Message, t_mono: Times, ts: Sequence[float]) -> list[list[Buffer]]:
-        """The parts of every record of a message; frames are not copied.
+        """Return the parts of every record of a message; frames are not copied.
 
         Args:
             message: as received.
@@ -260,7 +263,7 @@ class DataRecords:
 
 
 class _Video:
-    """What readers of VRS need to decode an access unit.
+    """State of a video channel that VRS readers need to decode an access unit.
 
     After a writer was restarted, records up to the next keyframe have the number that VRS reserves
     for an unknown keyframe.
@@ -281,7 +284,7 @@ class _Video:
         self._since = 0  # access units since the keyframe
 
     def described(self, unit: Buffer, timestamp_s: float) -> bytes:
-        """The values of `pieces` for the next access unit."""
+        """Return the values of `pieces` for the next access unit."""
         if self._starts(unit):
             self._key_s, self._since = timestamp_s, 0
         elif self._key_s is not None:
@@ -324,7 +327,7 @@ def _content(channel: ChannelSpec) -> Content:
 
 
 def _decoded(spec: StreamSpec, message: Message) -> list[Buffer]:
-    """A message's frames; frames of several samples are decompressed."""
+    """Return a message's frames; frames of several samples are decompressed."""
     frames = list(message.frames)
     for at, channel in enumerate(spec.channels):
         if channel.framing is Framing.JOINT:

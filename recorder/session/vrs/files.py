@@ -1,4 +1,4 @@
-"""``session.vrs`` of a session on disk: its streams, and its check."""
+"""The file ``session.vrs`` of a session on disk: its streams, and its check."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STREAM_TAG = "recorder_stream"
 
 
 def vrs_streams(tags: Mapping[StreamId, Mapping[str, str]]) -> dict[str, StreamId]:
-    """The streams of a file by their names in the session; `tags` are each stream's free tags."""
+    """Return a file's streams by their names in the session; `tags` are each stream's free tags."""
     return {own[STREAM_TAG]: stream for stream, own in tags.items() if STREAM_TAG in own}
 
 
 def open_vrs(session: Path) -> VrsReader:
-    """The session's ``session.vrs``; FormatError without one."""
+    """Open the session's ``session.vrs``; FormatError without one."""
     path = session / VRS
     try:
         return VrsReader(path)
@@ -31,7 +31,7 @@ def open_vrs(session: Path) -> VrsReader:
 
 
 def describe_vrs(session: Session) -> dict[str, Any] | None:
-    """The content of ``session.vrs``, for ``recorder info``; None if the session has none.
+    """Return the content of ``session.vrs``, for ``recorder info``; None if the session has none.
 
     Returns:
         ``{bytes, records, indexed, streams: {NAME: {id, flavor, configuration, state, data}}}``,
@@ -60,7 +60,7 @@ def describe_vrs(session: Session) -> dict[str, Any] | None:
 
 
 def check_vrs(session: Session, report: Report, deep: bool) -> None:
-    """Check ``session.vrs``: whole records to its end, an index, a data record for every sample.
+    """Check ``session.vrs``: whole records, an index, a data record for every sample.
 
     In an open session only the whole records are checked.  `deep` decodes every record.
     """
