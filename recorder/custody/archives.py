@@ -1,7 +1,7 @@
 """Digests of an archive's files, and the verification of an archive.
 
 The record of an archive (`recorder.session.packing_records`) has a part ``custody``, signed by the
-vehicle's key where the finalizer can use that::
+vehicle's key where the finalizer has access to it::
 
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
 
@@ -69,7 +69,7 @@ def records_of(path: Path) -> list[Path]:
 def unknown_files(root: Path) -> Iterator[str]:
     """Yield a line for each file in a session's folder of archives that belongs to no record.
 
-    What packing that was cut off leaves is no such file: `leftovers` has it.
+    Files of an interrupted packing are not among them: see `leftovers`.
     """
     records = records_of(root)
     known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
@@ -134,9 +134,9 @@ def verify_archive(
     Args:
         record: its record.
         trust: the keys.
-        find: gives the sessions that it was made from.
+        find: returns the proofs of its source sessions.
         advance: called with the megabytes read.
-        owner: name of the session in whose folder it is; None: it is elsewhere.
+        owner: name of the session whose folder has the archive; None: it is elsewhere.
     """
     kind = _kind(record) or ""
     proof = Proof(record.parent / kind, "archive")
@@ -168,7 +168,7 @@ def verify_archive(
             check_source(proof, source, trust, find)
     except (RecorderError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         text = str(error) if isinstance(error, RecorderError) else repr(error)
-        proof.faults.append(f"{record}: does not tell what the archive was made from: {text}")
+        proof.faults.append(f"{record}: does not identify the archive's sources: {text}")
     return proof
 
 
@@ -208,7 +208,7 @@ def _is_inside(name: str) -> bool:
 def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -> None:
     if not sealed.signature:
         text = f"{record.name} is not signed: it was packed where the vehicle's key is not, or the "
-        text += "signature was removed; whoever can write to both can change the archive"
+        text += "signature was removed; anyone with write access can change the archive"
         (proof.faults if trust.fingerprints else proof.unproven).append(text)
     elif (why := trust.why_not(sealed)) is not None:
         proof.faults.append(f"{record}: the signature: {why}")

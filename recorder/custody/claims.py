@@ -25,9 +25,9 @@ class Taken:
 
     Attributes:
         source: names the stream.
-        span: the samples; where they would be, if there are none.
+        span: the samples in the source; an empty range at their place if there are none.
         count: all samples of the source's stream.
-        stamp: gives the epoch ns of a sample of the source; FormatError.
+        stamp: returns the epoch ns of a sample of the source; FormatError.
     """
 
     source: Path | str
@@ -42,8 +42,8 @@ class Claim:
 
     Attributes:
         clip: the clip.
-        origins: of its sources by time, as ``session.json`` has them.
-        statements: that the signatures of the sources sign; None for a source without one.
+        origins: entries of its sources by time, as in ``session.json``.
+        statements: the signed statements of the sources; None for a source without a signature.
         interval_ns: half-open, epoch ns; None: from the beginning of the first source, to the end
             of the last one.
         streams: names of its streams; None: all that its sources have.
@@ -168,7 +168,7 @@ class Claim:
 
         Args:
             place: the clip's stream.
-            taken: those that it has.
+            taken: the source's samples that the clip has.
 
         Raises:
             FormatError: one is missing, or lies outside.

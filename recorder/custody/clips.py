@@ -26,7 +26,7 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
     Args:
         proof: of the clip as a session.
         trust: the keys.
-        find: gives the sessions.
+        find: returns the proofs of the sessions.
     """
     proof.kind = "clip"
     try:

@@ -48,9 +48,9 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
 
     Args:
         clip: the clip.
-        claim: what it states about itself.
+        claim: the clip's statement about itself.
         trust: the keys.
-        proof: receives what is found.
+        proof: receives the results.
     """
     before = len(proof.faults)
     left = {name: np.ones(len(stream), bool) for name, stream in clip.streams.items()}

@@ -19,15 +19,15 @@ class Proof:
     """The result of verifying a session, a clip, an archive, or a folder of them.
 
     Attributes:
-        path: of it; of what is in a store, its URL.
+        path: the path of the item; the URL of an item in a store.
         kind: ``session``, ``clip``, ``archive``, ``folder`` or ``store``.
-        proven: a line per thing that is proven.
-        unproven: a line per thing that is not, and why.
-        faults: a line per thing that is changed, missing or added, the first place first.
-        signed: a signature, of a trusted key if keys are given, is of all that.
+        proven: one line for each proven fact.
+        unproven: one line for each unproven fact, with the reason.
+        faults: one line for each change, missing or added file, in order of place.
+        signed: a signature, of a trusted key if keys are given, covers the item.
         signatures: of the session's journal, in order.
-        heads: digests of the journal's records: heads that something can have been made from.
-        parts: the proofs of what is in it.
+        heads: digests of the journal's records, for comparison with the heads of sources.
+        parts: the proofs of its members.
     """
 
     path: Path | str
@@ -83,7 +83,7 @@ class Trust:
     """The keys that a user trusts.
 
     Attributes:
-        fingerprints: of the keys; empty: each key is taken on its word.
+        fingerprints: of the keys; empty: every key is accepted.
 
     Args:
         anchors: fingerprints, or files with public keys.

@@ -92,7 +92,7 @@ def seal_archive(
         archive: its kind.
         name: its own.
         files: `file_digests` of its files.
-        sessions: the folders of what was packed.
+        sessions: the folders of the packed sessions.
         older: the record of the archive that these sessions were added to, if there is one.
         about: the other values of the record.
         key: signs it; None: it is not signed.

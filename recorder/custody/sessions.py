@@ -218,7 +218,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
         if header.get("signing_key") or (trust.fingerprints and not header.get("origin")):
             proof.faults.append(f"{journal.path}: has no signature")
         else:
-            text = "not signed: whoever can write to it can change it with its digests"
+            text = "not signed: anyone with write access can change it with its digests"
             proof.unproven.append(text)
         return
     if journal.unsigned is not None:

@@ -30,14 +30,14 @@ def check_source(
     signature.
 
     Args:
-        proof: of what was made; receives what is found.
+        proof: of the clip or archive; receives the results.
         source: names the session.
         trust: the keys.
-        find: gives the session.
-        vouched: what was made is signed itself: a source without a signature is no fault.
+        find: returns the proof of the session.
+        vouched: the clip or archive is signed itself: an unsigned source is no fault.
 
     Returns:
-        The proof of the session; None if the session is not here or not that one.
+        The proof of the session; None if the session is missing or another one.
     """
     name, head, signed = source["session"], source["head"], source["signed"]
     heads = {head}

@@ -30,7 +30,7 @@ def verify(
     Args:
         path: a session, a clip, an archive or its record, a folder of archives or of sessions.
         trust: the keys.
-        sources: folders of sessions that archives and clips were made from, beside those found
+        sources: folders of the source sessions of archives and clips, in addition to those found
             around the path.
         begin: see `Begin`.
 

@@ -121,7 +121,7 @@ class Pictures:
 
     Attributes:
         size: (width, height) in pixels.
-        pixels: what the values of raw pictures are; None if JPEGs or video are recorded.
+        pixels: format of the values of raw pictures; None if JPEGs or video are recorded.
         encodes: `jpeg` encodes pictures, since no JPEGs are recorded.
         quality: of JPEGs that are encoded here.
 

@@ -43,7 +43,7 @@ class EncodedSamples:
         """Check that a message is one of the stream; `newest` and the others rely on it.
 
         Raises:
-            ProtocolError: the message does not have what the declaration demands.
+            ProtocolError: the message does not fit the declaration.
         """
         check_data(message, self.spec)
 
@@ -102,7 +102,7 @@ class DecodedSamples:
         """Return the values [*shape] by channel, read-only.
 
         Raises:
-            ProtocolError: the message does not have what the declaration demands.
+            ProtocolError: the message does not fit the declaration.
             FormatError: the sample cannot be decoded.
         """
         if getattr(self._last, "message", None) is not message:

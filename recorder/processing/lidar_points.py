@@ -34,7 +34,7 @@ is the beam; ns from the earliest column of the sweep."""
 
 METADATA: Final = "lidar.json"
 RETURNS: Final = (("rng", "rng_far", "rfl"), ("rng2", "rng2_far", "rfl2"))
-"""Channels of each return: range, what a range has beyond 65535 mm, reflectivity."""
+"""Channels of each return: range, excess of a range over 65535 mm, reflectivity."""
 _PERIOD_NS: Final = 100_000_000
 _LATEST: Final = np.iinfo(np.uint32).max
 

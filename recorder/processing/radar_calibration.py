@@ -52,7 +52,7 @@ class Measured:
         calibration: the calibration.
         frames: number of frames.
         cells: number of range cells that were used.
-        level_db: power of the cells above what is beside them, dB.
+        level_db: power of the cells above their neighbours, dB.
     """
 
     calibration: PhaseCalibration

@@ -54,7 +54,7 @@ class RecordedCalibration:
 
     Attributes:
         sensors: the entries of ``calibration.yaml`` by sensor.
-        notes: a sentence for each sensor about what is left out, and why.
+        notes: a sentence for each omission, with its reason.
     """
 
     sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def recorded_calibration(
     Args:
         bag: the recording.
         topics: those with transforms and models of cameras.
-        sensors: what is imported.
+        sensors: the imported sensors.
         frames: by sensor, the frame in its messages.
         sizes: by camera, width and height of its pictures.
     """
@@ -213,7 +213,7 @@ def _model_of(
         None: the recording has no models.
 
     Raises:
-        FormatError: why none of the recording's models is taken.
+        FormatError: none of the recording's models fits; the message has the reason.
     """
     if not models:
         return None

@@ -27,7 +27,7 @@ DRIVERS: Final[Mapping[Kind, str]] = {
 """The driver that plays each kind of topic."""
 
 CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL})
-"""Kinds that a calibration is made from."""
+"""Kinds that contribute to a calibration."""
 
 _DEFAULT_NAMES: Final = {
     Kind.PICTURES: "camera",
@@ -59,9 +59,9 @@ class ImportedSensor:
 
     Attributes:
         name: the sensor's.
-        driver: that plays it.
-        topic: that is played.
-        messages: of that topic.
+        driver: the driver that plays it.
+        topic: the topic that is played.
+        messages: number of messages of that topic.
     """
 
     name: str
@@ -76,8 +76,8 @@ class Findings:
 
     Attributes:
         sensors: in the order of the topics.
-        left_out: by topic, why it becomes nothing.
-        for_calibration: topics that a calibration is made from.
+        left_out: by topic, why it is not imported.
+        for_calibration: topics that contribute to a calibration.
         counts_losses: the recording has a topic with its losses, which become the session's.
     """
 

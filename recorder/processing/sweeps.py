@@ -38,7 +38,7 @@ class SweepGrid:
             that the distances of points are alike in both directions.
 
     Attributes:
-        row_step, column_step: every so manieth row and column is shown.
+        row_step, column_step: steps between the shown rows and columns.
         shape: rows and columns that are shown.
         direction: f4 [rows * columns, 3], unit vectors in the sensor's frame, row by row.
         origin: f4 [rows * columns, 3], the points of range 0, m.

@@ -39,8 +39,8 @@ def write_checksums(session: Path, others: Callable[[], object] = lambda: None) 
 
     Args:
         session: its folder.
-        others: called once all files are read; returns when nobody else adds to the session.  What
-            is new or changed by then is read again.
+        others: called once all files are read; returns when no other process adds files.  Files
+            that are new or changed by then are read again.
 
     Returns:
         The CSV: columns ``file`` (relative to the session) and ``md5``.

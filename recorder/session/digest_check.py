@@ -64,7 +64,7 @@ def check_staged(session: Session, packed: PackedChannel, folder: Path, report: 
 
     Args:
         session: closed.
-        packed: what the files are.
+        packed: the description of the files.
         folder: has them.
         report: receives the faults.
 

@@ -3,7 +3,7 @@
 One JSON object a line: ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns}``,
 and the event's own keys.  ``count`` is null for an uncounted loss, which may have an ``estimate``.
 Events of one stream and cause within a second are merged.  The ``count`` of an `INCOMPLETE` event
-is a number of stored samples, and its ``parts`` what they lack together.
+is a number of stored samples, and its ``parts`` the sum of their missing parts.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class KeptEvent(msgspec.Struct, frozen=True):
         from_ns, until_ns: the promised window, epoch ns.
         state: ``open`` (not durable yet), ``kept``, or ``short`` (durable, with shortfalls).
         parts: names of the sessions that hold it, in order of time.
-        shortfalls: what is missing of the window.
+        shortfalls: the missing intervals of the window.
     """
 
     id: str

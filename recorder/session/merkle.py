@@ -92,7 +92,7 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
         size: of the tree.
         start: index of the first of the leaves.
         leaves: their digests.
-        nodes: as `range_proof` gives them.
+        nodes: as `range_proof` returns them.
 
     Raises:
         FormatError: there are too many or too few of them.

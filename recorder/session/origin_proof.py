@@ -209,7 +209,7 @@ class Rebuilding:
     Args:
         proof: the table.
         open_file: opens a file of the clip as it was recorded; FormatError, OSError.
-        reader: gives the reader of a channel of the clip by its path; LookupError.
+        reader: returns the reader of a channel of the clip by its path; LookupError.
     """
 
     def __init__(

@@ -165,7 +165,7 @@ def open_recorded(
     Args:
         session: its folder.
         name: path of the file, relative to it.
-        packed: as `packed_in_place` gives it.
+        packed: as `packed_in_place` returns it.
         specs: the streams.
         staged: a folder that has the packed files; None: that of the stream.
     """

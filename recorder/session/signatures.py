@@ -28,7 +28,7 @@ next               ``{session, first}`` of the part that continues it; null for 
 counter            number of the signature, from 1, over all sessions of the vehicle
 previous           ``{session, digest}`` of the signature before it; null for the first
 deleted            numbers of signatures whose sessions the recorder has deleted, as ranges
-register           the link of the register's last entry: it has the digests of what was deleted
+register           the link of the register's last entry: it has the digests of deleted signatures
 signed_ns          epoch ns
 =================  ==============================================================================
 """
@@ -241,7 +241,7 @@ def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]
 
     Args:
         session: its folder.
-        name: that it gives itself.
+        name: the name in its ``session.json``.
         first: digest of the first record of its journal.
         known: its entries in the register.
     """

@@ -201,7 +201,7 @@ def brief(path: Path) -> dict[str, Any]:
         lost_intervals, incomplete, verdict, reasons, problem}``; ``lost`` is the number of samples
         counted as lost, over all streams, ``lost_intervals`` the number of uncounted losses,
         ``incomplete`` the number of samples that lack parts (all null for a plain roverd trace);
-        ``verdict`` as `summarize` gives it, ``reasons`` as texts.  If a session cannot be opened,
+        ``verdict`` as in `summarize`, ``reasons`` as texts.  If a session cannot be opened,
         ``problem`` is the error, and unknown values are null.
     """
     line = brief_if(path, EVERY)

@@ -43,7 +43,7 @@ class Piece:
         start_ns, end_ns: both included.
         kind: `DATA` (samples without a pause), `LOST` (counted), or `UNCOUNTED` (samples may be
             lost).
-        causes: of losses, samples by cause; 0 of causes that nobody could count.
+        causes: lost samples by cause; 0 for an uncounted cause.
     """
 
     start_ns: int
@@ -86,7 +86,7 @@ class Timeline:
     """A session over time.
 
     Attributes:
-        start_ns, end_ns: what the picture shows, epoch ns.
+        start_ns, end_ns: the interval of the picture, epoch ns.
         streams: by name, declared streams without samples included.
         marks: ``{t_ns, text}``.
         events: losses, faults, marks and the end, as in the log.

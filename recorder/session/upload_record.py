@@ -29,7 +29,7 @@ class UploadedTo(msgspec.Struct, frozen=True):
     Attributes:
         url: of the store, without a slash at its end.
         manifest_sha256: of the manifest, in hex.
-        read_back: all objects were read, and are what was sent.
+        read_back: all objects were read back, and equal the sent ones.
         stamp: `stamp_of` the session, when it was as in the store; empty: it was not.
     """
 

@@ -4,8 +4,8 @@ A folder has three files:
 
 =================  ==========================================================================
 vehicle.key        the private key, PKCS #8 in PEM (RFC 8410), mode 0600
-vehicle.pub        the public key, SubjectPublicKeyInfo in PEM (RFC 8410), for everybody
-vehicle.register   what it signed and deleted: see `recorder.session.key_register`
+vehicle.pub        the public key, SubjectPublicKeyInfo in PEM (RFC 8410), readable for all
+vehicle.register   signed and deleted sessions: see `recorder.session.key_register`
 =================  ==========================================================================
 
 ::
@@ -49,7 +49,7 @@ class Signed(msgspec.Struct, frozen=True):
     """A signed statement.
 
     Attributes:
-        statement: what is signed, JSON; the signature is of its UTF-8 bytes.
+        statement: the signed JSON; the signature is of its UTF-8 bytes.
         signature: 64 bytes, in hex.
         public_key: the 32 bytes of the key that signed, in hex.
     """
@@ -170,7 +170,7 @@ class VehicleKey:
     Attributes:
         path: of the private key.
         public: the public key, 32 bytes.
-        register: of what it signed.
+        register: the register of its signatures.
 
     Args:
         path: of the private key.

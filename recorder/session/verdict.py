@@ -87,9 +87,9 @@ class Verdict:
     """The verdict on a session.
 
     Attributes:
-        open: a writer holds the session: more may come.
-        reasons: what broke, the worst first; empty if nothing did.
-        remarks: what is notable and breaks no contract.
+        open: a writer holds the session, so that more may follow.
+        reasons: why the session fails, the worst first; empty if it passes.
+        remarks: notable facts that do not fail the session.
     """
 
     open: bool
@@ -139,7 +139,7 @@ def verdict(
     Args:
         found: its accounts.
         unexplained: by stream, samples that are missing without an event, where that was counted.
-        checked: what the check of its files found, if they were checked.
+        checked: the report of the check of its files, if they were checked.
         unreadable: further things that could not be read, such as pictures.
     """
     reasons: list[Reason] = list(_state(found))

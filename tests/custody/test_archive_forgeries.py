@@ -84,7 +84,7 @@ def test_an_archive_of_another_session_is_found(vehicle: Vehicle) -> None:
     one, other = vehicle.record("a"), vehicle.record("b", 2)
     shutil.move(pack(other), one / "_archives")
     assert faults(vehicle, other) == []
-    text = "does not tell what the archive was made from: is of b, in the session a"
+    text = "does not identify the archive's sources: is of b, in the session a"
     record = one / "_archives/vrs.json"
     for path in (one, record, vehicle.root):
         assert faults(vehicle, path) == [f"{record}: {text}"]

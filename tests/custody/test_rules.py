@@ -185,7 +185,7 @@ def test_rule_09_numbers(vehicle: Vehicle) -> None:
     sessions = [vehicle.record(name, seed) for seed, name in enumerate("abc", 1)]
     assert faults(vehicle) == []
     shutil.copytree(sessions[0], vehicle.root / "copies/a")
-    assert found(vehicle, vehicle.root, "is there twice")
+    assert found(vehicle, vehicle.root, "is a copy of")
     shutil.rmtree(vehicle.root / "copies")
     shutil.rmtree(sessions[1])
     assert found(vehicle, vehicle.root, "signature 2 of the session b is missing")

@@ -171,7 +171,7 @@ def test_a_copy_of_a_session_is_found(vehicle: Vehicle) -> None:
     shutil.copytree(session, vehicle.root / "other")
     found = faults(vehicle)
     assert f"{vehicle.root}/other: is the session drive, under another name" in found
-    assert any("is there twice" in fault for fault in found)
+    assert any("is a copy of" in fault for fault in found)
 
 
 def test_sessions_that_change_names_are_found(vehicle: Vehicle) -> None:

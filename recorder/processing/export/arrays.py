@@ -49,11 +49,11 @@ def write_arrays(
         stream: the stream.
         indices: of the samples.
         channels: names of the channels; the time channels must be among them.
-        damage: what is left out.
+        damage: receives the samples that are left out.
         advance: called with the number of samples done.
 
     Raises:
-        FormatError: all samples are damaged, or reading fails anew in each attempt.
+        FormatError: all samples are damaged, or other samples fail at each attempt.
     """
     names = _names(stream, channels)
     kept = list(indices)

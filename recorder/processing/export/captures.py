@@ -30,7 +30,7 @@ def write_capture(
         path: of the file.
         stream: one of datagrams, with times.
         indices: of the samples, rising.
-        damage: what is left out.
+        damage: receives the samples that are left out.
         advance: called with the number of samples done.
 
     Returns:

@@ -130,7 +130,7 @@ def read_blocks(
         stream: the stream.
         indices: of the samples, rising.
         names: of the channels.
-        damage: what is left out.
+        damage: receives the samples that are left out.
     """
     size = sum(stream.channels[name].sample_bytes for name in names)
     step = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, size)))

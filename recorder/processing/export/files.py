@@ -6,7 +6,7 @@
     with new_file(path) as temporary:            # .NAME.HOST.PID.part beside it
         temporary.write_bytes(data)
 
-Nothing that exists is replaced.  What an exception leaves incomplete is removed.
+Existing files are never replaced.  After an exception, incomplete files are removed.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Wanted:
         stream: name of the stream.
         format: one of `FORMATS`.
         begin, end: the half-open interval of stamps; None: from the first or to the last sample.
-        every: every so manieth sample of the interval.
+        every: step between the exported samples of the interval: every Nth sample.
         channels: names of channels, for tables, arrays and a lidar's pictures; None: all of few
             values, all, the ranges.
         most_bytes: largest size of arrays.
@@ -82,13 +82,13 @@ class Exported:
     """The result of an export.
 
     Attributes:
-        session, stream, format: what it was made of.
+        session, stream, format: source and format of the export.
         place: the file, or the folder of several files.
         samples: number of exported samples.
         damaged: number of samples that were left out because they cannot be read.
         files: all files, in order of time.
         bytes: size of all files.
-        notes: what the reader of the files should know, one sentence each.
+        notes: remarks for readers of the files, one sentence each.
         problems: why samples were left out, one sentence each; at most `chosen.MOST_PROBLEMS`.
     """
 

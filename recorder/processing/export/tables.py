@@ -2,7 +2,7 @@
 
 Columns are ``ts (s)`` with all nine decimals of the stamp, ``seq``, ``t_dev (ns)``, and the values
 of the channels.  A value of an array has its place in its name, as in ``acc[0] (m/s^2)``.  Numbers
-have the digits that give the same value of the channel's type again.
+have the digits that identify the value in the channel's type.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def write_table(
         stream: the stream.
         indices: of the samples.
         channels: names of the channels, from `table_channels`.
-        damage: what is left out.
+        damage: receives the samples that are left out.
         advance: called with the number of samples done.
     """
     numbers = [name for name in _NUMBERS if name in stream.meta]

@@ -56,7 +56,7 @@ def picture_channel(spec: StreamSpec) -> SampleChannel:
 def video_channel(spec: StreamSpec) -> SampleChannel:
     """Return the topic ``/NAME/video``: a camera's access units, as recorded.
 
-    CompressedVideo demands what is recorded: Annex B, a picture a message, keyframes with their
+    CompressedVideo requires the recorded form: Annex B, a picture a message, keyframes with their
     parameter sets, no B-frames.
     """
     name = image_channel(spec)

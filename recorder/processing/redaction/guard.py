@@ -3,7 +3,7 @@
 ``python -m recorder.processing.redaction.guard LIFE COMMAND...``
 
 LIFE is the descriptor of a pipe whose other end the owner holds; it closes when the owner ends, for
-whatever reason.  The guard is the reaper of what the program leaves behind
+whatever reason.  The guard reaps the processes that the program leaves behind
 (prctl(2), PR_SET_CHILD_SUBREAPER): processes of the program that outlive it are killed, so that no
 pipe stays open.  The exit code is the program's; 128 and the signal's number if a signal killed it;
 126 if it could not be started.

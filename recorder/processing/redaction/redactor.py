@@ -8,7 +8,7 @@
         redactor.finish()
 
 The program gets a header and the pixels of a picture on its standard input, and answers with a
-header and boxes, or a mask, on its standard output.  It is started once.  Whatever breaks the
+header and boxes, or a mask, on its standard output.  It is started once.  Any violation of the
 protocol is an error.
 """
 
