@@ -39,14 +39,14 @@ def file_digests(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
         files: its files and folders, in one folder.
     """
     return {
-        path.relative_to(top.parent).as_posix(): _digest(path)
+        path.relative_to(top.parent).as_posix(): _digest_file(path)
         for top in files
         for path in (top, *top.rglob("*"))
         if path.is_file()
     }
 
 
-def _digest(path: Path) -> dict[str, Any]:
+def _digest_file(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": sha256}
@@ -55,15 +55,20 @@ def _digest(path: Path) -> dict[str, Any]:
 def records_of(path: Path) -> list[Path]:
     """Return the records at a path: of an archive, of a folder of archives, or of a root."""
     path = path.resolve()
-    if path.suffix == ".json" and _kind(path) is not None:
+    if path.suffix == ".json" and _parse_kind(path) is not None:
         return [path]
     kinds = [folder for folder in (path, path.parent) if folder.name in ARCHIVES]
     for place in kinds:
-        found = [record for record in _in(place.parent) if _kind(record) == place.name]
-        named = [r for r in found if path.name in _read(r).get("files", ())]
+        found = [
+            record for record in _list_records(place.parent) if _parse_kind(record) == place.name
+        ]
+        named = [r for r in found if path.name in _read_record(r).get("files", ())]
         if named or path == place:
             return named or found
-    return [*_in(path), *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _in(part))]
+    return [
+        *_list_records(path),
+        *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _list_records(part)),
+    ]
 
 
 def unknown_files(root: Path) -> Iterator[str]:
@@ -72,7 +77,7 @@ def unknown_files(root: Path) -> Iterator[str]:
     Files of an interrupted packing are not among them: see `leftovers`.
     """
     records = records_of(root)
-    known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
+    known = {*records, *(record.with_name(_parse_kind(record) or "") for record in records)}
     below = sorted(root.resolve().rglob("*"))
     found = (path for path in below if path.is_symlink() or not path.is_dir())
     for path in found:
@@ -101,18 +106,18 @@ def _is_leftover(path: Path) -> bool:
     return any(_LEFTOVER.fullmatch(part) for part in path.parts[:_DEPTH])
 
 
-def _in(root: Path) -> list[Path]:
-    return [path for path in sorted(root.glob("*.json")) if _kind(path) is not None]
+def _list_records(root: Path) -> list[Path]:
+    return [path for path in sorted(root.glob("*.json")) if _parse_kind(path) is not None]
 
 
-def _kind(record: Path) -> str | None:
+def _parse_kind(record: Path) -> str | None:
     """Return the kind of an archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
     kind = record.name.partition(".")[0]
-    is_one = (record.parent / kind).is_dir() or "files" in _read(record)
+    is_one = (record.parent / kind).is_dir() or "files" in _read_record(record)
     return kind if kind in ARCHIVES and is_one else None
 
 
-def _read(record: Path) -> dict[str, Any]:
+def _read_record(record: Path) -> dict[str, Any]:
     try:
         if not record.is_file() or record.stat().st_size > _MOST_BYTES:
             return {}
@@ -138,9 +143,9 @@ def verify_archive(
         advance: called with the megabytes read.
         owner: name of the session whose folder has the archive; None: it is elsewhere.
     """
-    kind = _kind(record) or ""
+    kind = _parse_kind(record) or ""
     proof = Proof(record.parent / kind, "archive")
-    values = _read(record)
+    values = _read_record(record)
     try:
         if not values:
             raise UsageError("it cannot be read")
@@ -181,15 +186,15 @@ def _check_files(
         path = place / name
         if path.is_symlink() or not path.is_file():
             proof.faults.append(f"{path}: is missing")
-        elif (found := _digest(path)) != expected:
+        elif (found := _digest_file(path)) != expected:
             text = "is not as it was packed"
             if found["bytes"] != expected["bytes"]:
                 text += f": {found['bytes']} bytes, not {expected['bytes']}"
             proof.faults.append(f"{path}: {text}")
         else:
             advance(expected["bytes"] >> 20)
-    beside = {n for r in _in(record.parent) if r != record and _kind(r) == kind
-              for n in _read(r).get("files", ())}  # fmt: skip
+    beside = {n for r in _list_records(record.parent) if r != record and _parse_kind(r) == kind
+              for n in _read_record(r).get("files", ())}  # fmt: skip
     for path in sorted(p for p in place.rglob("*") if p.is_symlink() or not p.is_dir()):
         name = path.relative_to(place).as_posix()
         if _LEFTOVER.fullmatch(name.partition("/")[0]) and not path.is_symlink():

@@ -114,10 +114,10 @@ class Claim:
                 text = f"{self.origins[one]['name']} is continued by {statement['next']['session']}"
                 yield f"{path}: {text}, which is left out"
         if all(self.statements):
-            yield from self._odd_files([s for s in self.statements if s is not None])
-            yield from self._odd_times([s for s in self.statements if s is not None])
+            yield from self._check_files([s for s in self.statements if s is not None])
+            yield from self._check_times([s for s in self.statements if s is not None])
 
-    def _odd_files(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _check_files(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         path = self.clip.path
         names = {"config.yaml", _CALIBRATION}
         names |= {f"{n}/{p.name}" for n in self.clip.streams for p in (path / n).glob("*.json")}
@@ -133,7 +133,7 @@ class Claim:
         if digest_of_metadata(self.clip.header or {}) != statements[0]["metadata"]:
             yield f"{path}: its metadata are not those of {self.origins[0]['name']}"
 
-    def _odd_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _check_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         header, (begin_ns, end_ns) = self.clip.header or {}, self.interval_ns
         path, name = self.clip.path, self.origins[0]["name"]
         if header["start_ns"] - header["start_mono_ns"] != statements[0]["clock_ns"]:

@@ -61,7 +61,7 @@ def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
 
 def _compare(clip: Session, claim: Claim, sources: Sequence[Proof], proof: Proof) -> None:
     """Compare a clip with its sources, by time."""
-    if not all(claim.statements) and (odd := _odd_file(clip, sources)) is not None:
+    if not all(claim.statements) and (odd := _find_foreign_file(clip, sources)) is not None:
         proof.faults.append(f"{odd}: is not that of its sources")
         return
     opened = [Session(source.path) for source in sources]
@@ -105,12 +105,12 @@ def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) ->
             raise FormatError(f"{stream.path}: {text}")
         for first in range(0, len(stream), _WINDOW):
             chosen = np.flatnonzero(inside[first : first + _WINDOW]) + first
-            if len(chosen) and (k := _differs(stream, chosen, whole, at[chosen])) >= 0:
+            if len(chosen) and (k := _find_difference(stream, chosen, whole, at[chosen])) >= 0:
                 raise FormatError(f"{stream.path}: sample {k} is not that of {whole.path}")
         span = whole.between(*claim.interval_ns)[:0]
         if len(taken):
             span = range(int(at[taken[0]]), int(at[taken[-1]]) + 1)
-        parts.append(Taken(whole.path, span, len(whole), _stamp_of(whole)))
+        parts.append(Taken(whole.path, span, len(whole), _create_stamp_reader(whole)))
         left &= ~inside
     if left.any():
         first = int(np.flatnonzero(left)[0])
@@ -120,7 +120,7 @@ def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) ->
     return len(stream)
 
 
-def _stamp_of(stream: Stream) -> Any:
+def _create_stamp_reader(stream: Stream) -> Any:
     return lambda sample: int(stream.times(sample, sample + 1)[0])
 
 
@@ -137,7 +137,7 @@ def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
             raise FormatError(f"{clip.path}: lacks the stream {name}, which {source.path} has")
 
 
-def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
+def _find_foreign_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
     """Return the first file of metadata that equals that of no source; None if there is none."""
     names = ["config.yaml", "calibration.yaml"]
     names += [f"{n}/{p.name}" for n in clip.streams for p in (clip.path / n).glob("*.json")]
@@ -151,17 +151,17 @@ def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
     return None
 
 
-def _differs(one: Stream, at: Any, other: Stream, there: Any) -> int:
+def _find_difference(one: Stream, at: Any, other: Stream, there: Any) -> int:
     """Return the first sample of a stream that differs from another stream's; -1 if none does."""
     names = [n for n in TIME_CHANNELS if n in one.meta] + list(one.data_channels)
     for k, m in zip(at.tolist(), there.tolist(), strict=True):
         for name in names:
-            if _bytes(one, name, k) != _bytes(other, name, m):
+            if _read_bytes(one, name, k) != _read_bytes(other, name, m):
                 return int(k)
     return -1
 
 
-def _bytes(stream: Stream, name: str, k: int) -> bytes:
+def _read_bytes(stream: Stream, name: str, k: int) -> bytes:
     reader = stream.channels[name]
     if name in TIME_CHANNELS or stream.meta[name]["format"] in ("raw", "lzma"):
         values: bytes = np.ascontiguousarray(reader.read(k, k + 1)).tobytes()

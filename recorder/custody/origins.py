@@ -69,7 +69,7 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
         if missing.any() and (whole or trust.fingerprints):
             k, last = np.flatnonzero(missing)[[0, -1]].tolist()
             text = f"samples {k} to {last} are not proven to be of {' or '.join(names)}"
-            proof.faults.append(_at(clip.streams[name], k, f"{clip.path / name}: {text}"))
+            proof.faults.append(_add_time(clip.streams[name], k, f"{clip.path / name}: {text}"))
     if len(proof.faults) > before:
         return
     if not whole:
@@ -108,7 +108,7 @@ class _Origin:
             if table.root.hex() != self._root:
                 raise FormatError(f"{path}: does not reach the digests that {self._name} signed")
         except (*_LOST, RecorderError) as error:
-            yield from self._all_lost(left, error)
+            yield from self._report_all_lost(left, error)
             return
         state = read_journal(layout.private(self._clip.path, layout.JOURNAL))
         packed = packed_in_place(self._clip.path, state.packed)
@@ -116,7 +116,7 @@ class _Origin:
         rebuilding = Rebuilding(
             table,
             lambda name: open_recorded(self._clip.path, committed[name], packed, state.specs),
-            self._reader,
+            self._get_reader,
         )
         with contextlib.closing(rebuilding):
             for name in sorted(left.keys() & self._statement["samples"].keys()):
@@ -139,7 +139,7 @@ class _Origin:
             self._name,
             span,
             int(self._statement["samples"][name]),
-            lambda sample: self._stamp(table, name, sample) + clock_ns,
+            lambda sample: self._read_stamp(table, name, sample) + clock_ns,
         )
         place = self._clip.path / name
         try:
@@ -149,7 +149,7 @@ class _Origin:
                 raise
             raise FormatError(f"{place}: {error} of {self._name}") from None
 
-    def _stamp(self, table: OriginProof, name: str, sample: int) -> int:
+    def _read_stamp(self, table: OriginProof, name: str, sample: int) -> int:
         """Return the `t_mono` of a source's sample, from the clip or from the origin's proof."""
         first, theirs, count = table.streams.get(name, (0, 0, 0))
         if theirs <= sample < theirs + count:
@@ -157,14 +157,16 @@ class _Origin:
             return int(self._clip.streams[name].channels["t_mono"].read(at, at + 1)[0])
         return table.stamp(name, sample)
 
-    def _all_lost(self, left: dict[str, npt.NDArray[np.bool_]], error: Exception) -> Iterator[str]:
+    def _report_all_lost(
+        self, left: dict[str, npt.NDArray[np.bool_]], error: Exception
+    ) -> Iterator[str]:
         for name, missing in left.items():
             if len(missing):
                 text = f"samples 0 to {len(missing) - 1} are not proven to be of {self._name}"
                 text = f"{self._clip.path / name}: {text}: {error}"
-                yield _at(self._clip.streams[name], 0, text)
+                yield _add_time(self._clip.streams[name], 0, text)
 
-    def _reader(self, path: str) -> ChannelReader:
+    def _get_reader(self, path: str) -> ChannelReader:
         stream, _, channel = path.partition("/")
         return self._clip.streams[stream].channels[channel]
 
@@ -186,7 +188,7 @@ class _Origin:
         try:
             groups = groups_with(groups_of(table.rows, name), theirs, theirs + count)
         except FormatError as error:
-            yield _at(stream, first, f"{stream.path}: {error} of {self._name}")
+            yield _add_time(stream, first, f"{stream.path}: {error} of {self._name}")
             return
         for group in groups:
             low, high = max(theirs, group.start), min(theirs + count, group.stop)
@@ -194,19 +196,19 @@ class _Origin:
             for channel in stream.meta:
                 reader, start = stream.channels[channel], low - group.start
                 try:
-                    values = _recorded(rebuilding, name, reader, group)
-                    k = _differs(reader, at, values[start : start + high - low])
+                    values = _rebuild_samples(rebuilding, name, reader, group)
+                    k = _find_difference(reader, at, values[start : start + high - low])
                     why = "" if k < 0 else f": sample {k} differs"
                 except _LOST as error:
                     why = f": {error}"
                 if why:
                     text = f"samples {at} to {end - 1} are not proven to be of {self._name}{why}"
-                    yield _at(stream, at, f"{stream.path / channel}: {text}")
+                    yield _add_time(stream, at, f"{stream.path / channel}: {text}")
                     return
             left[at:end] = False
 
 
-def _at(stream: Stream, sample: int, text: str) -> str:
+def _add_time(stream: Stream, sample: int, text: str) -> str:
     """Return a fault with the time of its first sample."""
     try:
         return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
@@ -214,7 +216,7 @@ def _at(stream: Stream, sample: int, text: str) -> str:
         return text
 
 
-def _differs(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
+def _find_difference(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
     """Return the first sample from `at` on that differs from the recorded one; -1 if none does."""
     end = at + len(recorded)
     if reader.format in ("raw", "lzma"):
@@ -233,7 +235,7 @@ def _differs(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
     return -1
 
 
-def _recorded(
+def _rebuild_samples(
     rebuilding: Rebuilding, stream: str, reader: ChannelReader, group: Group
 ) -> list[bytes]:
     """Return the samples of a group of one channel as they were recorded.
@@ -252,16 +254,16 @@ def _recorded(
         case "lzma":
             data, sizes = lzma.decompress(data, lzma.FORMAT_XZ), [size] * count
         case "mjpg":
-            return list(_frames(data, at, count))
+            return list(_split_frames(data, at, count))
         case _:
-            sizes = _sizes(reader.format, at, *index[0], group.start)
+            sizes = _read_sizes(reader.format, at, *index[0], group.start)
     if len(sizes) != count or sum(sizes) != len(data):
         raise FormatError(f"{len(data)} bytes were recorded, not {count} samples")
     ends = np.cumsum([0, *sizes]).tolist()
     return [data[low:high] for low, high in pairwise(ends)]
 
 
-def _sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list[int]:
+def _read_sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list[int]:
     """Return the size in bytes of each sample from `first` on, by the rows of an index."""
     values, head = INDEXED[format_]
     begin = 8 * values * (first + head) if first else 0
@@ -274,7 +276,7 @@ def _sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list
     return [end - start for start, end in pairwise(ends)]
 
 
-def _frames(data: bytes, start: int, count: int) -> Iterator[bytes]:
+def _split_frames(data: bytes, start: int, count: int) -> Iterator[bytes]:
     """Yield the JPEGs of consecutive chunks of an AVI of ours; `start` is their offset in it."""
     at = 0
     for _ in range(count):

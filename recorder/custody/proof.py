@@ -60,12 +60,12 @@ class Proof:
     @property
     def first_fault(self) -> str | None:
         """The first fault of the item or of its parts."""
-        return next(self._all_faults(), None)
+        return next(self._iterate_faults(), None)
 
-    def _all_faults(self) -> Iterator[str]:
+    def _iterate_faults(self) -> Iterator[str]:
         yield from self.faults
         for part in self.parts:
-            yield from part._all_faults()
+            yield from part._iterate_faults()
 
     def to_wire(self) -> dict[str, Any]:
         """Return a plain mapping for JSON."""

@@ -98,7 +98,8 @@ def seal_archive(
         key: signs it; None: it is not signed.
     """
     sources = {
-        source["session"]: source for source in (*_older_sources(older), *_sources(sessions))
+        source["session"]: source
+        for source in (*_read_older_sources(older), *_describe_sources(sessions))
     }
     statement = {
         "kind": "archive",
@@ -114,7 +115,7 @@ def seal_archive(
     return Signed(text, "", "").to_record()
 
 
-def _sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def _describe_sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for session in sessions:
         try:
             yield source_of(session)
@@ -122,7 +123,7 @@ def _sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
             yield {"session": session.resolve().name, "head": None, "root": None, "signed": None}
 
 
-def _older_sources(record: Path) -> list[dict[str, Any]]:
+def _read_older_sources(record: Path) -> list[dict[str, Any]]:
     try:
         values = json.loads(record.read_bytes())
         return list(Signed.from_record(values["custody"]).values["sources"])

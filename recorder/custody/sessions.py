@@ -49,7 +49,7 @@ def unreadable(path: Path) -> list[str]:
     """
     faults = []
     try:
-        for name, found in _files(path):
+        for name, found in _walk_files(path):
             if name.startswith(f"{layout.ARCHIVES}/"):
                 continue
             if stat.S_ISLNK(found.st_mode):
@@ -59,7 +59,7 @@ def unreadable(path: Path) -> list[str]:
             elif name.endswith((".json", ".yaml")) and found.st_size > _MOST_METADATA:
                 faults.append(f"{path / name}: {found.st_size} bytes: too large for such a file")
     except OSError as error:
-        faults.append(_place(path, error))
+        faults.append(_describe_error(path, error))
     return faults
 
 
@@ -81,11 +81,11 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
                 text = "is being recorded, recovered or deleted; verify it afterwards"
                 raise SessionError(f"{path}: {text}")
             journal = _Journal(layout.private(path, layout.JOURNAL))
-            proof.faults += _changed_metadata(path, journal)  # readers may not name the file
+            proof.faults += _find_changed_metadata(path, journal)  # readers may not name the file
             with Session(path, virtual=True) as session:
                 _verify(session, journal, trust, proof, advance)
     except (RecorderError, OSError) as error:
-        proof.faults.append(_place(path, error))
+        proof.faults.append(_describe_error(path, error))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         proof.faults.append(f"{path}: cannot be understood: {error!r}")
     except MemoryError:
@@ -104,7 +104,7 @@ def _verify(
     if check_journal(session, report):
         check_digests(session, report, advance)
     problems = [p for p in report.problems if p.severity == ERROR]
-    proof.faults += [_with_time(session, problem) for problem in problems]
+    proof.faults += [_add_time(session, problem) for problem in problems]
     if not any(str(journal.path) in fault for fault in proof.faults):
         proof.faults += journal.faults
     proof.faults += [f"{path}/{name}: {error}" for name, error in session.broken.items()]
@@ -141,27 +141,29 @@ class _Journal:
         link, end, closed = FIRST, 0, False
         for frame, content, state in walk_journal(path):
             if frame.previous != link:
-                self._fault(f"the record at byte {frame.start} does not follow the one before it")
+                self._add_fault(
+                    f"the record at byte {frame.start} does not follow the one before it"
+                )
             link, end, self.state = frame.own, frame.end, state
             self.heads.add(link.hex())
-            self._take(frame.kind, content)
+            self._collect_digests(frame.kind, content)
             if frame.kind == SIGN:
                 self.signatures.append((frame.start, frame.previous.hex(), content))
                 self.unsigned = None
                 if not closed:
-                    self._fault(f"the signature at byte {frame.start} is before the end")
+                    self._add_fault(f"the signature at byte {frame.start} is before the end")
             elif self.unsigned is None:
                 self.unsigned = frame.kind, frame.start
             closed |= frame.kind == "close"
         size = path.stat().st_size
         if size != end:
-            self._fault(f"bytes {end} to {size} hold no record")
+            self._add_fault(f"bytes {end} to {size} hold no record")
         if not closed:
-            self._fault(f"lacks the record `close`; its last record ends at byte {end}")
+            self._add_fault(f"lacks the record `close`; its last record ends at byte {end}")
         own = f"{layout.PRIVATE}/{layout.JOURNAL}"
         self.committed = {*self.metadata, *self.state.files, own}
 
-    def _take(self, kind: str, content: Any) -> None:
+    def _collect_digests(self, kind: str, content: Any) -> None:
         match kind:
             case "open":
                 self.metadata |= content.get("files", {})
@@ -171,11 +173,11 @@ class _Journal:
             case "close" if "session" in content:
                 self.metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
 
-    def _fault(self, text: str) -> None:
+    def _add_fault(self, text: str) -> None:
         self.faults.append(f"{self.path}: {text}")
 
 
-def _changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
+def _find_changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
     for name, value in journal.metadata.items():
         file = path / name
         if file.is_file() and digest(file.read_bytes()) != value:
@@ -239,7 +241,7 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
     path, later = session.path, dict[str, int]()
     sensors = ((session.header or {}).get("sensors") or {}).values()
     is_simulated = any(sensor.get("source") == "sim" for sensor in sensors)
-    for name, found in _files(path):
+    for name, found in _walk_files(path):
         if name in journal.committed:
             continue
         if stat.S_ISDIR(found.st_mode):
@@ -259,7 +261,7 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
         proof.unproven.append(f"not committed, may change: {', '.join(sorted(names))}")
 
 
-def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _walk_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every file, link and empty folder of a session, relative to it; OSError."""
     for folder, folders, files in walk(path, fail):
         found = sorted(Path(entry.path) for entry in files)
@@ -267,7 +269,7 @@ def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             yield each.relative_to(path).as_posix(), each.lstat()
 
 
-def _with_time(session: Session, problem: Problem) -> str:
+def _add_time(session: Session, problem: Problem) -> str:
     """Return a problem's message with the time of its sample."""
     if problem.stream is None or problem.sample is None:
         return problem.message
@@ -278,7 +280,7 @@ def _with_time(session: Session, problem: Problem) -> str:
         return problem.message
 
 
-def _place(path: Path, error: Exception) -> str:
+def _describe_error(path: Path, error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or path}: cannot be read: {error.strerror or error}"
     return str(error) if str(path) in str(error) else f"{path}: {error}"

@@ -15,7 +15,7 @@ FindSource = Callable[[str], Proof | None]
 """A function that returns the proof of a session by its name; None if there is no such session."""
 
 
-def _end_of_journal(signed: Signed) -> str:
+def _digest_signature_record(signed: Signed) -> str:
     """Return the digest of the record ``sign`` of a signature that was the last of its journal."""
     head = bytes.fromhex(str(signed.values.get("head")))
     return digest(encode_frame(SIGN, signed.to_record(), head)).hex()
@@ -56,7 +56,7 @@ def check_source(
             text = why or "is of something else"
             proof.faults.append(f"{proof.path}: its source {name}: the signature {text}")
             return None
-        same = said.get("session"), said.get("root"), _end_of_journal(found)
+        same = said.get("session"), said.get("root"), _digest_signature_record(found)
         if same != (name, source["root"], head):
             text = "the signature is of another session"
             proof.faults.append(f"{proof.path}: its source {name}: {text}")

@@ -52,13 +52,13 @@ class _Verifying:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
         if is_session(path) or (path / layout.PRIVATE).is_dir():
-            return self._whole(path)
+            return self._verify_whole(path)
         if records := records_of(path):
-            proofs = [self._archive(record) for record in records]
+            proofs = [self._verify_archive(record) for record in records]
             return proofs[0] if len(proofs) == 1 else Proof(path, "folder", parts=proofs)
-        return self._folder(path)
+        return self._verify_folder(path)
 
-    def _folder(self, path: Path) -> Proof:
+    def _verify_folder(self, path: Path) -> Proof:
         proof = Proof(path, "folder")
         if not path.is_dir():
             raise UsageError(f"{path}: is no session and no archive with a record")
@@ -66,24 +66,24 @@ class _Verifying:
         if not sessions:
             raise UsageError(f"{path}: has no session, and no archive with a record")
         self._sources.append(path)
-        proof.parts = [self._whole(session) for session in sessions]
+        proof.parts = [self._verify_whole(session) for session in sessions]
         check_rows(proof, proof.parts)
         for session in sessions:
             self._check_next(session, proof)
         return proof
 
     def _check_next(self, session: Path, proof: Proof) -> None:
-        if self._session(session).faults:
+        if self._verify_session(session).faults:
             return
         try:
             following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
         except RecorderError:  # its own proof has it
             return
-        if following is not None and not any(self._places(following.name, session.parent)):
+        if following is not None and not any(self._find_places(following.name, session.parent)):
             text = f"continues in {following.name}, which is not here"
             proof.unproven.append(f"{session}: {text}")
 
-    def _session(self, path: Path) -> Proof:
+    def _verify_session(self, path: Path) -> Proof:
         key = path.resolve()
         if key not in self._known:
             self._begun.add(key)
@@ -100,23 +100,23 @@ class _Verifying:
             self._known[key] = proof
         return self._known[key]
 
-    def _whole(self, path: Path) -> Proof:
+    def _verify_whole(self, path: Path) -> Proof:
         """Verify a session with its archives."""
-        proof = self._session(path)
+        proof = self._verify_session(path)
         for record in records_of(path / layout.ARCHIVES):
-            proof.parts.append(self._archive(record))
+            proof.parts.append(self._verify_archive(record))
         proof.faults += unknown_files(path / layout.ARCHIVES)
         proof.unproven += leftovers(path / layout.ARCHIVES)
         return proof
 
-    def _archive(self, record: Path) -> Proof:
+    def _verify_archive(self, record: Path) -> Proof:
         around = session_around(record)
         beside = around.parent if around is not None else record.parent
         begin, owner = self._begin(record), None
 
         def find(name: str) -> Proof | None:
             if around is not None:
-                return self._session(around)
+                return self._verify_session(around)
             return self._find(name, beside)
 
         if around is not None:  # another name than the folder's is a fault of the session
@@ -128,13 +128,13 @@ class _Verifying:
 
         A session whose verification has not finished proves nothing, and is left out.
         """
-        for path in self._places(name, beside):
+        for path in self._find_places(name, beside):
             key = path.resolve()
             if key in self._known or key not in self._begun:
-                return self._session(path)
+                return self._verify_session(path)
         return None
 
-    def _places(self, name: str, *more: Path) -> Iterator[Path]:
+    def _find_places(self, name: str, *more: Path) -> Iterator[Path]:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             return
         for folder in (*self._sources, *more):

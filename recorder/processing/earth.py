@@ -26,7 +26,7 @@ _ECCENTRICITY_2 = _FLATTENING * (2 - _FLATTENING)
 def position_channel(stream: Stream) -> str | None:
     """Return the channel with latitude, longitude (and height) in degrees; None without one."""
     units = {} if stream.spec is None else {c.name: c.unit for c in stream.spec.channels}
-    name = _position_channel(stream.meta, units)
+    name = _find_position_channel(stream.meta, units)
     return name if name is not None and stream.has_times and len(stream) else None
 
 
@@ -35,10 +35,10 @@ def declared_position(spec: StreamSpec) -> str | None:
 
     See `position_channel`.
     """
-    return _position_channel(spec.meta(), {c.name: c.unit for c in spec.channels})
+    return _find_position_channel(spec.meta(), {c.name: c.unit for c in spec.channels})
 
 
-def _position_channel(
+def _find_position_channel(
     meta: Mapping[str, Mapping[str, Any]], units: Mapping[str, str]
 ) -> str | None:
     for name, entry in meta.items():

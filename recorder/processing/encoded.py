@@ -63,7 +63,9 @@ class EncodedSamples:
         spec = self.spec.channel(channel)
         if spec.framing is Framing.EACH:
             values = np.empty(spec.shape, spec.np_dtype)
-            self._decoders[channel](self.newest(message, channel), values, self._where(channel))
+            self._decoders[channel](
+                self.newest(message, channel), values, self._describe_place(channel)
+            )
             return values
         if spec.framing is Framing.PLAIN:
             values = np.frombuffer(self.newest(message, channel), spec.np_dtype)
@@ -78,10 +80,10 @@ class EncodedSamples:
         """
         spec, frame = self.spec.channel(channel), message.frames[self._at[channel]]
         values = np.empty((message.count or 0, *spec.shape), spec.np_dtype)
-        self._decoders[channel](frame, values, self._where(channel))
+        self._decoders[channel](frame, values, self._describe_place(channel))
         return values
 
-    def _where(self, channel: str) -> str:
+    def _describe_place(self, channel: str) -> str:
         return f"{self.spec.name}: {channel}"
 
 

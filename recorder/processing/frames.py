@@ -30,7 +30,7 @@ _LONGEST_SWEEP_NS = 2_000_000_000
 
 def kind_of(stream: Stream | StreamSpec) -> Kind:
     """Return the kind of a stream, found by its channels as in roverd's typed readers."""
-    meta = _meta(stream)
+    meta = _get_meta(stream)
     if image_channel(stream) is not None:
         return "camera"
     for channel, kind in (("rng", "lidar"), ("iq", "radar")):
@@ -41,13 +41,13 @@ def kind_of(stream: Stream | StreamSpec) -> Kind:
 
 def image_channel(stream: Stream | StreamSpec) -> str | None:
     """Return the channel with a camera's pictures, JPEGs or raw; None without such a channel."""
-    for name, entry in _meta(stream).items():
+    for name, entry in _get_meta(stream).items():
         if entry["format"] in PICTURE_FORMATS or raw_pixels(name, entry) is not None:
             return name
     return None
 
 
-def _meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:
+def _get_meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:
     return stream.meta() if isinstance(stream, StreamSpec) else stream.meta
 
 
@@ -66,8 +66,8 @@ class Exposures:
     def __init__(self, stream: Stream) -> None:
         settings = stream.spec.settings if stream.spec is not None else {}
         self._stream = stream
-        self._stated_ns = _setting_ns(settings.get("exposure_ms"))
-        self.readout_ns = _setting_ns(settings.get("readout_ms"))
+        self._stated_ns = _parse_setting_ns(settings.get("exposure_ms"))
+        self.readout_ns = _parse_setting_ns(settings.get("readout_ms"))
         entry = stream.meta.get(EXPOSURE_CHANNEL, {})
         self.measured = (entry.get("type"), entry.get("shape")) == ("u4", [])
         self.known = self.measured or self._stated_ns > 0
@@ -79,7 +79,7 @@ class Exposures:
         return int(self._stream.sample(index, [EXPOSURE_CHANNEL])[EXPOSURE_CHANNEL]) * NS_PER_US
 
 
-def _setting_ns(value_ms: object) -> int:
+def _parse_setting_ns(value_ms: object) -> int:
     positive = isinstance(value_ms, int | float) and value_ms > 0
     return round(value_ms * 1e6) if positive else 0  # type: ignore[operator]
 

@@ -62,7 +62,7 @@ class LabelFile:
             for number, line in enumerate(file, start=2):
                 if stripped := line.strip():
                     where = f"{path}:{number}"
-                    label = _mapping(stripped, where)
+                    label = _parse_mapping(stripped, where)
                     if type(label.get("t_ns")) is not int:
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
                     yield where, label
@@ -73,10 +73,10 @@ class LabelFile:
         Raises:
             FormatError: a line is invalid, or its time is before that of the previous line.
         """
-        for t_ns, lines in groupby(self._in_order(), key=lambda line: line[1]["t_ns"]):
+        for t_ns, lines in groupby(self._check_order(), key=lambda line: line[1]["t_ns"]):
             yield t_ns, list(lines)
 
-    def _in_order(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _check_order(self) -> Iterator[tuple[str, dict[str, Any]]]:
         last: int | None = None
         for where, label in self.lines():
             if last is not None and label["t_ns"] < last:
@@ -87,12 +87,12 @@ class LabelFile:
 
 def cuboid_files(session: Path) -> list[LabelFile]:
     """Return ``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
-    return _files(session / CUBOIDS, "recorder-cuboids")
+    return _read_files(session / CUBOIDS, "recorder-cuboids")
 
 
 def box_files(session: Path) -> dict[str, LabelFile]:
     """Return ``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
-    files = _files(session / BOXES, "recorder-boxes")
+    files = _read_files(session / BOXES, "recorder-boxes")
     return {str(file.header.get("camera") or file.name): file for file in files}
 
 
@@ -234,18 +234,18 @@ class Cloud:
 def cloud_folders(session: Path) -> list[CloudFolder]:
     """Return ``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
     paths = sorted((session / CLOUDS).glob("*/index.jsonl"))
-    return [CloudFolder(_file(path, "recorder-point-clouds")) for path in paths]
+    return [CloudFolder(_read_file(path, "recorder-point-clouds")) for path in paths]
 
 
-def _files(folder: Path, format_: str) -> list[LabelFile]:
+def _read_files(folder: Path, format_: str) -> list[LabelFile]:
     paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
-    return [_file(path, format_) for path in paths]
+    return [_read_file(path, format_) for path in paths]
 
 
-def _file(path: Path, format_: str) -> LabelFile:
+def _read_file(path: Path, format_: str) -> LabelFile:
     try:
         with path.open("rb") as file:
-            header = _mapping(file.readline(), f"{path}:1")
+            header = _parse_mapping(file.readline(), f"{path}:1")
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     if header.get("format") != format_ or header.get("version") != 1:
@@ -253,9 +253,9 @@ def _file(path: Path, format_: str) -> LabelFile:
     return LabelFile(path, header)
 
 
-def _mapping(line: bytes, where: str) -> dict[str, Any]:
+def _parse_mapping(line: bytes, where: str) -> dict[str, Any]:
     try:
-        value = _value(line)
+        value = _parse_value(line)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{where}: not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -263,7 +263,7 @@ def _mapping(line: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def _value(line: bytes) -> Any:
+def _parse_value(line: bytes) -> Any:
     """Return the result of `json.loads`, mostly without its search for encodings and blanks."""
     try:
         text = line.decode()

@@ -51,10 +51,10 @@ def screen_jpeg(
     Raises:
         FormatError: the picture is damaged, or is not as large as the channel declares.
     """
-    factor = _reduction(channel.shape[1], width)
+    factor = _choose_reduction(channel.shape[1], width)
     if channel.pixels is not None or CHANNEL_FORMATS[channel.format].keyed:
-        return _screened_other(channel, picture, factor, where, settings or {})
-    return _screened_jpeg(channel, picture, factor, where)
+        return _encode_other(channel, picture, factor, where, settings or {})
+    return _reduce_jpeg(channel, picture, factor, where)
 
 
 def has_pictures(channel: ChannelSpec) -> bool:
@@ -62,14 +62,14 @@ def has_pictures(channel: ChannelSpec) -> bool:
     return channel.picture
 
 
-def _reduction(full: int, wanted: int) -> int:
+def _choose_reduction(full: int, wanted: int) -> int:
     """Return the reduction 1, 2, 4 or 8 that brings a full width nearest to the wanted one."""
     if not 0 < wanted < full:
         return 1
     return int(min(8, 2 ** round(math.log2(full / wanted))))
 
 
-def _screened_jpeg(
+def _reduce_jpeg(
     channel: ChannelSpec, picture: Buffer, factor: int, where: str
 ) -> tuple[Buffer, tuple[int, int]]:
     found, data = CHANNEL_FORMATS[channel.format], bytes(picture)
@@ -88,7 +88,7 @@ def _screened_jpeg(
     return jpeg, (image.shape[0], image.shape[1])
 
 
-def _screened_other(
+def _encode_other(
     channel: ChannelSpec, picture: Buffer, factor: int, where: str, settings: Mapping[str, Any]
 ) -> tuple[Buffer, tuple[int, int]]:
     try:

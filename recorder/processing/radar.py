@@ -242,12 +242,14 @@ class RadarProcessor:
                 residual = geometry.calibration.residual_deg
                 good = decided(fit_db, total_db, snr_db, residual, signal.shape[1:])
                 best = np.argmax(fit_db, axis=1)
-                turns = np.where(good, self._turns(velocity)[np.arange(len(cells)), best], turns)
+                turns = np.where(
+                    good, self._list_turns(velocity)[np.arange(len(cells)), best], turns
+                )
         velocity = velocity + turns * 2 * geometry.max_velocity
         distance = (column + vertex(level, cells, RANGE)) * geometry.range_resolution
         distance = np.maximum(distance - self._bias_m - velocity * geometry.coupling_s, 0.0)
         kind = turns % fit_db.shape[1]
-        fit32, unit32 = fit_db.astype(np.float32), _unit32(directions)
+        fit32, unit32 = fit_db.astype(np.float32), _normalize(directions)
         columns: tuple[npt.NDArray[Any], ...] = (
             distance.astype(np.float32),
             velocity.astype(np.float32),
@@ -265,7 +267,7 @@ class RadarProcessor:
             for first, end in pairwise([0, *ends.tolist()])
         ]
 
-    def _turns(self, velocity: Floats) -> npt.NDArray[np.int64]:
+    def _list_turns(self, velocity: Floats) -> npt.NDArray[np.int64]:
         """Return candidate multiples, [n, multiple]; column k holds multiples of k modulo tx."""
         return np.where(velocity[:, None] > 0, *self._multiples)
 
@@ -283,7 +285,7 @@ class RadarProcessor:
             f8 [n, multiple], dB; f8 [n, multiple, 3].
         """
         count, tx, rx = signal.shape
-        speeds = velocity[:, None] + self._turns(velocity) * 2 * self.geometry.max_velocity
+        speeds = velocity[:, None] + self._list_turns(velocity) * 2 * self.geometry.max_velocity
         phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self.geometry.late_s
         turned = signal[:, None] * np.exp(1j * phase)[..., None]  # [n, multiple, tx, rx]
         turned = turned.reshape(count, tx, tx * rx)
@@ -293,6 +295,6 @@ class RadarProcessor:
         return fit_db.reshape(count, tx), direction.reshape(count, tx, 3)
 
 
-def _unit32(vectors: Floats) -> Float32:
+def _normalize(vectors: Floats) -> Float32:
     unit: Float32 = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
     return unit

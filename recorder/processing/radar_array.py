@@ -54,11 +54,11 @@ class AntennaArray:
         deep, wide, high = (places.max(axis=0) - places.min(axis=0)) / wavelength
         self._plane = bool(deep < _LEVEL_WAVELENGTHS)
         level = bool(high < _LEVEL_WAVELENGTHS)
-        sideways = _sines(wide)
+        sideways = _compute_sines(wide)
         self._wide, self._high = (float(np.sin(np.radians(angle))) for angle in view_deg)
-        up = np.zeros(1) if level else _sines(high) * self._high
+        up = np.zeros(1) if level else _compute_sines(high) * self._high
         grid = np.stack(np.meshgrid(sideways, up, indexing="ij"), axis=-1).reshape(-1, 2)
-        self._grid = grid[self._visible(*grid.T) & (np.sum(grid * grid, axis=1) <= 0.999)]
+        self._grid = grid[self._is_visible(*grid.T) & (np.sum(grid * grid, axis=1) <= 0.999)]
         self._steering: Complex128 = self._steer(self._grid)
         self._coarse: Complex64 = np.ascontiguousarray(self._steering.T.astype(np.complex64))
         ways = [(a, b) for a in (-1, 0, 1) for b in ((0,) if level else (-1, 0, 1))]
@@ -68,7 +68,7 @@ class AntennaArray:
         # For a plane array across x, the phase change of a move does not depend on its start.
         self._turns = [np.exp(1j * (self._places[:, 1:] @ move)) for move in self._moves]
 
-    def _visible(self, left: Floats, up: Floats) -> npt.NDArray[np.bool_]:
+    def _is_visible(self, left: Floats, up: Floats) -> npt.NDArray[np.bool_]:
         """Return whether directions are in the field of view."""
         room = 1 - up * up
         inside = (np.abs(up) <= self._high + 1e-9) & (left * left <= self._wide**2 * room + 1e-9)
@@ -87,7 +87,7 @@ class AntennaArray:
 
     def _steer(self, sines: Floats) -> Complex128:
         """Return factors [n, antennas] that turn back the phases of targets in these directions."""
-        return self.steering(np.concatenate([_forward(sines)[..., None], sines], axis=-1))
+        return self.steering(np.concatenate([_compute_forward(sines)[..., None], sines], axis=-1))
 
     def coarse(self, signal: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], Indices]:
         """Find the best direction of a grid whose step is a quarter of the beam's width.
@@ -123,19 +123,19 @@ class AntennaArray:
             else:
                 steering = self._steer(np.moveaxis(around, 0, 2))
                 value = np.abs(np.einsum("nma,na->nm", steering, signal))
-            value[~self._visible(*around)] = -1.0
+            value[~self._is_visible(*around)] = -1.0
             best = np.argmax(value, axis=1)
             sines = around[:, every, best]
             turned *= turns.T[best]
-        return value[every, best] ** 2, np.stack([_forward(sines.T), *sines], axis=1)
+        return value[every, best] ** 2, np.stack([_compute_forward(sines.T), *sines], axis=1)
 
 
-def _sines(extent: float) -> Floats:
+def _compute_sines(extent: float) -> Floats:
     """Return sines, a quarter of a beam's width apart; the array's extent is in wavelengths."""
     return np.linspace(-1, 1, 2 * max(4, int(np.ceil(4 * extent))) + 1)
 
 
-def _forward(sines: Floats) -> Floats:
+def _compute_forward(sines: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(1 - np.sum(sines * sines, axis=-1), 0.0)))
 
 

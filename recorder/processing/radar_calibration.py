@@ -74,7 +74,7 @@ def calibrate_by_reflector(
     Raises:
         CalibrationError: nothing stands out there, something moves, or the phases vary too much.
     """
-    processor = _plain(geometry)
+    processor = _create_processor(geometry)
     assert geometry.tx_m is not None
     assert geometry.rx_m is not None
     range_m, azimuth, elevation = place[0], *np.radians(place[1:])
@@ -96,12 +96,12 @@ def calibrate_by_reflector(
         raise CalibrationError(f"{where} is beyond the radar's range")
     waves, ranges, levels = [], [], []
     for iq in frames:
-        spectra = _aligned(processor, iq)
+        spectra = _compute_spectra(processor, iq)
         power = mean_power(spectra)
         column = int(np.argmax(np.where(near, power[0], 0)))
         every = power[:, near]
         if every.max() > np.median(every) * 10 ** (_CLEAR_DB / 10):
-            _refuse_motion(every.max(axis=1), where)
+            _reject_motion(every.max(axis=1), where)
         cell = np.array([column])
         offset = float(vertex(log_power(power[None]), cell, RANGE)[0])
         ranges.append((column + offset) * cell_m)
@@ -123,7 +123,7 @@ def calibrate_by_reflector(
     coefficients, spread_deg = _invert(np.array(waves))
     residual = float(np.hypot(spread_deg, np.degrees(np.sqrt(0.5 * 10 ** (-level_db / 10)))))
     return Measured(
-        _accepted(coefficients, float(np.median(ranges)) - range_m, residual, "reflector"),
+        _accept(coefficients, float(np.median(ranges)) - range_m, residual, "reflector"),
         len(waves), 1, level_db,
     )  # fmt: skip
 
@@ -135,12 +135,12 @@ def calibrate_by_clutter(geometry: RadarGeometry, frames: Iterable[Samples]) -> 
         CalibrationError: too few things or directions, a moving vehicle, or phases that vary too
             much.
     """
-    processor = _plain(geometry)
+    processor = _create_processor(geometry)
     assert geometry.tx_m is not None
     assert geometry.rx_m is not None
     total, power, count = None, None, 0
     for iq in frames:
-        spectra = _aligned(processor, iq)
+        spectra = _compute_spectra(processor, iq)
         still = spectra[:, :, 0].astype(np.complex128)
         total = still if total is None else total + still
         every = mean_power(spectra)
@@ -149,7 +149,7 @@ def calibrate_by_clutter(geometry: RadarGeometry, frames: Iterable[Samples]) -> 
     if total is None or power is None:
         raise CalibrationError("the session has no frame of the radar")
     far = np.arange(geometry.ranges) * geometry.range_resolution >= LEAKAGE_M
-    _refuse_motion(power[:, far].sum(axis=1), "the clutter")
+    _reject_motion(power[:, far].sum(axis=1), "the clutter")
     steady = np.abs(total).mean(axis=(0, 1))[far].sum()
     if steady < 0.5 * count**0.5 * np.sqrt(power[0, far]).sum():
         raise CalibrationError("the clutter's phases change from frame to frame: the vehicle moves")
@@ -169,24 +169,24 @@ def calibrate_by_clutter(geometry: RadarGeometry, frames: Iterable[Samples]) -> 
             f"{_LEAST_CELLS} in {_LEAST_BINS} are needed; use a reflector"
         )
     level_db = float(10 * np.log10(np.median(still_power[columns]) / floor))
-    calibration = _accepted(coefficients, 0.0, residual, "clutter")
+    calibration = _accept(coefficients, 0.0, residual, "clutter")
     return Measured(calibration, count, len(azimuths), level_db)
 
 
-def _plain(geometry: RadarGeometry) -> RadarProcessor:
+def _create_processor(geometry: RadarGeometry) -> RadarProcessor:
     if geometry.tx_m is None or geometry.rx_m is None:
         raise CalibrationError("radar.json has no antennas")
     return RadarProcessor(replace(geometry, calibration=None))
 
 
-def _aligned(processor: RadarProcessor, iq: Samples) -> Complex64:
+def _compute_spectra(processor: RadarProcessor, iq: Samples) -> Complex64:
     step = find_step(iq, processor.geometry.iq_order)
     if step is not None:
         raise CalibrationError(f"misaligned capture: a step before sample {step} of every chirp")
     return processor.spectra(iq)
 
 
-def _refuse_motion(power: npt.NDArray[np.float32], what: str) -> None:
+def _reject_motion(power: npt.NDArray[np.float32], what: str) -> None:
     """Reject powers over Doppler [doppler] that are not strongest at zero."""
     fastest = int(np.argmax(power))
     if min(fastest, len(power) - fastest) > 1:
@@ -204,10 +204,10 @@ def _invert(waves: Complex128) -> tuple[Complex128, float]:
         mean = np.mean(unit * np.abs(turn) / turn, axis=0)
     turn = np.sum(unit * mean.conj(), axis=(1, 2), keepdims=True)
     off = np.angle(unit * np.abs(turn) / turn * mean.conj())
-    return _normal(1 / mean), float(np.degrees(np.sqrt(np.mean(off**2))))
+    return _normalize(1 / mean), float(np.degrees(np.sqrt(np.mean(off**2))))
 
 
-def _normal(coefficients: Complex128) -> Complex128:
+def _normalize(coefficients: Complex128) -> Complex128:
     turn = np.sum(coefficients / np.abs(coefficients))
     scale = np.sqrt(np.mean(np.abs(coefficients) ** 2))
     return np.asarray(coefficients / scale * np.conj(turn) / np.abs(turn))
@@ -229,22 +229,22 @@ def _fit_in_turn(array: AntennaArray, signal: Complex128) -> tuple[Complex128, f
         good = share >= min(_CLUTTER_SHARE, float(np.quantile(share, 0.5)))
         waves = (flat * array.steering(direction))[good].reshape(-1, tx, rx)
         found, spread = _invert(waves)
-        coefficients = _without_ramp(array, found.reshape(-1))
+        coefficients = _remove_ramp(array, found.reshape(-1))
         azimuths = np.degrees(np.arctan2(direction[good, 1], direction[good, 0]))
     return coefficients.reshape(tx, rx), spread, azimuths
 
 
-def _without_ramp(array: AntennaArray, coefficients: Complex128) -> Complex128:
+def _remove_ramp(array: AntennaArray, coefficients: Complex128) -> Complex128:
     """Return coefficients without the part that a direction explains as well."""
     back = coefficients[None].conj()
     _, start = array.coarse(back[:, None])
     _, direction = array.climb(back, start[:, 0])
     straight = np.array([[1.0, 0.0, 0.0]])
     ramp = array.steering(direction) * array.steering(straight).conj()
-    return _normal(coefficients * ramp[0].conj())
+    return _normalize(coefficients * ramp[0].conj())
 
 
-def _accepted(
+def _accept(
     coefficients: Complex128, bias_m: float, residual_deg: float, method: str
 ) -> PhaseCalibration:
     if residual_deg > LARGEST_RESIDUAL_DEG:

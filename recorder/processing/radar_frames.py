@@ -93,14 +93,14 @@ class RadarFrames:
             for number in new[first : first + BATCH]:
                 index = indices[number]
                 with suppress(RecorderError, OSError):
-                    made = self._spectra(index) if spectra is None else spectra[number]
+                    made = self._compute_spectra(index) if spectra is None else spectra[number]
                     batch.append((index, made))
             if batch:
                 found = self.processor.find_all([made for _, made in batch])
                 for (index, _), one in zip(batch, found, strict=True):
-                    entry = self._entry(index)
+                    entry = self._get_entry(index)
                     with entry.lock:
-                        entry.found = self._checked(index, one)
+                        entry.found = self._check_alignment(index, one)
 
     def step(self, index: int) -> int | None:
         """Return the sample of each chirp where a checked frame has a step; None if aligned."""
@@ -108,24 +108,24 @@ class RadarFrames:
 
     def resolved(self, index: int) -> Detections:
         """Return the detections of a frame, with resolved speeds."""
-        found = self._found(index)
+        found = self._find_frame(index)
         if not (found.method == SpeedMethod.AMBIGUOUS).any():
             return found
         around = range(max(0, index - REACH), min(index + REACH + 1, len(self._times_s)))
         others = [
             (float(self._times_s[k] - self._times_s[index]), other)
             for k in around
-            if k != index and (other := self._neighbour(k)) is not None
+            if k != index and (other := self._find_neighbour(k)) is not None
         ]
         return resolve_by_range_rate(found, others, self.processor.geometry)
 
-    def _neighbour(self, index: int) -> Detections | None:
+    def _find_neighbour(self, index: int) -> Detections | None:
         """Return the detections of a frame; None if it cannot be read.
 
         The packing of that frame reports the error.
         """
         try:
-            return self._found(index)
+            return self._find_frame(index)
         except (RecorderError, OSError):
             return None
 
@@ -133,17 +133,19 @@ class RadarFrames:
         """Return notes about the frames that were checked, one sentence each."""
         return step_remarks(Counter(self._steps.values()))
 
-    def _found(self, index: int) -> Detections:
-        entry = self._entry(index)
+    def _find_frame(self, index: int) -> Detections:
+        entry = self._get_entry(index)
         with entry.lock:
             if entry.found is None:
-                entry.found = self._checked(index, self.processor.find(self._spectra(index)))
+                entry.found = self._check_alignment(
+                    index, self.processor.find(self._compute_spectra(index))
+                )
             return entry.found
 
-    def _spectra(self, index: int) -> Complex64:
+    def _compute_spectra(self, index: int) -> Complex64:
         return self.spectra(index, self._read(index))
 
-    def _checked(self, index: int, found: Detections) -> Detections:
+    def _check_alignment(self, index: int, found: Detections) -> Detections:
         """Return the detections; those of a misaligned frame with ambiguous speeds."""
         if index not in self._steps:
             return found
@@ -151,7 +153,7 @@ class RadarFrames:
         every = np.ones(len(found), np.bool_)
         return found.turned(every, np.zeros_like(found.turns), SpeedMethod.AMBIGUOUS, geometry)
 
-    def _entry(self, index: int) -> _Entry:
+    def _get_entry(self, index: int) -> _Entry:
         with self._lock:
             entry = self._entries.pop(index, None) or _Entry()
             self._entries[index] = entry

@@ -86,7 +86,7 @@ class RadarMaps:
             f4 [speeds, ranges], dB above the noise; the noise, dB above one step of the converter
             squared.
         """
-        return _levels(np.roll(mean_power(spectra), -self._first, axis=0))
+        return _compute_levels(np.roll(mean_power(spectra), -self._first, axis=0))
 
     def range_azimuth(self, spectra: Complex64) -> tuple[Float32, float]:
         """Return, by azimuth, the largest plane-wave power among the strongest Doppler cells.
@@ -110,10 +110,10 @@ class RadarMaps:
         flat = spectra.reshape(-1, chirps * ranges)
         signal = flat.take(rows * ranges + np.arange(ranges), axis=1)  # [antenna, kept, range]
         signal *= self._factors.take(rows, axis=1)
-        waves = self._wave_power(signal.reshape(len(flat), -1))
-        return _levels(waves.reshape(-1, kept, ranges).max(axis=1))
+        waves = self._compute_wave_power(signal.reshape(len(flat), -1))
+        return _compute_levels(waves.reshape(-1, kept, ranges).max(axis=1))
 
-    def _wave_power(self, signal: Complex64) -> Float32:
+    def _compute_wave_power(self, signal: Complex64) -> Float32:
         """Return the power of plane waves, f4 [azimuths, n], per antenna, of [antennas, n]."""
         step = max(1, SINGLE_THREADED // self._steering.size)
         power = np.empty((len(self._steering), signal.shape[1]), np.float32)
@@ -123,7 +123,7 @@ class RadarMaps:
         return power
 
 
-def _levels(power: Float32) -> tuple[Float32, float]:
+def _compute_levels(power: Float32) -> tuple[Float32, float]:
     """Return power in dB above the median, and the median in dB."""
     level = np.log10(np.maximum(power, _TINY))
     level *= np.float32(10)

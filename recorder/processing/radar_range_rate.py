@@ -49,9 +49,9 @@ def resolve_by_range_rate(
     votes = np.zeros((len(found), 2 * most + 1), np.int64)
     usable = 0
     for dt_s, other in others:
-        if _tolerance_m(dt_s, geometry) is not None:
+        if _compute_tolerance_m(dt_s, geometry) is not None:
             usable += 1
-            votes += _votes(found, other, dt_s, most, geometry)
+            votes += _count_votes(found, other, dt_s, most, geometry)
     turns = np.arange(-most, most + 1)
     principal = found.velocity_m_s - found.turns * 2.0 * geometry.max_velocity
     speeds = principal[:, None] + turns * 2 * geometry.max_velocity
@@ -64,7 +64,7 @@ def resolve_by_range_rate(
     return found.turned(clear, turns[best].astype(np.int16), SpeedMethod.RANGE_RATE, geometry)
 
 
-def _tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
+def _compute_tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
     """Return the largest error of a range predicted so far ahead, in m.
 
     Return None if the time is too long, or the multiples are not far enough apart.
@@ -74,19 +74,21 @@ def _tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
     return None if abs(dt_s) > _LONGEST_S or apart < _SEPARATE * tolerance else tolerance
 
 
-def _votes(
+def _count_votes(
     found: Detections, other: Detections, dt_s: float, most: int, geometry: RadarGeometry
 ) -> npt.NDArray[np.bool_]:
     """Return whether another frame has a matching detection, bool [n, multiple]."""
     period = 2 * geometry.max_velocity
     votes = np.zeros((len(found), 2 * most + 1), np.bool_)
-    tolerance = _tolerance_m(dt_s, geometry) or 0.0
+    tolerance = _compute_tolerance_m(dt_s, geometry) or 0.0
     step = other.velocity_m_s[None].astype(np.float64) - found.velocity_m_s[:, None]
     step -= period * np.rint(step / period)
     alike = np.abs(step) <= geometry.doppler_resolution + _FASTER_M_S2 * abs(dt_s)
     alike &= np.abs(other.power_db[None] - found.power_db[:, None]) <= _LOUDER_DB
     principal = found.velocity_m_s - found.turns * period
-    moved: Floats = _uncoupled(other, geometry)[None] - _uncoupled(found, geometry)[:, None]
+    moved: Floats = (
+        _remove_coupling(other, geometry)[None] - _remove_coupling(found, geometry)[:, None]
+    )
     excess = moved / dt_s - (principal[:, None] + step / 2)
     turns = np.rint(excess / period).astype(np.int64)
     off = np.abs(excess - turns * period) * abs(dt_s)
@@ -104,7 +106,7 @@ def _votes(
     return votes
 
 
-def _uncoupled(found: Detections, geometry: RadarGeometry) -> Floats:
+def _remove_coupling(found: Detections, geometry: RadarGeometry) -> Floats:
     """Return ranges that do not depend on the multiple, f8 [n], m."""
     turned = found.turns * 2 * geometry.max_velocity
     return np.asarray(found.range_m + turned * geometry.coupling_s, np.float64)

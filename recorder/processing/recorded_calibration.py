@@ -102,10 +102,10 @@ def recorded_calibration(
         if (size := sizes.get(sensor.name)) is not None:
             rectified = _is_rectified(sensor.topic)
             try:
-                info = _model_of(sensor.topic, frame, size, models)
+                info = _find_model(sensor.topic, frame, size, models)
                 if info is not None:
-                    turn = _rectification(info).T if rectified else turn
-                    entry |= _model(info, size, rectified=rectified)
+                    turn = _read_rectification(info).T if rectified else turn
+                    entry |= _convert_model(info, size, rectified=rectified)
             except FormatError as error:
                 found.notes.append(f"{sensor.name}: no camera model: {error}")
         try:
@@ -195,7 +195,7 @@ def _is_rectified(topic: str) -> bool:
     return not {"rect", "rectified"}.isdisjoint(name.lower().split("_"))
 
 
-def _model_of(
+def _find_model(
     topic: str, frame: str, size: tuple[int, int], models: Mapping[str, CameraInfo]
 ) -> CameraInfo | None:
     """Return the model for a camera's pictures, by their frame and size.
@@ -240,25 +240,25 @@ def _model_of(
     nearest = max(near[name] for name in sized)
     first, *others = (name for name in sized if near[name] == nearest)
     for name in others:
-        if _numbers(models[name]) != _numbers(models[first]):
+        if _list_values(models[name]) != _list_values(models[first]):
             raise FormatError(f"{first} and {name} both fit, and differ")
     return models[first]
 
 
-def _numbers(info: CameraInfo) -> tuple[Any, ...]:
+def _list_values(info: CameraInfo) -> tuple[Any, ...]:
     """Return all values of a model that concern the pictures."""
     size = info.width, info.height, info.binning_x, info.binning_y, info.roi
     return *size, info.distortion_model, info.d, info.k, info.r, info.p
 
 
-def _rectification(info: CameraInfo) -> Floats:
+def _read_rectification(info: CameraInfo) -> Floats:
     """Return the rotation [3, 3] from the raw to the rectified camera; the identity without one."""
     rotation = np.reshape(info.r, (3, 3)) if len(info.r) == 9 else np.zeros((3, 3))
     is_rotation = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3)
     return np.asarray(rotation if is_rotation else np.eye(3), np.float64)
 
 
-def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[str, Any]:
+def _convert_model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[str, Any]:
     """Return the entries of a camera model; for rectified pictures, by the projection matrix P.
 
     Raises:
@@ -276,7 +276,7 @@ def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[
         matrix = tuple(info.p[row + at] for row in (0, 4, 8) for at in range(3)) if whole else ()
         name, distortion, what = "opencv-pinhole", dict[str, float](), "its projection matrix"
     else:
-        name, distortion = _distortion(info)
+        name, distortion = _convert_distortion(info)
         matrix, what = info.k, "its camera matrix"
     fx, skew, cx, zero, fy, cy, *last = matrix or (0,) * 9
     is_finite = np.isfinite((*matrix, *distortion.values())).all()
@@ -292,7 +292,7 @@ def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[
     }
 
 
-def _distortion(info: CameraInfo) -> tuple[str, dict[str, float]]:
+def _convert_distortion(info: CameraInfo) -> tuple[str, dict[str, float]]:
     """Return our name of the model, and its terms.
 
     Raises:

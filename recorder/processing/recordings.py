@@ -135,15 +135,15 @@ def sensors_of(
         else:
             played[topic] = None
     if wanted is None:
-        copies = _copies(bag, played, kinds)
+        copies = _find_copies(bag, played, kinds)
         found.left_out |= copies
         played = {topic: name for topic, name in played.items() if topic not in copies}
     else:
-        _check(wanted, bag, played, found.left_out)
+        _check_wanted(wanted, bag, played, found.left_out)
         for topic in played.keys() - wanted.keys():
             found.left_out[topic] = "was not selected"
         played = {topic: wanted[topic] for topic in played if topic in wanted}
-    names = _names(played, kinds)
+    names = _assign_names(played, kinds)
     found.sensors = [
         ImportedSensor(names[topic], DRIVERS[kinds[topic]], topic, bag.topics[topic].count)
         for topic in played
@@ -151,7 +151,7 @@ def sensors_of(
     return found
 
 
-def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
+def _find_copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
     """Return the topics whose samples another played topic has, with the reason to skip them.
 
     Of raw and compressed pictures, the topic with more messages is played; with equal counts, the
@@ -183,7 +183,7 @@ def played_topics(bag: Bag, found: Findings) -> set[str]:
     }
 
 
-def _check(
+def _check_wanted(
     wanted: Mapping[str, str | None],
     bag: Bag,
     played: Collection[str],
@@ -222,21 +222,21 @@ def _is_metadata(topic: str, kinds: Mapping[str, Kind]) -> bool:
     return kinds[topic] is Kind.TEXT and "metadata" in topic and _has_lidar(topic, kinds)
 
 
-def _names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
+def _assign_names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
     """Return a unique name for each topic: the given one, or one derived from the topic."""
     names = {topic: name for topic, name in played.items() if name is not None}
     taken = set(names.values())
     taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
     for topic in played:  # of lidars first: their IMUs are streams with names of their own
         if topic not in names and kinds[topic] is Kind.PACKETS:
-            names[topic] = _free(_name(topic, kinds[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, kinds[topic]), taken)
     for topic in played:
         if topic not in names:
-            names[topic] = _free(_name(topic, kinds[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, kinds[topic]), taken)
     return names
 
 
-def _name(topic: str, kind: Kind) -> str:
+def _derive_name(topic: str, kind: Kind) -> str:
     """Return a sensor's name, such as ``front`` for ``/front/image_raw/compressed``.
 
     ``/imu/data`` becomes ``imu``.
@@ -250,7 +250,7 @@ def _name(topic: str, kind: Kind) -> str:
     return name if name[0].isalpha() else f"{_DEFAULT_NAMES[kind]}_{name}"
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _reserve_name(name: str, taken: set[str]) -> str:
     """Return the name, with a number if it is in use; reserve it and its further streams' names."""
     free, number = name, 1
     while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:

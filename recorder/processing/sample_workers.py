@@ -104,23 +104,23 @@ class WorkerContext(Closing):
         """Do a task; return an error with the sample that causes it, if there is one."""
         self._remarks = []
         try:
-            return Answer(list(self._encoder(task)(task.indices)), self._remarks)
+            return Answer(list(self._get_encoder(task)(task.indices)), self._remarks)
         except Exception as error:  # noqa: BLE001  (who waits is told)
-            at = self._culprit(task, error)
-            return Answer([], self._remarks, at, _portable(error))
+            at = self._find_culprit(task, error)
+            return Answer([], self._remarks, at, _make_portable(error))
 
-    def _encoder(self, task: Task) -> SampleEncoder:
+    def _get_encoder(self, task: Task) -> SampleEncoder:
         if (encoder := self._encoders.get(task.factory)) is None:
             encoder = self._encoders[task.factory] = pickle.loads(task.factory)(self)
         return encoder
 
-    def _culprit(self, task: Task, error: Exception) -> int | None:
+    def _find_culprit(self, task: Task, error: Exception) -> int | None:
         """Find the sample that causes an error: the first that cannot be encoded alone."""
         if len(task.indices) == 1:
             return task.indices[0]
         for index in task.indices:
             try:
-                self._encoder(task)([index])
+                self._get_encoder(task)([index])
             except Exception as found:  # noqa: BLE001
                 return index if str(found) == str(error) else None
         return None
@@ -344,7 +344,7 @@ class SampleWorkers(Closing):
     def _start(self) -> None:
         """Start the processes, with a thread for each that sends tasks to it."""
         for number in range(self._processes):
-            self._workers.append(WorkerProcess(_tuned_context, self._arguments))
+            self._workers.append(WorkerProcess(_create_tuned_context, self._arguments))
             thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
             self._threads.append(thread)
             thread.start()
@@ -352,7 +352,7 @@ class SampleWorkers(Closing):
     def _serve(self, number: int) -> None:
         """Send a worker its tasks, one after the other."""
         worker = self._workers[number]
-        while (waiting := self._next(number)) is not None:
+        while (waiting := self._wait_for_task(number)) is not None:
             if not waiting.future.set_running_or_notify_cancel():
                 continue
             try:
@@ -367,16 +367,16 @@ class SampleWorkers(Closing):
                 self.done += 1
                 waiting.future.set_result(answer)
 
-    def _next(self, number: int) -> _Waiting | None:
+    def _wait_for_task(self, number: int) -> _Waiting | None:
         """Return the earliest task that no other worker owns; wait for one; None at the end."""
         with self._lock:
             while self._fault is None:
-                if (found := self._earliest(number)) is not None:
+                if (found := self._pop_earliest(number)) is not None:
                     return found
                 self._lock.wait()
             return None
 
-    def _earliest(self, number: int) -> _Waiting | None:
+    def _pop_earliest(self, number: int) -> _Waiting | None:
         others: list[_Waiting] = []
         found = None
         while self._waiting and found is None:
@@ -426,7 +426,7 @@ class _Lazy(Pending):
         return super().result()
 
 
-def _tuned_context(*arguments: Any) -> WorkerContext:
+def _create_tuned_context(*arguments: Any) -> WorkerContext:
     """Return the context of a process that does nothing else."""
     tune_for_packing()
     return WorkerContext(*arguments)
@@ -466,7 +466,7 @@ def start_early(modules: Sequence[str]) -> None:
     start_server([__name__, *modules])
 
 
-def _portable(error: Exception) -> Exception:
+def _make_portable(error: Exception) -> Exception:
     """Return an error that can be pickled; an unexpected error gets its traceback as a note."""
     if not isinstance(error, RecorderError | OSError):
         error.add_note("in a worker:\n" + "".join(traceback.format_tb(error.__traceback__)))

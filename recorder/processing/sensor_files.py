@@ -56,7 +56,7 @@ def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
     key = f"sensors.{stream.name}.antennas"
     for name, ours in geometry.identity().items():
         theirs = values.get(name)
-        if None not in (theirs, ours) and not _equal(theirs, ours):
+        if None not in (theirs, ours) and not _is_equal(theirs, ours):
             raise calibration.error(f"{key}.{name}", f"is {theirs!r}, but the radar's is {ours!r}")
     try:
         measured = PhaseCalibration.of_mapping(values, geometry.shape[1], geometry.shape[2])
@@ -67,7 +67,7 @@ def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
     return replace(geometry, calibration=measured)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     if isinstance(other, float):
         return isinstance(one, (int, float)) and abs(one - other) <= _SAME_GHZ
     return bool(one == other)

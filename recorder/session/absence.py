@@ -35,7 +35,7 @@ def absent_streams(
         sensors: the streams that each configured sensor declared.
         known: streams that have data or events in the session.
     """
-    owners = {_owner(sensors, stream) for stream in known}
+    owners = {_find_owner(sensors, stream) for stream in known}
     return {
         sensor: list(streams) or [sensor]
         for sensor, streams in sensors.items()
@@ -95,14 +95,14 @@ def _add_outages(
                 gone.setdefault(sensor, event["t_ns"])
             else:
                 gone.pop(sensor, None)
-    now_ns = _now_ns(session)
+    now_ns = _read_now_ns(session)
     for sensor, t_ns in gone.items():
         names = session.sensors().get(sensor) or [sensor]
         if sensor in absent and not session.sensors().get(sensor):
             continue  # it has declared nothing: it is absent in any case
         for name in names:
             stream = session.streams.get(name)
-            since_ns = (session.start_ns or t_ns) if stream is None else _last_ns(stream, t_ns)
+            since_ns = (session.start_ns or t_ns) if stream is None else _read_last_ns(stream, t_ns)
             spec = session.declared.get(name)
             rate_hz = None if spec is None else spec.rate_hz
             gap_ns = max(0, now_ns - since_ns)
@@ -112,16 +112,16 @@ def _add_outages(
             lost.setdefault(name, []).append(event | {"estimate": estimate})
 
 
-def _now_ns(session: Session) -> int:
+def _read_now_ns(session: Session) -> int:
     """Return now on the clock of a live session; of a dead one its latest sample. Epoch ns."""
     header = session.header or {}
     if session.live and isinstance(header.get("start_mono_ns"), int):
         return int(header["start_ns"]) - int(header["start_mono_ns"]) + time.monotonic_ns()
-    latest = (_last_ns(stream, 0) for stream in session.streams.values())
+    latest = (_read_last_ns(stream, 0) for stream in session.streams.values())
     return max(latest, default=int(header.get("start_ns") or 0))
 
 
-def _last_ns(stream: Stream, default: int) -> int:
+def _read_last_ns(stream: Stream, default: int) -> int:
     """Return the stamp of a stream's last sample, epoch ns, by ``ts``."""
     stamps = stream.channels["ts"] if stream.has_times else ()
     if not len(stamps):
@@ -129,7 +129,7 @@ def _last_ns(stream: Stream, default: int) -> int:
     return round(float(stamps[len(stamps) - 1]) * 1e9)
 
 
-def _owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
+def _find_owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
     """Return the sensor of a stream; a driver may add ``_suffix`` to its sensor's name."""
     for sensor, streams in sensors.items():
         if stream in streams:

@@ -93,7 +93,7 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
         found.lost = reported_losses(session, events)
         found.happened = of_events(events, header)
         incomplete = incomplete_samples(events)
-        found.slow = _low_rates(events)
+        found.slow = _group_low_rates(events)
     except FormatError as error:
         found.problems.append(str(error))
     found.problems += map(str, session.broken.values())
@@ -105,9 +105,9 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
         stream = session.streams.get(name)
         if stream is not None:
             try:
-                entry |= _extent(stream, quick=quick)
+                entry |= _measure_extent(stream, quick=quick)
                 if not session.recorded:
-                    entry["incomplete"] = _invalid(stream)
+                    entry["incomplete"] = _count_invalid(stream)
             except FormatError as error:
                 found.problems.append(str(error))
         elif name not in session.broken:
@@ -160,7 +160,7 @@ def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], b
         return {}, False
 
 
-def _low_rates(events: Iterable[Event]) -> dict[str, list[Event]]:
+def _group_low_rates(events: Iterable[Event]) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = {}
     for event in events:
         if (event.get("type"), event.get("cause")) == ("rate", "low"):
@@ -168,19 +168,19 @@ def _low_rates(events: Iterable[Event]) -> dict[str, list[Event]]:
     return found
 
 
-def _extent(stream: Stream, *, quick: bool) -> dict[str, Any]:
+def _measure_extent(stream: Stream, *, quick: bool) -> dict[str, Any]:
     if quick:
-        return _stamped_extent(stream)
+        return _measure_stamped_extent(stream)
     length = len(stream)
     extent: dict[str, Any] = {"samples": length}
     if length and stream.has_times:
         first = int(stream.times(0, 1)[0])
         last = int(stream.times(length - 1, length)[0])
-        extent |= _between(first, last, length)
+        extent |= _describe_span(first, last, length)
     return extent
 
 
-def _stamped_extent(stream: Stream) -> dict[str, Any]:
+def _measure_stamped_extent(stream: Stream) -> dict[str, Any]:
     """Return the extent by ``ts``, the channel in which a sample is written last."""
     if not stream.has_times:
         return {}
@@ -191,17 +191,17 @@ def _stamped_extent(stream: Stream) -> dict[str, Any]:
     first, last = (float(stamps.read(at, at + 1)[0]) for at in (0, length - 1))
     if not np.isfinite(first) or not np.isfinite(last):
         raise FormatError(f"{stream.path / 'ts'}: {first} and {last} are no times")
-    return {"samples": length, **_between(round(first * 1e9), round(last * 1e9), length)}
+    return {"samples": length, **_describe_span(round(first * 1e9), round(last * 1e9), length)}
 
 
-def _between(first_ns: int, last_ns: int, length: int) -> dict[str, Any]:
+def _describe_span(first_ns: int, last_ns: int, length: int) -> dict[str, Any]:
     extent: dict[str, Any] = {"first_ns": first_ns, "last_ns": last_ns}
     if last_ns > first_ns:
         extent["rate_hz"] = (length - 1) * 1e9 / (last_ns - first_ns)
     return extent
 
 
-def _invalid(stream: Stream) -> Incomplete:
+def _count_invalid(stream: Stream) -> Incomplete:
     """Return the radar frames that lack packets, in a trace of another recorder."""
     if "valid" not in stream.meta or not len(stream):
         return {}

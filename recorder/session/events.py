@@ -46,7 +46,7 @@ class EventLog:
     def add(self, event: dict[str, Any]) -> None:
         """Log an event, or merge it into an earlier one of its stream and cause."""
         for earlier in self.pending:
-            if _mergeable(earlier, event):
+            if _can_merge(earlier, event):
                 _merge(earlier, event)
                 return
         self.pending.append(event)
@@ -77,7 +77,7 @@ class ClockWatch:
         return step_ns if abs(step_ns) > _CLOCK_STEP_NS else None
 
 
-def _mergeable(earlier: dict[str, Any], event: dict[str, Any]) -> bool:
+def _can_merge(earlier: dict[str, Any], event: dict[str, Any]) -> bool:
     return (
         all(earlier[key] == event[key] for key in ("type", "stream", "cause"))
         and earlier.get("epoch") == event.get("epoch")

@@ -64,7 +64,7 @@ def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) ->
             ended = {"cause": cause, "detail": detail}
         elif _is_fault(kind, cause):
             keys = ("t_ns", "type", "stream", "cause")
-            faults.append({key: event.get(key) for key in keys} | {"detail": _detail(event)})
+            faults.append({key: event.get(key) for key in keys} | {"detail": _format_detail(event)})
         if (kind, cause) == ("disk", "floor"):
             floor = {"cause": "floor", "detail": detail}
         if (kind, cause) == ("disk", SEALED):
@@ -83,7 +83,7 @@ def _is_fault(kind: Any, cause: Any) -> bool:
     return causes is not None and (not causes or cause in causes)
 
 
-def _detail(event: Mapping[str, Any]) -> str:
+def _format_detail(event: Mapping[str, Any]) -> str:
     """Return the detail of an event, for people; for a step of the clock, its size."""
     if not event.get("detail") and event.get("step_ns") is None:
         return ""

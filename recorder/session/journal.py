@@ -155,7 +155,7 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
         if before.end < after.start:
             state.damage.append(Damage(before.end, after.start))
     for frame in frames[begin:]:
-        _take(state, frame, path)
+        _apply(state, frame, path)
     if not state.boot_id:
         raise SessionError(f"{path}: its first records are damaged; nothing was changed")
     state.finish()
@@ -197,7 +197,7 @@ class JournalFollower:
                 state.damage[-1].end = frame.end
                 continue
             try:
-                content = _take(state, frame, self._path)
+                content = _apply(state, frame, self._path)
             except SessionError:
                 if not state.damage:
                     raise
@@ -255,7 +255,7 @@ def leaf_start(path: Path, name: str, length: int) -> int:
     return start
 
 
-def _take(state: JournalState, frame: Frame, path: Path) -> Any:
+def _apply(state: JournalState, frame: Frame, path: Path) -> Any:
     """Apply a record, and note damaged bytes before it."""
     if frame.start > state.length:
         state.miss(state.length, frame.start)
@@ -270,7 +270,7 @@ def _take(state: JournalState, frame: Frame, path: Path) -> Any:
         raise SessionError(f"{path}: {text}") from None
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     """Convert digests to hex digits and leaves to lists, for JSON."""
     return value.hex() if isinstance(value, bytes) else [value.start, value.end, value.digest]
 
@@ -280,7 +280,9 @@ def main() -> int:
     try:
         for frame, content, _ in walk_journal(layout.private(Path(sys.argv[1]), layout.JOURNAL)):
             values = content if isinstance(content, dict) else {"bytes": len(content)}
-            print(json.dumps({"at": frame.start, "k": frame.kind, **values}, default=_plain))
+            print(
+                json.dumps({"at": frame.start, "k": frame.kind, **values}, default=_convert_value)
+            )
     except SessionError as error:
         print(error, file=sys.stderr)
         return 1

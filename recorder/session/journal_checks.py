@@ -120,26 +120,28 @@ def check_checksums(
     listed: dict[str, str] = dict(rows[1:])
     found = {str(relative) for relative in data_files(session.path)}
     for name in sorted(listed.keys() - found):
-        report.error(f"{session.path / name}: is missing; {path.name} lists it", _of(session, name))
+        report.error(
+            f"{session.path / name}: is missing; {path.name} lists it", _find_stream(session, name)
+        )
     for name in sorted(found - listed.keys()):
-        report.warning(f"{session.path / name}: is not in {path.name}", _of(session, name))
+        report.warning(f"{session.path / name}: is not in {path.name}", _find_stream(session, name))
     if deep:
-        packed = _packed_md5(session.path)
+        packed = _read_packed_md5(session.path)
         for name in sorted(listed.keys() & found):
             try:
-                digest = _md5(session.path / name, advance)
+                digest = _compute_md5(session.path / name, advance)
             except OSError as error:
                 text = f"{session.path / name}: cannot be read: {error.strerror}"
-                report.error(text, _of(session, name))
+                report.error(text, _find_stream(session, name))
                 continue
             if digest != listed[name] and digest != packed.get(name):
                 text = f"{session.path / name}: has changed since it was closed: MD5 {digest}"
-                report.error(f"{text}, not {listed[name]}", _of(session, name))
+                report.error(f"{text}, not {listed[name]}", _find_stream(session, name))
     kind = "compared" if deep else "listed"
     report.checked.append(f"_recorder/{CHECKSUMS}: {len(listed)} files {kind}")
 
 
-def _packed_md5(session: Path) -> dict[str, str]:
+def _read_packed_md5(session: Path) -> dict[str, str]:
     """Return MD5 of files that were packed after the session; the list may not have them yet."""
     try:
         journal = read_journal(private(session, JOURNAL))
@@ -157,12 +159,12 @@ def checksum_ticks(session: Session) -> int:
     return sum(-(-size // _BLOCK) for size in sizes)
 
 
-def _of(session: Session, name: str) -> str | None:
+def _find_stream(session: Session, name: str) -> str | None:
     folder = Path(name).parts[0] if name else ""
     return folder if folder in session.streams else None
 
 
-def _md5(path: Path, advance: Callable[[int], None]) -> str:
+def _compute_md5(path: Path, advance: Callable[[int], None]) -> str:
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

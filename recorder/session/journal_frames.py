@@ -71,7 +71,7 @@ def _decode(data: bytes, at: int, base: int) -> Frame | None:
     end = at + _HEAD.size + size
     if marker != MARKER or size > MAX_BODY or end > len(data):
         return None
-    if not _intact(data, at, end):
+    if not _is_intact(data, at, end):
         return None
     try:
         kind, content = msgpack.unpackb(data[at + _HEAD.size : end], strict_map_key=False)
@@ -82,7 +82,7 @@ def _decode(data: bytes, at: int, base: int) -> Frame | None:
     return Frame(base + at, base + end, kind, content, previous, digest(data[at:end]))
 
 
-def _intact(data: bytes, at: int, end: int) -> bool:
+def _is_intact(data: bytes, at: int, end: int) -> bool:
     crc = int.from_bytes(data[at + 4 : at + 8], "little")
     return zlib.crc32(memoryview(data)[at + 8 : end]) == crc
 

@@ -232,7 +232,7 @@ class JournalState:
         for record in content.get("records", ()):
             if record not in self._uncommitted:
                 self._uncommitted.append(record)
-        known = self._committed_records(positions)
+        known = self._select_committed(positions)
         self._take_epochs(known)
         self._uncommitted = [r for r in self._uncommitted if r not in known]
         self.files, self.positions, self.events = content["files"], positions, content["events"]
@@ -248,7 +248,7 @@ class JournalState:
             self.leaves[path] = leaf
             self.tree.append(leaf_digest(path, leaf))
 
-    def _committed_records(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _select_committed(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the records of epochs that a commit has; other epochs began during the commit."""
         if not self._uncommitted:
             return []
@@ -291,7 +291,7 @@ class JournalState:
             row = [number(name), number(position["epoch"]), samples, seq - samples]
             row += [position["number"] - seq, last_ns - t_ns if last_ns >= 0 else None]
             streams.append([*row, more] if more else row)
-        derived = _derived(self.specs, content["streams"])
+        derived = _derive_lengths(self.specs, content["streams"])
         files = {number(p): n for p, n in content["files"].items() if derived.get(p) != n}
         absent = [number(path) for path in derived if path not in content["files"]]
         leaves = [
@@ -309,7 +309,7 @@ class JournalState:
             more["absent"] = absent
         if content.get("tags_at") != self.tags_at:
             more["tags_at"] = content.get("tags_at")
-        if records := self._committed_records(content["streams"]):
+        if records := self._select_committed(content["streams"]):
             more["records"] = records  # a power cut may take them, and leave this one
         evidence = leaves or content.get("digest")
         body = [content["n"], t_ns, content.get("took_us", 0), streams, files]
@@ -346,7 +346,7 @@ class JournalState:
                 "last_ns": -1 if last_ns is None else last_ns + t_ns,
             }
         more = rest[0] if rest else {}
-        files = _derived(self.specs, positions)
+        files = _derive_lengths(self.specs, positions)
         for path in more.get("absent", ()):
             del files[known[path]]
         files |= {known[path]: length for path, length in lengths.items()}
@@ -386,7 +386,7 @@ class JournalState:
         return zlib.compress(msgpack.packb(values), 1)
 
     def _restore(self, packed: bytes) -> None:
-        values = msgpack.unpackb(_inflated(packed), strict_map_key=False)
+        values = msgpack.unpackb(_inflate(packed), strict_map_key=False)
         specs = [StreamSpec.from_wire(spec) for spec in values["specs"]]
         self.specs = {spec.name: spec for spec in specs}
         epochs = values["epochs"].items()
@@ -404,7 +404,7 @@ class JournalState:
         self.unsure = False
 
 
-def _inflated(packed: bytes) -> bytes:
+def _inflate(packed: bytes) -> bytes:
     """Return the unpacked bytes of a snapshot; ValueError if it is damaged or too large."""
     inflater = zlib.decompressobj()
     try:
@@ -416,7 +416,7 @@ def _inflated(packed: bytes) -> bytes:
     return data
 
 
-def _derived(
+def _derive_lengths(
     specs: Mapping[str, StreamSpec], positions: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
     """Return lengths of the files that follow from each stream's number of samples."""

@@ -159,14 +159,14 @@ def create_session(
                 f"{root}: {free / 1e9:.2f} GB free, storage.min_free_gb asks for "
                 f"{plan.min_free_gb:g}"
             )
-        with _alone(root):
+        with _lock_root(root):
             return _create(disk, root, plan, values, begin)
     except OSError as error:
-        raise StorageError(f"{root}: {_reason(error)}") from None
+        raise StorageError(f"{root}: {_describe_error(error)}") from None
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
+def _lock_root(root: Path) -> Iterator[None]:
     """Lock a root, so that one session is created at a time: equal names share a temporary folder.
 
     Raises:
@@ -202,7 +202,7 @@ def _create(
     temporary = root / f".{plan.name}.tmp"
     if temporary.exists():  # an earlier start that was interrupted; it has no sample
         shutil.rmtree(temporary)
-    name = _free_name(root, plan)
+    name = _find_free_name(root, plan)
     try:
         disk.make_folder(temporary)
         disk.make_folder(private(temporary))
@@ -222,7 +222,7 @@ def _create(
     return root / name
 
 
-def _free_name(root: Path, plan: SessionPlan) -> str:
+def _find_free_name(root: Path, plan: SessionPlan) -> str:
     if not (root / plan.name).exists():
         return plan.name
     if plan.exact_name:
@@ -234,7 +234,7 @@ def _free_name(root: Path, plan: SessionPlan) -> str:
     raise StorageError(f"{root}: no free name beside {plan.name!r}")
 
 
-def _reason(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     match error.errno:
         case errno.EROFS:
             return "is on a read-only file system"

@@ -63,7 +63,7 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
         return
     length = len(stream)
     reported = None if stream.epochs is None else epoch_starts(stream)
-    numbers = _first_numbers(stream)
+    numbers = _read_first_numbers(stream)
     epoch, run_start, previous = 0, 0, numbers.get(0, 0) - 1
     for at in range(0, length, WINDOW):
         stop = min(at + WINDOW, length)
@@ -93,7 +93,7 @@ def epoch_starts(stream: Stream) -> Any:
     return np.array(sorted(first), np.int64)
 
 
-def _first_numbers(stream: Stream) -> dict[int, int]:
+def _read_first_numbers(stream: Stream) -> dict[int, int]:
     """Return the number that an epoch begins with if it is not 0, by index of its first sample."""
     return {
         int(entry.get("first_sample", 0)): int(entry["first_seq"])
@@ -197,7 +197,7 @@ class EpochAccount:
         causes = ", ".join(f"{cause} {count}" for cause, count in self.lost.items() if count)
         text = f"{self.stream}{of}: {self.stored} stored + {self.counted} lost"
         text += f" ({causes})" if causes else ""
-        known = [_interval_text(interval) for interval in self.intervals]
+        known = [_format_interval(interval) for interval in self.intervals]
         if self.sent is not None:
             text += f" = {self.stored + self.counted} of {self.sent} sent; ended: {self.ended}"
             return "; ".join([text, *known])
@@ -206,7 +206,7 @@ class EpochAccount:
         )
 
 
-def _interval_text(interval: Mapping[str, Any]) -> str:
+def _format_interval(interval: Mapping[str, Any]) -> str:
     text = f"uncounted loss ({interval['cause']})"
     if isinstance(interval.get("duration_ns"), int):
         text += f" within {interval['duration_ns'] / 1e9:.3f} s"

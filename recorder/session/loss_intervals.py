@@ -66,16 +66,18 @@ def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[L
         FormatError: stamps or numbers cannot be read.
     """
     if stream is None:
-        return iter(sorted(map(_of_event, events), key=_start_ns))
+        return iter(sorted(map(_convert_event, events), key=_get_start_ns))
     runs = [item for item in scan(stream) if isinstance(item, Run)]
     beyond = {id(event): count for event, count in losses_beyond_gaps(stream, runs, events)}
     rest = []
     for event in events:
         if not isinstance(event.get("count"), int):
-            rest.append(_of_event(event))
+            rest.append(_convert_event(event))
         elif count := beyond.get(id(event)):
-            rest.append(_of_event(event, count))
-    return heapq.merge(gap_losses(stream, events), sorted(rest, key=_start_ns), key=_start_ns)
+            rest.append(_convert_event(event, count))
+    return heapq.merge(
+        gap_losses(stream, events), sorted(rest, key=_get_start_ns), key=_get_start_ns
+    )
 
 
 def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval]:
@@ -159,7 +161,7 @@ class _Reported:
         return sorted(parts + [(first, last, None) for first, last in left], key=lambda p: p[:2])
 
 
-def _of_event(event: Event, count: int | None = None) -> LossInterval:
+def _convert_event(event: Event, count: int | None = None) -> LossInterval:
     start_ns, end_ns = event_interval_ns(event) or (None, None)
     counted, estimate = event.get("count"), event.get("estimate")
     if count is None and isinstance(counted, int):
@@ -173,5 +175,5 @@ def _of_event(event: Event, count: int | None = None) -> LossInterval:
     )
 
 
-def _start_ns(lost: LossInterval) -> int:
+def _get_start_ns(lost: LossInterval) -> int:
     return -1 if lost.start_ns is None else lost.start_ns

@@ -77,7 +77,7 @@ def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
                 tree.append(leaf)
             nodes.append(tree.root)
         elif behind - first > 1:
-            middle = _middle(first, behind)
+            middle = _find_middle(first, behind)
             climb(first, middle)
             climb(middle, behind)
 
@@ -107,7 +107,7 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
             return next(beside)
         if behind - first == 1:
             return leaves[first - start]
-        middle = _middle(first, behind)
+        middle = _find_middle(first, behind)
         return node_digest(climb(first, middle), climb(middle, behind))
 
     try:
@@ -119,6 +119,6 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
     return root
 
 
-def _middle(first: int, behind: int) -> int:
+def _find_middle(first: int, behind: int) -> int:
     """Return where a subtree is divided: the left half is the largest complete tree."""
     return first + (1 << (behind - first - 1).bit_length() - 1)

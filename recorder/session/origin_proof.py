@@ -227,7 +227,7 @@ class Rebuilding:
         data = bytearray()
         try:
             for piece in self._proof.pieces[number]:
-                data += self._piece(piece, leaf.end - leaf.start - len(data))
+                data += self._read_piece(piece, leaf.end - leaf.start - len(data))
         except (OSError, LookupError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{path}: its proof cannot be read ({type(error).__name__})"
@@ -243,7 +243,7 @@ class Rebuilding:
             raise FormatError("leaves do not follow each other")
         return rows[0].start if rows else 0, b"".join(map(self.leaf, numbers))
 
-    def _piece(self, piece: Piece, most: int) -> bytes:
+    def _read_piece(self, piece: Piece, most: int) -> bytes:
         number, at, count, *more = piece
         name = self._proof.files[number]
         if more == [STORED]:

@@ -37,7 +37,7 @@ def write_record(root: Path, archive: str, values: Mapping[str, Any]) -> Path:
 
 def encode_record(values: Mapping[str, Any]) -> bytes:
     """Return the bytes of a record."""
-    return json.dumps(values, indent=1, default=_plain).encode()
+    return json.dumps(values, indent=1, default=_convert_value).encode()
 
 
 def read_records(session: Path) -> dict[str, dict[str, Any]]:
@@ -46,17 +46,17 @@ def read_records(session: Path) -> dict[str, dict[str, Any]]:
     A record that cannot be read is empty.
     """
     root = session / ARCHIVES
-    found = {name: _read(path) for name, path in _records(root)}
+    found = {name: _read(path) for name, path in _list_records(root)}
     try:
         parts = sorted(path for path in (root / PARTS).iterdir() if path.is_dir())
     except OSError:
         parts = []
     for part in parts:
-        found |= {f"{name}, {part.name}": _read(path) for name, path in _records(part)}
+        found |= {f"{name}, {part.name}": _read(path) for name, path in _list_records(part)}
     return found
 
 
-def _records(folder: Path) -> list[tuple[str, Path]]:
+def _list_records(folder: Path) -> list[tuple[str, Path]]:
     try:
         paths = sorted(folder.iterdir())
     except OSError:
@@ -76,6 +76,6 @@ def _read(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     """Convert values of a packer's summary for JSON: numpy's numbers and arrays, paths."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

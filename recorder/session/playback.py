@@ -131,8 +131,8 @@ def play(
     for name in names:
         stream = session.stream(name)
         first = 0 if start_ns is None else stream.between(start_ns, None).start
-        feeds.append(_samples(stream, first))
-        unseen = _unseen(stream, lost.get(name, ()))
+        feeds.append(_play_samples(stream, first))
+        unseen = _find_hidden_losses(stream, lost.get(name, ()))
         feeds.append(hole for hole in unseen if hole.t_ns >= (start_ns or 0))
     return heapq.merge(*feeds, key=played_at_ns)
 
@@ -157,7 +157,7 @@ def is_small(stream: Stream) -> bool:
     return stream.sample_bytes <= SMALL_BYTES
 
 
-def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
+def _play_samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
     small = is_small(stream)
     holes = (gap for gap in gaps(stream) if gap.index >= first)
     gap: Gap | None = next(holes, None)
@@ -166,20 +166,20 @@ def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
         stop = min(at + _WINDOW, len(stream))
         times = stream.times(at, stop)
         seq = stream.channels["seq"].read(at, stop) if has_seq else np.arange(at, stop)
-        window = _window(stream, at, times) if small else None
+        window = _read_window(stream, at, times) if small else None
         channels = stream.data_channels if small else ()
         blocks = {end - at for n in channels for end in stream.channels[n].block_ends(at, stop)}
-        for start, end in _cuts(times, seq.astype(np.int64), small, blocks):
+        for start, end in _find_cuts(times, seq.astype(np.int64), small, blocks):
             if gap is not None and gap.index == at + start:
                 yield Hole(stream.name, int(times[start]), gap.count)
                 gap = next(holes, None)
             if window is None:
                 yield read_chunk(stream, at + start, int(seq[start]), times[start:end])
             else:
-                yield _slice(window, int(seq[start]), start, end)
+                yield _slice_window(window, int(seq[start]), start, end)
 
 
-def _window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | None:
+def _read_window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | None:
     """Read a window of small samples at once; return None if a sample of it is damaged.
 
     Reading it batch by batch takes ten times as long where other threads compute, because each call
@@ -191,7 +191,7 @@ def _window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | No
         return None
 
 
-def _slice(window: Chunk, seq: int, start: int, end: int) -> Chunk:
+def _slice_window(window: Chunk, seq: int, start: int, end: int) -> Chunk:
     t_dev = window.t_dev_ns
     return Chunk(
         window.stream,
@@ -203,7 +203,7 @@ def _slice(window: Chunk, seq: int, start: int, end: int) -> Chunk:
     )
 
 
-def _cuts(
+def _find_cuts(
     times: npt.NDArray[np.int64], seq: npt.NDArray[np.int64], small: bool, blocks: Iterable[int]
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges [start, end) of a window that make one chunk each."""
@@ -246,7 +246,7 @@ def read_chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64
     return Chunk(stream.name, start, seq, times, t_dev, data)
 
 
-def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
+def _find_hidden_losses(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
     """Return losses without a gap: uncounted ones, and those at the end of an epoch."""
     if not events:
         return []
@@ -271,7 +271,7 @@ def recorded_spec(stream: Stream) -> StreamSpec:
         FormatError: it cannot be declared: a channel of a format or name that is not recorded,
             an intrinsics file that cannot be read.
     """
-    files = _intrinsics(stream)
+    files = _read_intrinsics(stream)
     if stream.spec is not None:
         return replace(stream.spec, finite=True, files=files)
     length = len(stream)
@@ -286,7 +286,7 @@ def recorded_spec(stream: Stream) -> StreamSpec:
     try:
         return StreamSpec(
             name=stream.name,
-            channels=tuple(_channel_spec(stream, name) for name in stream.data_channels),
+            channels=tuple(_create_channel_spec(stream, name) for name in stream.data_channels),
             rate_hz=rate_hz,
             device_clock="t_dev" in stream.meta,
             bytes_per_sample=size,
@@ -297,10 +297,10 @@ def recorded_spec(stream: Stream) -> StreamSpec:
         raise FormatError(f"{stream.path}: cannot be replayed: {error}") from None
 
 
-def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
+def _create_channel_spec(stream: Stream, name: str) -> ChannelSpec:
     entry = stream.meta[name]
     found = CHANNEL_FORMATS.get(entry["format"])
-    text, unit = _described(entry)
+    text, unit = _parse_description(entry)
     return ChannelSpec(
         name=name,
         format=entry["format"] if found is None else found.recorded_as,
@@ -317,17 +317,17 @@ def unit_of(stream: Stream, name: str) -> str:
     for channel in () if stream.spec is None else stream.spec.channels:
         if channel.name == name:
             return channel.unit
-    return _described(stream.meta[name])[1]
+    return _parse_description(stream.meta[name])[1]
 
 
-def _described(entry: Mapping[str, Any]) -> tuple[str, str]:
+def _parse_description(entry: Mapping[str, Any]) -> tuple[str, str]:
     """Return description and unit of a channel in ``meta.json``."""
     text = str(entry.get("desc") or entry.get("description") or "")
     found = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
     return (found[1], found[2]) if found else (text, "")
 
 
-def _intrinsics(stream: Stream) -> dict[str, str]:
+def _read_intrinsics(stream: Stream) -> dict[str, str]:
     """Return the text of files beside the channels, such as ``lidar.json``, by name."""
     known = {"meta.json", *TIME_CHANNELS, *(f"{name}.json" for name in stream.replaced)}
     for name, entry in stream.meta.items():

@@ -137,7 +137,7 @@ class Session(Closing):
                     offset_ns=offset_ns,
                     epochs=epochs.get(name),
                     partial=partial,
-                    redacted=_folder_of(name, redacted),
+                    redacted=_find_redacted(name, redacted),
                 )
                 if (spec := streams[name].spec) is not None:
                     self.declared[name] = spec
@@ -174,7 +174,7 @@ class Session(Closing):
     @property
     def first_ns(self) -> int | None:
         """The earliest stamp of any stream, epoch ns; None without samples."""
-        return min((int(s.times(0, 1)[0]) for s in self._timed()), default=None)
+        return min((int(s.times(0, 1)[0]) for s in self._select_timed()), default=None)
 
     @property
     def end_ns(self) -> int | None:
@@ -182,9 +182,11 @@ class Session(Closing):
         if self.header is not None:
             end = self.header.get("end_ns")
             return None if end is None else int(end)
-        return max((int(s.times(len(s) - 1, len(s))[0]) for s in self._timed()), default=None)
+        return max(
+            (int(s.times(len(s) - 1, len(s))[0]) for s in self._select_timed()), default=None
+        )
 
-    def _timed(self) -> Iterator[Stream]:
+    def _select_timed(self) -> Iterator[Stream]:
         return (s for s in self.streams.values() if s.has_times and len(s))
 
     def kept_events(self) -> list[KeptEvent]:
@@ -257,7 +259,7 @@ class Session(Closing):
             FormatError: a channel's bytes do not fit its format.
         """
         chosen = [self.stream(name) for name in (self.streams if streams is None else streams)]
-        feeds = (_items(stream, start_ns, end_ns) for stream in chosen)
+        feeds = (_iterate_items(stream, start_ns, end_ns) for stream in chosen)
         return heapq.merge(*feeds, key=attrgetter("t_ns"))
 
     def stream(self, name: str) -> Stream:
@@ -291,12 +293,12 @@ class Session(Closing):
         return f"Session({str(self.path)!r}: {self.state}, {', '.join(self.streams)})"
 
 
-def _folder_of(stream: str, redacted: Path | None) -> Path | None:
+def _find_redacted(stream: str, redacted: Path | None) -> Path | None:
     """Return the folder with a stream's redacted pictures; None if it has none."""
     return redacted / stream if redacted is not None and (redacted / stream).is_dir() else None
 
 
-def _items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator[Item]:
+def _iterate_items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator[Item]:
     inside = range(len(stream))
     if start_ns is not None or end_ns is not None:
         inside = stream.between(start_ns, end_ns)

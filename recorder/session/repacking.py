@@ -150,7 +150,7 @@ class _Repacking:
         for folder in (self._folder, parts):
             if not folder.exists():
                 self._disk.make_folder(folder)
-        if (why := self._unable()) is not None:
+        if (why := self._check_exchange()) is not None:
             self._result.left[path] = why
             return
         try:
@@ -179,7 +179,7 @@ class _Repacking:
         stream, data_path = self._session / path.partition("/")[0], parts / channel.name
         index_path = parts / of_channel(path)[1].partition("/")[2]
         known = _Earlier(data_path, index_path)
-        encode = _encoder(channel, self._preset)
+        encode = _create_encoder(channel, self._preset)
         kept: list[tuple[int, int]] = []
         ends = [0]
         sums = [hashlib.md5(usedforsecurity=False) for _ in range(2)]
@@ -262,7 +262,7 @@ class _Repacking:
             (parts / name).unlink()
         return True
 
-    def _unable(self) -> str | None:
+    def _check_exchange(self) -> str | None:
         """Return why the file system cannot replace two files at once; None if it can."""
         one, other = self._folder / "probe.0", self._folder / "probe.1"
         for folder in (one, other):
@@ -390,7 +390,9 @@ class _Lock:
         raise SessionError(f"{self._session}: is in use by another process; packed another time")
 
 
-def _encoder(channel: ChannelSpec, preset: int | None) -> Callable[[np.ndarray[Any, Any]], bytes]:
+def _create_encoder(
+    channel: ChannelSpec, preset: int | None
+) -> Callable[[np.ndarray[Any, Any]], bytes]:
     if preset is None:
         return XzCompressor(channel.np_dtype.itemsize, channel.delta, worth=1.0).compress
     filters: list[dict[str, int]] = [{"id": lzma.FILTER_LZMA2, "preset": preset}]

@@ -89,7 +89,7 @@ class Replay:
         lap_ns = 0  # recorded time of earlier laps
         while not stop.is_set():
             last_ns = 0
-            for item, due_ns in self._timed():
+            for item, due_ns in self._schedule():
                 last_ns = due_ns
                 if not _wait_until(pace.due_ns(lap_ns + due_ns), clock, stop):
                     break
@@ -103,15 +103,15 @@ class Replay:
                 passed[name] += len(item.t_ns) if isinstance(item, Chunk) else 0
             if not loop:
                 break
-            lap_ns += last_ns + self._interval_ns()
+            lap_ns += last_ns + self._compute_pause_ns()
         return passed
 
-    def _timed(self) -> Iterator[tuple[Chunk | Hole, int]]:
+    def _schedule(self) -> Iterator[tuple[Chunk | Hole, int]]:
         """Yield items with their due times in ns after the session's first sample."""
         for item in play(self._session, list(self.specs)):
             yield item, max(0, played_at_ns(item) - self._origin_ns)
 
-    def _interval_ns(self) -> int:
+    def _compute_pause_ns(self) -> int:
         """Return the pause between two laps: the longest sample interval, ns."""
         rates = (spec.rate_hz for spec in self.specs.values())
         return round(1e9 / min((rate for rate in rates if rate), default=10.0))

@@ -159,11 +159,13 @@ def stream_part(stream: Stream, start: int, stop: int) -> Stream:
     made.channels = _ChannelParts(stream.channels, start, stop)
     made._length, made._times = None, None
     if stream.epochs is not None:
-        made.epochs = _epochs(stream.epochs, start, stop)
+        made.epochs = _cut_epochs(stream.epochs, start, stop)
     return made
 
 
-def _epochs(epochs: Sequence[Mapping[str, Any]], start: int, stop: int) -> list[Mapping[str, Any]]:
+def _cut_epochs(
+    epochs: Sequence[Mapping[str, Any]], start: int, stop: int
+) -> list[Mapping[str, Any]]:
     """Return the epochs with samples in [start, stop)."""
     firsts = [int(entry.get("first_sample", 0)) for entry in epochs]
     found: list[Mapping[str, Any]] = []

@@ -163,7 +163,7 @@ def _sign(
                 "next": None if state.next is None else following,
                 "counter": values.get("counter", 0) + 1,
                 "previous": last and {"session": values.get("session"), "digest": last.digest},
-                "deleted": _deleted(values.get("deleted", ()), recent),
+                "deleted": _merge_deleted(values.get("deleted", ()), recent),
                 "register": entries.link,
                 "signed_ns": time.time_ns(),
             }
@@ -196,7 +196,7 @@ def _check_closed(path: Path, signed: Signed) -> None:
         raise UsageError(f"its journal is not the one that was closed with signature {number}")
 
 
-def _deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[list[int]]:
+def _merge_deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[list[int]]:
     """Return numbers of deleted sessions as sorted ranges: of the last signature, and later ones.
 
     Args:
@@ -227,7 +227,7 @@ def note_deletion(session: Path) -> None:
         first = first_record(layout.private(session, layout.JOURNAL)).hex()
         with register.reading() as entries:
             known = entries.of(first)
-        if signed := _own_signatures(session, header["name"], first, known):
+        if signed := _find_own_signatures(session, header["name"], first, known):
             numbers = [each.values["counter"] for each in signed]
             digests = [each.digest for each in signed]
             with register.changing() as entries:
@@ -236,7 +236,9 @@ def note_deletion(session: Path) -> None:
         print(f"{session}: its deletion is not counted: {error}", file=sys.stderr, flush=True)
 
 
-def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]) -> list[Signed]:
+def _find_own_signatures(
+    session: Path, name: str, first: str, known: Sequence[Entry]
+) -> list[Signed]:
     """Return the signatures of a session that is to be deleted; UsageError for a copy of it.
 
     Args:

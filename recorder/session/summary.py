@@ -122,7 +122,7 @@ def summarize(
         if stream is not None or name in session.broken:
             entry["bytes"] = folder_bytes(session.path / name)
         if gaps:
-            entry |= _gaps(stream, found.lost.get(name, ()), problems)
+            entry |= _list_gaps(stream, found.lost.get(name, ()), problems)
     start_ns, end_ns = found.start_ns, found.end_ns
     record_format = None
     try:
@@ -145,10 +145,10 @@ def summarize(
         "live": session.live,
         "duration_s": duration_s,
         "bytes": folder_bytes(session.path) - folder_bytes(session.path / ARCHIVES),
-        "archives": _archive_sizes(session.path),
+        "archives": _measure_archives(session.path),
         "metadata": dict(session.metadata),
         "record_format": record_format,
-        "commits": _commits(session),
+        "commits": _read_commit_durations(session),
         **found.happened,
         **verdict(found, unreadable=further).to_wire(),
         "events": msgspec.to_builtins(events),
@@ -156,7 +156,7 @@ def summarize(
     }
 
 
-def _archive_sizes(session: Path) -> dict[str, int]:
+def _measure_archives(session: Path) -> dict[str, int]:
     """Measure each archive of a session, in bytes; unfinished ones (hidden) are left out."""
     root = session / ARCHIVES
     parts = [path for path in sorted((root / PARTS).glob("*")) if path.is_dir()]
@@ -168,7 +168,7 @@ def _archive_sizes(session: Path) -> dict[str, int]:
     return sizes
 
 
-def _gaps(
+def _list_gaps(
     stream: Stream | None, events: Sequence[Mapping[str, Any]], problems: list[str]
 ) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def _gaps(
     return {"gaps": found, "gaps_left_out": left_out}
 
 
-def _commits(session: Session) -> dict[str, float] | None:
+def _read_commit_durations(session: Session) -> dict[str, float] | None:
     if not session.recorded:
         return None
     with contextlib.suppress(SessionError):  # `validate` reports the error

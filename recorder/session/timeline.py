@@ -125,13 +125,13 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
         made.lost, intervals = losses(events)
         made.lost = {cause: count for cause, count in made.lost.items() if count}
         made.uncounted = len(intervals)
-        pieces = [_loss(event, start_ns, end_ns) for event in events]
+        pieces = [_convert_loss(event, start_ns, end_ns) for event in events]
         try:
             if name in session.broken:
                 raise session.broken[name]
             if name in session.streams and session.streams[name].has_times:
                 stream = session.streams[name]
-                unknown = list(_unknown_gaps(stream, events, start_ns, end_ns))
+                unknown = list(_find_unknown_gaps(stream, events, start_ns, end_ns))
                 if count := sum(piece.causes["unknown"] for piece in unknown):
                     made.lost["unknown"] = made.lost.get("unknown", 0) + count
                 pieces += unknown
@@ -184,7 +184,7 @@ def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: in
     return pieces
 
 
-def _loss(event: Event, start_ns: int, end_ns: int) -> Piece:
+def _convert_loss(event: Event, start_ns: int, end_ns: int) -> Piece:
     count = event.get("count")
     causes = Counter({str(event.get("cause") or "unknown"): count if isinstance(count, int) else 0})
     kind = LOST if isinstance(count, int) else UNCOUNTED
@@ -192,7 +192,7 @@ def _loss(event: Event, start_ns: int, end_ns: int) -> Piece:
     return Piece(max(first_ns, min(start_ns, last_ns)), last_ns, kind, causes)
 
 
-def _unknown_gaps(
+def _find_unknown_gaps(
     stream: Stream, events: Sequence[Event], start_ns: int, end_ns: int
 ) -> Iterator[Piece]:
     """Yield gaps in the sample numbers that no event explains."""

@@ -73,7 +73,7 @@ def stamp_of(session: Path) -> str:
     The data and labels are such files; archives, the report and `_recorder` are not: files that are
     added there after an upload do not keep a session from being deleted.  Raises OSError.
     """
-    lines = sorted(_lines(session, ""))
+    lines = sorted(_describe_files(session, ""))
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
@@ -82,14 +82,14 @@ def is_irreplaceable(path: str) -> bool:
     return path.partition("/")[0] not in (ARCHIVES, PRIVATE, REPORT)
 
 
-def _lines(folder: Path, prefix: str) -> Iterator[str]:
+def _describe_files(folder: Path, prefix: str) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             path = prefix + entry.name
             if not is_irreplaceable(path):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from _lines(folder / entry.name, f"{path}/")
+                yield from _describe_files(folder / entry.name, f"{path}/")
             else:
                 found = entry.stat(follow_symlinks=False)
                 yield f"{found.st_size} {found.st_mtime_ns} {path}"

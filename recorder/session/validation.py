@@ -181,14 +181,14 @@ def _check_leftovers(session: Session, report: Report) -> None:
             if not session.live:
                 report.warning(f"{path}: left over from a write that was cut short")
     for name, stream in session.streams.items():
-        known = _files_of(stream)
+        known = _list_files(stream)
         for path in sorted(stream.path.iterdir()):
             if path.name not in known and path.suffix != ".json":
                 report.warning(f"{path}: belongs to no channel of meta.json", name)
     report.checked.append("leftovers")
 
 
-def _files_of(stream: Stream) -> set[str]:
+def _list_files(stream: Stream) -> set[str]:
     files = set() if stream.spec is None else set(stream.spec.files)
     for name, entry in stream.meta.items():
         files.update(channel_files(name, entry["format"]))

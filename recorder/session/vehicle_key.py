@@ -95,7 +95,7 @@ class Signed(msgspec.Struct, frozen=True):
         Raises:
             UsageError: it is not this key's signature of this statement; PyNaCl is missing.
         """
-        nacl = _nacl()
+        nacl = _import_nacl()
         try:
             key, signature = bytes.fromhex(self.public_key), bytes.fromhex(self.signature)
             nacl.signing.VerifyKey(key).verify(self.statement.encode(), signature)
@@ -137,7 +137,7 @@ def make_key(folder: Path) -> Path:
         UsageError: there is a key already, or PyNaCl is missing.
         StorageError: the folder cannot be written to.
     """
-    made, path = _nacl().signing.SigningKey.generate(), folder / KEY
+    made, path = _import_nacl().signing.SigningKey.generate(), folder / KEY
     try:
         make_folders(folder.parent)
         folder.mkdir(0o700, exist_ok=True)
@@ -149,10 +149,10 @@ def make_key(folder: Path) -> Path:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             undo.callback(path.unlink)
             with os.fdopen(fd, "wb") as file:
-                file.write(_pem("PRIVATE KEY", _PRIVATE_HEAD + bytes(made)))
+                file.write(_encode_pem("PRIVATE KEY", _PRIVATE_HEAD + bytes(made)))
                 file.flush()
                 os.fsync(file.fileno())
-            public = _pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(made.verify_key))
+            public = _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(made.verify_key))
             PosixDisk().write_file(path.with_suffix(_PUBLIC), public)
             path.with_suffix(_PUBLIC).chmod(0o644)
             Register(path.with_suffix(_REGISTER)).make()
@@ -181,7 +181,7 @@ class VehicleKey:
     """
 
     def __init__(self, path: Path) -> None:
-        nacl = _nacl()
+        nacl = _import_nacl()
         check_private(path)
         self.path = path
         self._key = nacl.signing.SigningKey(_read_pem(path, "PRIVATE KEY", _PRIVATE_HEAD))
@@ -194,7 +194,7 @@ class VehicleKey:
 
     def public_pem(self) -> str:
         """Return the public key as ``vehicle.pub`` has it."""
-        return _pem("PUBLIC KEY", _PUBLIC_HEAD + self.public).decode()
+        return _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + self.public).decode()
 
     def signed(self, statement: dict[str, Any]) -> Signed:
         """Sign a statement."""
@@ -219,7 +219,7 @@ def latest_signature(entries: Iterable[Entry]) -> Signed | None:
     return found[-1] if found else None
 
 
-def _pem(kind: str, der: bytes) -> bytes:
+def _encode_pem(kind: str, der: bytes) -> bytes:
     body = base64.b64encode(der).decode()  # one line: it has fewer than 64 characters
     return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n".encode()
 
@@ -240,7 +240,7 @@ def _read_pem(path: Path, kind: str, head: bytes) -> bytes:
     return der[len(head) :]
 
 
-def _nacl() -> Any:
+def _import_nacl() -> Any:
     try:
         import nacl.exceptions
         import nacl.signing

@@ -142,17 +142,17 @@ def verdict(
         checked: the report of the check of its files, if they were checked.
         unreadable: further things that could not be read, such as pictures.
     """
-    reasons: list[Reason] = list(_state(found))
+    reasons: list[Reason] = list(_judge_state(found))
     remarks: list[Reason] = []
     for name, stream in found.streams.items():
         unknown = (unexplained or {}).get(name, 0)
-        reasons += _losses(found, name, stream, {"unknown": unknown} if unknown else {})
+        reasons += _judge_losses(found, name, stream, {"unknown": unknown} if unknown else {})
         _judge_incomplete(found, name, stream, reasons, remarks)
-    reasons += _rates(found)
-    reasons += _tails(found)
-    reasons += _faults(found.happened["faults"], found.start_ns)
+    reasons += _judge_rates(found)
+    reasons += _judge_tails(found)
+    reasons += _judge_faults(found.happened["faults"], found.start_ns)
     problems = checked.problems if checked is not None else ()
-    reasons += _problems(found, problems)
+    reasons += _judge_problems(found, problems)
     known = {reason.how_much for reason in reasons}
     reasons += [reason for reason in unreadable if reason.how_much not in known]
     for step, entry in found.steps.items():
@@ -164,7 +164,7 @@ def verdict(
     return Verdict(found.live, reasons, remarks)
 
 
-def _state(found: Accounts) -> Iterator[Reason]:
+def _judge_state(found: Accounts) -> Iterator[Reason]:
     ended = found.happened["ended"] or {}
     detail = str(ended.get("detail") or "")
     if found.state == RECORDING and not found.live:
@@ -180,7 +180,7 @@ def _state(found: Accounts) -> Iterator[Reason]:
         yield Reason("ended early", "disk", detail or "the disk was nearly full")
 
 
-def _losses(
+def _judge_losses(
     found: Accounts, name: str, stream: Mapping[str, Any], unknown: Mapping[str, int]
 ) -> Iterator[Reason]:
     stored = stream["samples"] or 0
@@ -189,20 +189,20 @@ def _losses(
     for cause, count in counted.items():
         if count:
             share = f" of {total} ({100 * count / total:.3g} %)" if total else ""
-            yield Reason("samples lost", name, f"{count}{share}; {_explained(cause)}")
+            yield Reason("samples lost", name, f"{count}{share}; {_explain(cause)}")
     uncounted: dict[str, list[Mapping[str, Any]]] = {}
     for interval in stream["lost_intervals"]:
         uncounted.setdefault(str(interval.get("cause")), []).append(interval)
     for cause, intervals in uncounted.items():
         what = _UNCOUNTED.get(cause, "uncounted loss")
-        why = f"; {_explained(cause)}" if cause in CAUSES and what == "uncounted loss" else ""
+        why = f"; {_explain(cause)}" if cause in CAUSES and what == "uncounted loss" else ""
         yield Reason(what, name, interval_text(intervals) + why)
     silent = stream["samples"] == 0 and not counted and not uncounted
     if silent and found.recorded and not found.live:
         yield Reason("no samples", name, "declared, but without a sample and without a loss")
 
 
-def _explained(cause: str) -> str:
+def _explain(cause: str) -> str:
     why = CAUSES.get(cause, "")
     return f"{cause}: {why}" if why else cause
 
@@ -226,7 +226,7 @@ def _judge_incomplete(
     stored = max(count, stream["samples"] or 0)
     text = f"{incomplete_text(stream['incomplete'])}: {100 * count / stored:.3g} % of {stored}"
     limit = f"max_incomplete allows {100 * allowed:.3g} %"
-    causes = "; ".join(_explained(cause) for cause in stream["incomplete"])
+    causes = "; ".join(_explain(cause) for cause in stream["incomplete"])
     if count > allowed * stored:
         reasons.append(Reason("incomplete samples", name, f"{text}, {limit}; {causes}"))
     else:
@@ -246,7 +246,7 @@ def interval_text(intervals: Sequence[Mapping[str, Any]]) -> str:
     return text
 
 
-def _streams_with_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], str, float]]:
+def _iterate_minimum_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], str, float]]:
     """Yield each stream with a minimum rate: its sensor's entry, its name, and the rate in Hz."""
     for sensor, entry in found.sensors.items():
         for name in entry.get("streams") or ():
@@ -261,13 +261,13 @@ def _streams_with_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], st
                 yield entry, name, least
 
 
-def _rates(found: Accounts) -> Iterator[Reason]:
+def _judge_rates(found: Accounts) -> Iterator[Reason]:
     """Yield streams that were below their minimum rate, where no loss reports it.
 
     A played source that plays slower than real time is below the minimum by the clock, not by its
     stamps.
     """
-    for entry, name, least in _streams_with_rates(found):
+    for entry, name, least in _iterate_minimum_rates(found):
         stream = found.streams[name]
         if {SLOW, SILENT} & {str(i.get("cause")) for i in stream["lost_intervals"]}:
             continue
@@ -275,7 +275,7 @@ def _rates(found: Accounts) -> Iterator[Reason]:
         if slow and not entry.get("live"):
             rates = [e["rate_hz"] for e in slow if isinstance(e.get("rate_hz"), int | float)]
             lowest = f" down to {min(rates):.4g} Hz;" if rates else ""
-            times = f"{len(slow)} time{'s' if len(slow) > 1 else ''}{_since(found, slow[0])}"
+            times = f"{len(slow)} time{'s' if len(slow) > 1 else ''}{_format_since(found, slow[0])}"
             yield Reason(_UNCOUNTED[SLOW], name, f"{times}:{lowest} the minimum is {least:.4g} Hz")
             continue
         if not stream["rate_hz"]:
@@ -288,14 +288,14 @@ def _rates(found: Accounts) -> Iterator[Reason]:
             yield Reason(_UNCOUNTED[SLOW], name, text)
 
 
-def _since(found: Accounts, event: Mapping[str, Any]) -> str:
+def _format_since(found: Accounts, event: Mapping[str, Any]) -> str:
     t_ns = event.get("t_ns")
     if not isinstance(t_ns, int) or found.start_ns is None:
         return ""
     return f", first at {(t_ns - found.start_ns) / 1e9:.1f} s"
 
 
-def _tails(found: Accounts) -> Iterator[Reason]:
+def _judge_tails(found: Accounts) -> Iterator[Reason]:
     """Yield streams that end much earlier than the others, or than the recording's duration.
 
     Where a device was silent at the end, the writer has counted that as a loss.
@@ -303,7 +303,7 @@ def _tails(found: Accounts) -> Iterator[Reason]:
     if found.end_ns is None or found.start_ns is None or found.last_ns is None:
         return
     latest_ns, wanted_s = found.last_ns, found.header.get("duration_s")
-    for entry, name, least in _streams_with_rates(found):
+    for entry, name, least in _iterate_minimum_rates(found):
         last_ns, spec = found.streams[name]["last_ns"], found.declared[name]
         if last_ns is None or spec.sporadic or "live" not in entry:
             continue  # a clip has no `live`: its accounts are those of its sources
@@ -326,7 +326,7 @@ _IN_TIME = ("duration", "overtime")
 """Causes of an end after the whole duration."""
 
 
-def _faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterator[Reason]:
+def _judge_faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterator[Reason]:
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for fault in faults:
         key = (str(fault["type"]), str(fault["cause"] or ""), str(fault["stream"] or ""))
@@ -342,7 +342,7 @@ def _faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterat
         yield Reason(what, where, ": ".join(part for part in (text, detail) if part))
 
 
-def _problems(found: Accounts, checked: Iterable[Any]) -> Iterator[Reason]:
+def _judge_problems(found: Accounts, checked: Iterable[Any]) -> Iterator[Reason]:
     """Yield errors of the check and of the accounts, each once."""
     reported = set()
     expected = {"was not closed", "was sealed"}  # the state says so

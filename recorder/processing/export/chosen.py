@@ -46,14 +46,14 @@ class Damage:
             text = f"{self._stream.path}: {at}: {error.strerror or error}"
         elif at not in text:
             text = f"{self._stream.path}: {at}: {text}"
-        self._tell(text)
+        self._note(text)
 
     def miss(self, count: int, text: str) -> None:
         """Count samples that a channel does not have."""
         self.count += count
-        self._tell(text)
+        self._note(text)
 
-    def _tell(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(text)
 
@@ -81,11 +81,11 @@ def chosen_part(
     if begin_ns is not None or end_ns is not None:
         inside = stream.between(begin_ns, end_ns)
     if not inside:
-        raise SessionError(f"{stream.path}: {_extent(session, stream)}")
+        raise SessionError(f"{stream.path}: {_describe_extent(session, stream)}")
     return stream_part(stream, inside.start, inside.stop)
 
 
-def _extent(session: Session, stream: Stream) -> str:
+def _describe_extent(session: Session, stream: Stream) -> str:
     """Describe why no sample was chosen."""
     if not len(stream):
         return "has no sample"
@@ -138,27 +138,27 @@ def read_blocks(
         block = indices[at : at + step]
         if block.step == 1:
             try:
-                yield _read(stream, block, names)
+                yield _read_block(stream, block, names)
                 continue
             except (RecorderError, OSError):
                 pass  # sample by sample, to find the damaged ones
         found = []
         for index in block:
             try:
-                found.append(_read(stream, range(index, index + 1), names))
+                found.append(_read_block(stream, range(index, index + 1), names))
             except (RecorderError, OSError) as error:
                 damage.add(index, error)
         if found:
-            yield _joined(found)
+            yield _join_blocks(found)
 
 
-def _read(stream: Stream, block: range, names: Sequence[str]) -> Block:
+def _read_block(stream: Stream, block: range, names: Sequence[str]) -> Block:
     start, stop = block.start, block.stop
     t_ns = stream.times(start, stop) if stream.has_times else None
     return Block(list(block), t_ns, stream.read(start, stop, names))
 
 
-def _joined(blocks: Sequence[Block]) -> Block:
+def _join_blocks(blocks: Sequence[Block]) -> Block:
     times = [block.t_ns for block in blocks if block.t_ns is not None]
     return Block(
         [index for block in blocks for index in block.indices],

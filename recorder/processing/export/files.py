@@ -54,10 +54,10 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be made.
     """
-    temporary = _beside(path)
+    temporary = _reserve_temporary(path)
     make_empty(temporary)
     try:
-        with _named(path):
+        with _name_errors(path):
             yield temporary
         PosixDisk().rename(temporary, path)
     finally:
@@ -71,10 +71,10 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be made, or the path is not an empty folder.
     """
-    temporary = _beside(path)
+    temporary = _reserve_temporary(path)
     temporary.mkdir(FOLDER_MODE)
     try:
-        with _named(path):
+        with _name_errors(path):
             yield temporary
         temporary.rename(path)  # never replaces files or folders that are not empty
     finally:
@@ -88,7 +88,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_errors(path: Path) -> Iterator[None]:
     """Add the path to errors of the kernel that name no file, such as of a full disk."""
     try:
         yield
@@ -98,7 +98,7 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
-def _beside(path: Path) -> Path:
+def _reserve_temporary(path: Path) -> Path:
     """Return a temporary path beside a path; remove what killed processes left of the same path."""
     folder = path.absolute().parent
     make_folders(folder)

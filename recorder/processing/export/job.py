@@ -133,7 +133,7 @@ def export(
     if wanted.format not in fitting:
         fits = ", ".join(each for each in FORMATS if each in fitting)
         raise UsageError(f"{whole.name}: cannot be exported as {wanted.format}; fits: {fits}")
-    channels = _channels(whole, wanted)
+    channels = _choose_channels(whole, wanted)
     reduced = with_channels(whole, {*channels, *TIME_CHANNELS})
     stream = chosen_part(session, reduced, wanted.begin, wanted.end)
     damage = Damage(stream)
@@ -149,7 +149,7 @@ def export(
     return made
 
 
-def _channels(stream: Stream, wanted: Wanted) -> list[str]:
+def _choose_channels(stream: Stream, wanted: Wanted) -> list[str]:
     """Return the channels besides the times that the export needs."""
     for name in wanted.channels or ():
         if name not in stream.meta:
@@ -192,7 +192,7 @@ class _Task:
         progress: Progress | None,
     ) -> None:
         self._session, self._stream, self._wanted = session, stream, wanted
-        self._channels, self._damage, self._progress = channels, damage, progress
+        self._choose_channels, self._damage, self._progress = channels, damage, progress
         self._indices = range(0, len(stream), wanted.every)
         self._name = f"{session.name}_{stream.name}"
         self._done = 0.0
@@ -202,32 +202,32 @@ class _Task:
         stream, indices, damage, wanted = self._stream, self._indices, self._damage, self._wanted
         if wanted.format == "npz":
             self._check_size()
-        path = self._file(out, f"{self._name}.{wanted.format}")
+        path = self._resolve_path(out, f"{self._name}.{wanted.format}")
         with new_file(path) as temporary:
             if wanted.format == "pcap":
                 count = write_capture(temporary, stream, indices, damage, self._advance)
             elif wanted.format == "csv":
                 count = write_table(
-                    temporary, stream, indices, self._channels, damage, self._advance
+                    temporary, stream, indices, self._choose_channels, damage, self._advance
                 )
             else:
                 names = list(stream.meta)
                 count = write_arrays(temporary, stream, indices, names, damage, self._advance)
             self._check_any(count)
-        return self._exported(path, [path], count)
+        return self._create_result(path, [path], count)
 
     def sample_files(self, out: Path | None) -> Exported:
         """Write one file or several for each sample."""
-        maker = self._maker()
+        maker = self._create_encoder()
         ending = f".{self._wanted.format}"
         with ReadAhead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
             if len(self._indices) * maker.files == 1:
-                path = self._file(out, self._file_name(0) + ending)
+                path = self._resolve_path(out, self._format_name(0) + ending)
                 with new_file(path) as temporary:
-                    for one in self._taken(ahead, 0):
+                    for one in self._take_files(ahead, 0):
                         temporary.write_bytes(one.data)
                     self._check_any(1 - self._damage.count)
-                return self._exported(path, [path], 1, maker)
+                return self._create_result(path, [path], 1, maker)
             folder = Path(f"{self._name}_{self._wanted.format}") if out is None else out
             if folder.suffix == ending:
                 count = len(self._indices) * maker.files
@@ -237,19 +237,19 @@ class _Task:
             count = 0
             with new_folder(folder) as temporary:
                 for number in range(len(self._indices)):
-                    made = self._taken(ahead, number)
+                    made = self._take_files(ahead, number)
                     count += bool(made)
                     for one in made:
-                        name = f"{self._file_name(number)}{one.suffix}{ending}"
+                        name = f"{self._format_name(number)}{one.suffix}{ending}"
                         if (temporary / name).exists():  # a stamp that is not new
-                            name = f"{self._file_name(number)}_{number}{one.suffix}{ending}"
+                            name = f"{self._format_name(number)}_{number}{one.suffix}{ending}"
                         write_new(temporary / name, one.data)
                         names.append(name)
                     self._advance(1)
                 self._check_any(count)
-        return self._exported(folder, [folder / name for name in names], count, maker)
+        return self._create_result(folder, [folder / name for name in names], count, maker)
 
-    def _maker(self) -> SampleFiles:
+    def _create_encoder(self) -> SampleFiles:
         stream, wanted = self._stream, self._wanted
         match kind_of(stream), wanted.format:
             case "camera", ending:
@@ -258,16 +258,16 @@ class _Task:
                 return SweepPictures(stream, wanted.channels or ["rng"])
             case "lidar", _:
                 return SweepClouds(stream)
-        geometry = radar_geometry(stream, self._calibration())
+        geometry = radar_geometry(stream, self._read_calibration())
         if wanted.format == "png":
             return RangeDopplerPictures(stream, geometry)
         return DetectionClouds(stream, geometry)
 
-    def _calibration(self) -> Calibration:
+    def _read_calibration(self) -> Calibration:
         path = self._session.path / "calibration.yaml"
         return read_calibration(path) if path.is_file() else Calibration()
 
-    def _taken(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
+    def _take_files(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
         """Return the files of a sample; none of a damaged one."""
         try:
             return ahead.take(number)
@@ -275,7 +275,7 @@ class _Task:
             self._damage.add(self._indices[number], error)
             return []
 
-    def _file(self, out: Path | None, name: str) -> Path:
+    def _resolve_path(self, out: Path | None, name: str) -> Path:
         """Return the path of an export of one file."""
         path = Path(name) if out is None else out
         if path.is_dir():
@@ -283,7 +283,7 @@ class _Task:
         check_place(path, self._session.path, folder=False)
         return path
 
-    def _file_name(self, number: int) -> str:
+    def _format_name(self, number: int) -> str:
         """Return the name of a sample's file without its suffix: the stream and the stamp, UTC."""
         stream, index = self._stream, self._indices[number]
         if not stream.has_times:
@@ -311,7 +311,7 @@ class _Task:
         if self._progress is not None:
             self._progress(self._done, len(self._indices))
 
-    def _exported(
+    def _create_result(
         self, place: Path, files: list[Path], samples: int, maker: SampleFiles | None = None
     ) -> Exported:
         wanted, notes = self._wanted, [] if maker is None else maker.remarks()

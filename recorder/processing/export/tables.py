@@ -70,15 +70,17 @@ def write_table(
     rows = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         header = csv.writer(file, lineterminator="\n")
-        header.writerow(map(_plain, _titles(stream, numbers, channels)))
+        header.writerow(map(_escape_title, _format_titles(stream, numbers, channels)))
         for block in read_blocks(stream, indices, [*numbers, *channels], damage):
-            file.writelines(_lines(block))
+            file.writelines(_format_lines(block))
             rows += len(block.indices)
             advance(len(block.indices))
     return rows
 
 
-def _titles(stream: Stream, numbers: Sequence[str], channels: Sequence[str]) -> Iterator[str]:
+def _format_titles(
+    stream: Stream, numbers: Sequence[str], channels: Sequence[str]
+) -> Iterator[str]:
     if stream.has_times:
         yield "ts (s)"
     yield from (_NUMBERS[name] for name in numbers)
@@ -91,9 +93,9 @@ def _titles(stream: Stream, numbers: Sequence[str], channels: Sequence[str]) -> 
             yield from (f"{name}{at}{part}" + (f" ({unit})" if unit else "") for part in parts)
 
 
-def _lines(block: Block) -> Iterator[str]:
+def _format_lines(block: Block) -> Iterator[str]:
     count = len(block.indices)
-    columns = [_texts(values, count) for values in block.data.values()]
+    columns = [_format_values(values, count) for values in block.data.values()]
     if block.t_ns is not None:
         stamps = [f"{Decimal(t_ns).scaleb(-9):.9f}" for t_ns in block.t_ns.tolist()]
         columns.insert(0, np.array(stamps).reshape(count, 1))
@@ -101,7 +103,7 @@ def _lines(block: Block) -> Iterator[str]:
     return (",".join(row) + "\n" for row in rows)
 
 
-def _texts(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
+def _format_values(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
     """Format values [n, *shape] as texts [n, columns], with as few digits as are needed."""
     if values.dtype.kind == "c":
         values = values.view(values.real.dtype)
@@ -110,6 +112,6 @@ def _texts(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
     return values.reshape(count, -1).astype(np.str_)
 
 
-def _plain(title: str) -> str:
+def _escape_title(title: str) -> str:
     """Return a title that no spreadsheet reads as a formula."""
     return f"'{title}" if title.startswith(_FORMULA) else title

@@ -33,12 +33,12 @@ def with_bytes(encoded: bytes, field: int, data: Buffer) -> list[Buffer]:
         return [encoded]
     at = 0
     while at < len(encoded) and encoded[at] >> 3 < field:
-        at = _end_of_field(encoded, at)
-    head = encoded[:at] + bytes([field << 3 | _LENGTH_DELIMITED]) + _varint(length)
+        at = _find_field_end(encoded, at)
+    head = encoded[:at] + bytes([field << 3 | _LENGTH_DELIMITED]) + _encode_varint(length)
     return [head, data, encoded[at:]] if at < len(encoded) else [head, data]
 
 
-def _end_of_field(encoded: bytes, at: int) -> int:
+def _find_field_end(encoded: bytes, at: int) -> int:
     """Return the end of the field that begins at a place; its number is at most 15."""
     kind = encoded[at] & 7
     if kind in _BYTES_OF_FIXED:
@@ -53,7 +53,7 @@ def _end_of_field(encoded: bytes, at: int) -> int:
     return end if kind == _VARINT else end + value
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     """Encode an unsigned number in groups of seven bits, the lowest first."""
     made = bytearray()
     while value >= 0x80:

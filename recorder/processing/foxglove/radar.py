@@ -85,9 +85,9 @@ class _Frames:
 
     def encode(self, message: Message, offset_ns: int, encode: EncodeSpectra) -> Encoded:
         t_ns = times_ns(message, offset_ns)[-1]
-        return [(t_ns, encode(t_ns, self._spectra(message)))]
+        return [(t_ns, encode(t_ns, self._compute_spectra(message)))]
 
-    def _spectra(self, message: Message) -> Complex64:
+    def _compute_spectra(self, message: Message) -> Complex64:
         with self._lock:
             if self._last is None or self._last[0] is not message:
                 self._samples.check(message)

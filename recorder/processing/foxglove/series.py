@@ -34,7 +34,7 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
 
     def encode(message: Message, offset_ns: int) -> Encoded:
         samples.check(message)
-        values = {c.name: _listed(samples.every(message, c.name), c) for c in chosen}
+        values = {c.name: _to_lists(samples.every(message, c.name), c) for c in chosen}
         encoded: Encoded = []
         for index, t_ns in enumerate(times_ns(message, offset_ns)):
             sample: dict[str, Any] = {
@@ -47,7 +47,7 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
             encoded.append((t_ns, [json.dumps(sample, allow_nan=False).encode()]))
         return encoded
 
-    schema = Schema(f"recorder.{spec.name}", "jsonschema", _json_schema(spec, chosen))
+    schema = Schema(f"recorder.{spec.name}", "jsonschema", _encode_schema(spec, chosen))
     return [SampleChannel(f"/{spec.name}", schema, spec.name, encode, every=True)]
 
 
@@ -87,13 +87,13 @@ def position_channel(spec: StreamSpec, position: str) -> SampleChannel:
             place = arrays[position][index].astype(np.float64)
             if is_position(place):
                 more = {name: arrays[name][index] for name in further}
-                encoded.append((t_ns, [_fix(spec.name, t_ns, place, more)]))
+                encoded.append((t_ns, [_encode_fix(spec.name, t_ns, place, more)]))
         return encoded
 
     return SampleChannel(f"/{spec.name}/fix", schema_of(LocationFix), spec.name, encode, every=True)
 
 
-def _fix(
+def _encode_fix(
     frame: str, t_ns: int, place: npt.NDArray[np.float64], more: dict[str, npt.NDArray[Any]]
 ) -> bytes:
     values: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def _is_small(channel: ChannelSpec) -> bool:
     return numeric and channel.framing is Framing.PLAIN and channel.sample_bytes <= _SMALL_BYTES
 
 
-def _listed(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
+def _to_lists(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
     """Convert values [n, *shape] to n numbers or flat lists."""
     flat = values.reshape(len(values), -1)
     rows: list[list[Any]] = flat.tolist()
@@ -134,7 +134,7 @@ def _listed(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
     return rows if channel.shape else [row[0] for row in rows]
 
 
-def _json_schema(spec: StreamSpec, channels: list[ChannelSpec]) -> bytes:
+def _encode_schema(spec: StreamSpec, channels: list[ChannelSpec]) -> bytes:
     """Return the JSON schema of a stream's samples.
 
     Viewers parse a small part of the standard: a type is one name, and a list's items are scalar.

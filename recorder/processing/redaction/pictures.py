@@ -59,7 +59,7 @@ def redact_session(
         StorageError: the folder cannot be written.
     """
     chosen = {
-        stream.name: _entry(stream.name, entries)
+        stream.name: _find_entry(stream.name, entries)
         for stream in session.streams.values()
         if image_channel(stream) is not None
     }
@@ -81,7 +81,7 @@ def redact_session(
         first, _ = group[0]
         with _Place(first.name), Redactor(*process) as redactor:
             for camera, entry in group:
-                about[camera.name] |= _redact(camera, entry, redactor, folder, advance)
+                about[camera.name] |= _redact_camera(camera, entry, redactor, folder, advance)
             redactor.finish()
     return about
 
@@ -105,7 +105,7 @@ def describe(entry: RedactSettings) -> dict[str, Any]:
         files[entry.command[0]] = program
     return {
         "command": [mask_value(word) for word in entry.command],
-        "files": {mask_value(word): _sha256(path) for word, path in files.items()},
+        "files": {mask_value(word): _hash_file(path) for word, path in files.items()},
         "quality": entry.quality,
         "protocol": VERSION,
     }
@@ -124,7 +124,7 @@ def sentence(about: Mapping[str, Any]) -> str:
     )
 
 
-def _entry(camera: str, entries: Sequence[RedactSettings]) -> RedactSettings:
+def _find_entry(camera: str, entries: Sequence[RedactSettings]) -> RedactSettings:
     named = {entry.camera: entry for entry in entries}
     if (found := named.get(camera, named.get(ALL_CAMERAS))) is None:
         raise RedactionError(
@@ -134,7 +134,7 @@ def _entry(camera: str, entries: Sequence[RedactSettings]) -> RedactSettings:
     return found
 
 
-def _redact(
+def _redact_camera(
     camera: Stream,
     entry: RedactSettings,
     redactor: Redactor,
@@ -216,7 +216,7 @@ class _Place:
             raise type(error)(f"{self._where}: {error}") from error
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -136,7 +136,7 @@ def session_stream(session: str) -> VrsStreamSpec:
 
 def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
     """Return a VRS stream of configuration and state records."""
-    type_id, kind = _recordable(spec)
+    type_id, kind = _classify(spec)
     tags = {STREAM_TAG: name, "driver": driver, "description": spec.description}
     return VrsStreamSpec(
         type_id,
@@ -152,7 +152,7 @@ def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
     return replace(stream, records={**stream.records, DATA: layout})
 
 
-def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
+def _classify(spec: StreamSpec) -> tuple[RecordableType, str]:
     """Return the class of a stream, by its formats and by the channels of roverd's sensors."""
     names = {channel.name for channel in spec.channels}
     if any(channel.picture for channel in spec.channels):
@@ -186,7 +186,7 @@ class DataRecords:
         head = [Piece(VALUE, int64, name, tags={"unit": "ns"}) for name in times]
         head += [Piece(VALUE, uint64, "seq"), Piece(VALUE, uint64, "epoch")]
         self._head = struct.Struct("<" + "".join(piece.element.code for piece in head))
-        pieces = [*head, *map(_piece, small)]
+        pieces = [*head, *map(_create_piece, small)]
         fields: list[tuple[str, Any]] = [(piece.label, piece.element.dtype) for piece in head]
         fields += [(f"c{n}", f"V{channel.sample_bytes}") for n, channel in enumerate(small)]
         if self._video is not None:
@@ -196,7 +196,7 @@ class DataRecords:
         parts: list[LayoutSpec | Content] = [LayoutSpec(pieces)]
         for number, channel in enumerate(blocks):
             parts += [BlockSize.spec] if number else []
-            parts.append(_content(channel))
+            parts.append(_create_content(channel))
         self.layout = RecordLayout(*parts)
         self._row = None if blocks else np.dtype(fields)
         self.row_bytes = None if self._row is None else self._row.itemsize
@@ -204,9 +204,9 @@ class DataRecords:
     def rows(self, message: Message, t_mono: Times) -> Rows:
         """Return data of a message's records, u1 [n, row_bytes]; only for records of one size."""
         assert self._row is not None
-        frames = _decoded(self._spec, message)
+        frames = _decompress_frames(self._spec, message)
         if len(t_mono) == 1:  # most messages
-            data = b"".join((self._head_of(message, t_mono, 0), *frames))
+            data = b"".join((self._pack_head(message, t_mono, 0), *frames))
             return np.frombuffer(data, np.uint8)[None]
         rows = np.empty(len(t_mono), self._row)
         rows["t_mono_ns"] = t_mono
@@ -228,7 +228,7 @@ class DataRecords:
             ts: timestamps of the records, epoch seconds.
         """
         spec = self._spec
-        frames = [memoryview(f).cast("B") for f in _decoded(spec, message)]
+        frames = [memoryview(f).cast("B") for f in _decompress_frames(spec, message)]
         sizes = iter(message.sizes)
         cuts: list[Sequence[int]] = [
             [0, *np.cumsum(next(sizes), dtype=np.int64).tolist()]
@@ -238,7 +238,7 @@ class DataRecords:
         ]
         made: list[list[Buffer]] = []
         for at in range(len(t_mono)):
-            head = [self._head_of(message, t_mono, at)]
+            head = [self._pack_head(message, t_mono, at)]
             parts: list[Buffer] = []
             video = b""
             for channel, small, frame, cut in zip(
@@ -255,7 +255,7 @@ class DataRecords:
             made.append([b"".join((*head, video, *parts[:1])), *parts[1:]])
         return made
 
-    def _head_of(self, message: Message, t_mono: Times, at: int) -> bytes:
+    def _pack_head(self, message: Message, t_mono: Times, at: int) -> bytes:
         times = [int(t_mono[at])]
         if message.t_dev_ns is not None:
             times.append(int(message.t_dev_ns[at]))
@@ -300,7 +300,7 @@ def _is_small(channel: ChannelSpec) -> bool:
     return small and not channel.variable and not channel.picture
 
 
-def _piece(channel: ChannelSpec) -> Piece:
+def _create_piece(channel: ChannelSpec) -> Piece:
     element, per_value = _ELEMENTS[channel.dtype]
     count = channel.sample_bytes // element.size
     tags = {"unit": channel.unit, "description": channel.description}
@@ -312,7 +312,7 @@ def _piece(channel: ChannelSpec) -> Piece:
     return Piece(kind, element, channel.name, size, tags={k: v for k, v in tags.items() if v})
 
 
-def _content(channel: ChannelSpec) -> Content:
+def _create_content(channel: ChannelSpec) -> Content:
     block = CHANNEL_FORMATS[channel.format].content(channel)
     if block.kind == "custom":
         return CustomContent(block.size, block.format)
@@ -326,7 +326,7 @@ def _content(channel: ChannelSpec) -> Content:
     )
 
 
-def _decoded(spec: StreamSpec, message: Message) -> list[Buffer]:
+def _decompress_frames(spec: StreamSpec, message: Message) -> list[Buffer]:
     """Return a message's frames; frames of several samples are decompressed."""
     frames = list(message.frames)
     for at, channel in enumerate(spec.channels):

@@ -40,7 +40,7 @@ def describe_vrs(session: Session) -> dict[str, Any] | None:
     Raises:
         FormatError: it is missing or not a VRS file.
     """
-    if not _expected(session):
+    if not _has_vrs(session):
         return None
     with open_vrs(session.path) as vrs:
         counts = vrs.counts()
@@ -64,7 +64,7 @@ def check_vrs(session: Session, report: Report, deep: bool) -> None:
 
     In an open session only the whole records are checked.  `deep` decodes every record.
     """
-    if not _expected(session):
+    if not _has_vrs(session):
         return
     path = session.path / VRS
     try:
@@ -102,5 +102,5 @@ def _check_closed(session: Session, vrs: VrsReader, report: Report) -> None:
             report.error(text, name)
 
 
-def _expected(session: Session) -> bool:
+def _has_vrs(session: Session) -> bool:
     return bool(session.recorded and (session.header or {}).get("record_format"))

@@ -75,7 +75,7 @@ def state(
         seq=max(0, seq),
         kind=as_text(kind),
         cause=as_text(cause or ""),
-        numbers=_numbers(values),
+        numbers=_select_numbers(values),
         values=as_json(values),
     )
 
@@ -124,10 +124,10 @@ def file_tags(values: Mapping[str, Any]) -> dict[str, str]:
 
 def shared_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Return tags of a file with likely secrets in the session's metadata masked."""
-    return {key: _shared_tag(key, value) for key, value in tags.items()}
+    return {key: _mask_tag(key, value) for key, value in tags.items()}
 
 
-def _shared_tag(key: str, value: str) -> str:
+def _mask_tag(key: str, value: str) -> str:
     name = key.removeprefix("metadata.")
     if name == key:
         return value
@@ -156,7 +156,7 @@ def shared_configuration(data: bytes) -> bytes:
     return record.encode()
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def _select_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     for key, value in values.items():
         if isinstance(value, (int, float)):
