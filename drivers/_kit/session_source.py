@@ -31,9 +31,9 @@ from recorder.session.playback import (
     Flaw,
     Hole,
     flaws,
+    get_play_time_ns,
     origin_ns,
     play,
-    played_at_ns,
     recorded_spec,
 )
 from recorder.session.reader import Session
@@ -93,7 +93,7 @@ class SessionSource(Driver):
         self._decoded = decoded
         self._origin_ns = origin_ns(session)
         found = flaws(session, streams)
-        self._items = heapq.merge(play(session, streams), found, key=played_at_ns)
+        self._items = heapq.merge(play(session, streams), found, key=get_play_time_ns)
         return specs
 
     def _renamed(self, stream: str, recorded: str) -> str:

@@ -75,9 +75,9 @@ def _check_out(session: Path | None, out: Path) -> None:
     """Check that a file of ``--out`` replaces nothing of a session but its own report."""
     from recorder.contract.errors import UsageError
     from recorder.session.layout import REPORT
-    from recorder.session.search import session_around
+    from recorder.session.search import find_session_around
 
-    if (around := session_around(out)) is None:
+    if (around := find_session_around(out)) is None:
         return
     place = out.parent.resolve() / out.name
     if session is None or place != session.resolve() / REPORT:

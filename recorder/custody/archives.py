@@ -6,7 +6,7 @@ vehicle's key where the finalizer has access to it::
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
 
 The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
-sha256}}`` relative to the archive's folder), ``sources``, a `source_of`
+sha256}}`` relative to the archive's folder), ``sources``, a `describe_source`
 (`recorder.custody.sealing`) per session, and
 ``about``, the other values of the record.
 """
@@ -32,7 +32,7 @@ _LEFTOVER: Final = re.compile(r"\.[^/]+\.part|[a-z0-9]+(\.[^/]+)?\.json\.tmp")
 _DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
 
 
-def file_digests(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+def digest_files(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
 
     Args:
@@ -52,7 +52,7 @@ def _digest_file(path: Path) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": sha256}
 
 
-def records_of(path: Path) -> list[Path]:
+def find_records(path: Path) -> list[Path]:
     """Return the records at a path: of an archive, of a folder of archives, or of a root."""
     path = path.resolve()
     if path.suffix == ".json" and _parse_kind(path) is not None:
@@ -71,12 +71,12 @@ def records_of(path: Path) -> list[Path]:
     ]
 
 
-def unknown_files(root: Path) -> Iterator[str]:
+def find_unknown_files(root: Path) -> Iterator[str]:
     """Yield a line for each file in a session's folder of archives that belongs to no record.
 
-    Files of an interrupted packing are not among them: see `leftovers`.
+    Files of an interrupted packing are not among them: see `find_leftovers`.
     """
-    records = records_of(root)
+    records = find_records(root)
     known = {*records, *(record.with_name(_parse_kind(record) or "") for record in records)}
     below = sorted(root.resolve().rglob("*"))
     found = (path for path in below if path.is_symlink() or not path.is_dir())
@@ -93,7 +93,7 @@ def unknown_files(root: Path) -> Iterator[str]:
                 yield f"{path}: was added: no archive's record has it"
 
 
-def leftovers(root: Path) -> Iterator[str]:
+def find_leftovers(root: Path) -> Iterator[str]:
     """Yield a line for each folder or file that an interrupted packing left behind."""
     top = root.resolve()
     for path in sorted([*top.rglob(".*.part"), *top.rglob("*.json.tmp")]):

@@ -12,7 +12,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.texts import human_time
 from recorder.formats.digests import digest
 from recorder.session.reader import Session
-from recorder.session.signatures import digest_of_metadata
+from recorder.session.signatures import digest_metadata
 from recorder.session.vehicle_key import Signed
 
 _CALIBRATION: Final = "calibration.yaml"
@@ -20,7 +20,7 @@ NOT_COMPARED: Final = "events, log, session.vrs and what else session.json has: 
 
 
 @dataclass(frozen=True)
-class Taken:
+class SourceSpan:
     """The samples of one stream of a source that are in a clip.
 
     Attributes:
@@ -130,7 +130,7 @@ class Claim:
                 continue  # added to the source after its recording; `gaps` has it
             elif digest((path / name).read_bytes()).hex() not in theirs:
                 yield f"{path / name}: is not that of its sources"
-        if digest_of_metadata(self.clip.header or {}) != statements[0]["metadata"]:
+        if digest_metadata(self.clip.header or {}) != statements[0]["metadata"]:
             yield f"{path}: its metadata are not those of {self.origins[0]['name']}"
 
     def _check_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -163,7 +163,7 @@ class Claim:
                 text = f"{after} does not continue {before}: what was recorded between them"
                 yield f"{text} is not in the clip"
 
-    def check_span(self, place: Path, taken: Taken) -> None:
+    def check_span(self, place: Path, taken: SourceSpan) -> None:
         """Check that a clip has all samples of a source's stream that lie in its interval.
 
         Args:

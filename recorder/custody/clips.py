@@ -10,7 +10,7 @@ import numpy as np
 
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.custody.claims import NOT_COMPARED, Claim, Taken
+from recorder.custody.claims import NOT_COMPARED, Claim, SourceSpan
 from recorder.custody.origins import check_origins
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.sources import FindSource, check_source
@@ -87,7 +87,7 @@ def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) ->
         FormatError: a sample differs, or is missing.
     """
     left = np.ones(len(stream), bool)
-    parts: list[Taken] = []
+    parts: list[SourceSpan] = []
     stamps = stream.channels["t_mono"].read(0, len(stream))
     for source in sources:
         if stream.name not in source.streams:
@@ -110,7 +110,7 @@ def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) ->
         span = whole.between(*claim.interval_ns)[:0]
         if len(taken):
             span = range(int(at[taken[0]]), int(at[taken[-1]]) + 1)
-        parts.append(Taken(whole.path, span, len(whole), _create_stamp_reader(whole)))
+        parts.append(SourceSpan(whole.path, span, len(whole), _create_stamp_reader(whole)))
         left &= ~inside
     if left.any():
         first = int(np.flatnonzero(left)[0])

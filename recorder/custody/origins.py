@@ -17,7 +17,7 @@ from recorder.contract.channel_formats import channel_files
 from recorder.contract.channel_formats.xz import decompress
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.texts import human_time
-from recorder.custody.claims import NOT_COMPARED, Claim, Taken
+from recorder.custody.claims import NOT_COMPARED, Claim, SourceSpan
 from recorder.custody.proof import Proof, Trust
 from recorder.formats.roverd import ChannelReader
 from recorder.formats.roverd.avi import CHUNK, FRAME_ID, LIST
@@ -28,10 +28,10 @@ from recorder.session.origin_proof import (
     Group,
     OriginProof,
     Rebuilding,
-    groups_of,
-    groups_with,
+    group_samples,
+    select_groups,
 )
-from recorder.session.packed_channels import open_recorded, packed_in_place
+from recorder.session.packed_channels import find_packed, open_recorded
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import Signed
@@ -111,7 +111,7 @@ class _Origin:
             yield from self._report_all_lost(left, error)
             return
         state = read_journal(layout.private(self._clip.path, layout.JOURNAL))
-        packed = packed_in_place(self._clip.path, state.packed)
+        packed = find_packed(self._clip.path, state.packed)
         committed = {name: name for name in state.files}  # no other file is opened
         rebuilding = Rebuilding(
             table,
@@ -135,7 +135,7 @@ class _Origin:
     def _check_span(self, table: OriginProof, name: str, span: range) -> None:
         """Check that the clip has all samples of its interval; FormatError."""
         clock_ns = int(self._statement["clock_ns"])
-        taken = Taken(
+        taken = SourceSpan(
             self._name,
             span,
             int(self._statement["samples"][name]),
@@ -186,7 +186,7 @@ class _Origin:
             yield f"{stream.path}: lacks {lost}, which {self._name} has"
             return
         try:
-            groups = groups_with(groups_of(table.rows, name), theirs, theirs + count)
+            groups = select_groups(group_samples(table.rows, name), theirs, theirs + count)
         except FormatError as error:
             yield _add_time(stream, first, f"{stream.path}: {error} of {self._name}")
             return

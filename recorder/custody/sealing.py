@@ -17,7 +17,7 @@ import msgspec
 from recorder.contract.errors import RecorderError
 from recorder.custody.archives import verify_archive
 from recorder.custody.proof import Trust
-from recorder.custody.sessions import unreadable, verify_session
+from recorder.custody.sessions import find_unreadable_files, verify_session
 from recorder.session import layout
 from recorder.session.journal import read_journal
 from recorder.session.packing_records import encode_record
@@ -25,7 +25,7 @@ from recorder.session.signatures import last_signature
 from recorder.session.vehicle_key import Signed, VehicleKey
 
 
-def source_of(session: Path) -> dict[str, Any]:
+def describe_source(session: Path) -> dict[str, Any]:
     """Return the values that identify a source session and prove its content.
 
     Returns:
@@ -42,7 +42,7 @@ def source_of(session: Path) -> dict[str, Any]:
     return {"session": name, **digests, "signed": signed and signed.to_record()}
 
 
-def signer_of(session: Path) -> VehicleKey | None:
+def find_signer(session: Path) -> VehicleKey | None:
     """Return the key that signed a session, if it may sign the session's archives too.
 
     Return None where the key is not available: archives are not signed there.  Also return None for
@@ -54,7 +54,9 @@ def signer_of(session: Path) -> VehicleKey | None:
         key = VehicleKey(Path(path))
     except RecorderError:  # not on the vehicle
         return None
-    faults = unreadable(session) or verify_session(session, Trust([key.fingerprint])).faults
+    faults = (
+        find_unreadable_files(session) or verify_session(session, Trust([key.fingerprint])).faults
+    )
     if faults:
         text = f"{session}: its archives will not be signed: {faults[0]}"
         print(text, file=sys.stderr, flush=True)
@@ -62,12 +64,12 @@ def signer_of(session: Path) -> VehicleKey | None:
     return key
 
 
-def common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
-    """Return the key that may sign an archive of several sessions; see `signer_of`.
+def find_common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
+    """Return the key that may sign an archive of several sessions; see `find_signer`.
 
     Return None unless one key may sign for every session.
     """
-    keys = [signer_of(session) for session in sessions]
+    keys = [find_signer(session) for session in sessions]
     if any(key is None or key.public != keys[0].public for key in keys if keys[0] is not None):
         return None
     return keys[0] if keys else None
@@ -91,7 +93,7 @@ def seal_archive(
     Args:
         archive: its kind.
         name: its own.
-        files: `file_digests` of its files.
+        files: `digest_files` of its files.
         sessions: the folders of the packed sessions.
         older: the record of the archive that these sessions were added to, if there is one.
         about: the other values of the record.
@@ -118,7 +120,7 @@ def seal_archive(
 def _describe_sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for session in sessions:
         try:
-            yield source_of(session)
+            yield describe_source(session)
         except RecorderError:  # a trace of other software has no journal
             yield {"session": session.resolve().name, "head": None, "root": None, "signed": None}
 

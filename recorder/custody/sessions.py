@@ -22,7 +22,7 @@ from recorder.session.journal_frames import FIRST
 from recorder.session.journal_state import JournalState
 from recorder.session.lock import reading
 from recorder.session.reader import Session
-from recorder.session.signatures import SIGN, samples_of
+from recorder.session.signatures import SIGN, count_samples
 from recorder.session.validation_report import ERROR, Problem, Report
 from recorder.session.vehicle_key import Signed
 
@@ -38,7 +38,7 @@ _LATER: Final = re.compile(
 _MOST_METADATA: Final = 64 << 20  # bytes of a file of JSON or YAML, which is read at once
 
 
-def unreadable(path: Path) -> list[str]:
+def find_unreadable_files(path: Path) -> list[str]:
     """Return one fault for each file of a session that must not be read.
 
     Such files are links, devices, pipes, sockets, and metadata files that are too large.  Archives
@@ -197,7 +197,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
         "session": session.name,
         "first": first_record(journal.path).hex(),
         "state": session.state,
-        "samples": samples_of(journal.state.positions),
+        "samples": count_samples(journal.state.positions),
         "root": journal.state.tree.root.hex(),
         "description": description,
     }

@@ -24,7 +24,7 @@ def _digest_signature_record(signed: Signed) -> str:
 def check_source(
     proof: Proof, source: dict[str, Any], trust: Trust, find: FindSource, *, vouched: bool = False
 ) -> Proof | None:
-    """Check the source of a clip or an archive, as `source_of` describes it.
+    """Check the source of a clip or an archive, as `describe_source` describes it.
 
     The signature is checked first.  Where keys are trusted, nothing is accepted without a
     signature.

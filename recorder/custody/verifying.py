@@ -6,14 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.archives import leftovers, records_of, unknown_files, verify_archive
+from recorder.custody.archives import (
+    find_leftovers,
+    find_records,
+    find_unknown_files,
+    verify_archive,
+)
 from recorder.custody.clips import check_clip
 from recorder.custody.proof import Proof, Trust
-from recorder.custody.sessions import unreadable, verify_session
+from recorder.custody.sessions import find_unreadable_files, verify_session
 from recorder.custody.vehicles import check_rows
 from recorder.session import layout
 from recorder.session.journal import read_journal
-from recorder.session.search import is_session, session_around, sessions_below
+from recorder.session.search import find_session_around, find_sessions_below, is_session
 
 Begin = Callable[[Path], Callable[[int], None]]
 """A callback that receives the next path; it returns a callback for the megabytes read."""
@@ -53,7 +58,7 @@ class _Verifying:
             raise UsageError(f"{path}: there is no such file or folder")
         if is_session(path) or (path / layout.PRIVATE).is_dir():
             return self._verify_whole(path)
-        if records := records_of(path):
+        if records := find_records(path):
             proofs = [self._verify_archive(record) for record in records]
             return proofs[0] if len(proofs) == 1 else Proof(path, "folder", parts=proofs)
         return self._verify_folder(path)
@@ -62,7 +67,7 @@ class _Verifying:
         proof = Proof(path, "folder")
         if not path.is_dir():
             raise UsageError(f"{path}: is no session and no archive with a record")
-        sessions = list(sessions_below(path, proof.faults.append))
+        sessions = list(find_sessions_below(path, proof.faults.append))
         if not sessions:
             raise UsageError(f"{path}: has no session, and no archive with a record")
         self._sources.append(path)
@@ -87,7 +92,7 @@ class _Verifying:
         key = path.resolve()
         if key not in self._known:
             self._begun.add(key)
-            if faults := unreadable(path):
+            if faults := find_unreadable_files(path):
                 self._known[key] = Proof(path, "session", faults=faults)
                 return self._known[key]
             proof = verify_session(path, self._trust, self._begin(path))
@@ -103,14 +108,14 @@ class _Verifying:
     def _verify_whole(self, path: Path) -> Proof:
         """Verify a session with its archives."""
         proof = self._verify_session(path)
-        for record in records_of(path / layout.ARCHIVES):
+        for record in find_records(path / layout.ARCHIVES):
             proof.parts.append(self._verify_archive(record))
-        proof.faults += unknown_files(path / layout.ARCHIVES)
-        proof.unproven += leftovers(path / layout.ARCHIVES)
+        proof.faults += find_unknown_files(path / layout.ARCHIVES)
+        proof.unproven += find_leftovers(path / layout.ARCHIVES)
         return proof
 
     def _verify_archive(self, record: Path) -> Proof:
-        around = session_around(record)
+        around = find_session_around(record)
         beside = around.parent if around is not None else record.parent
         begin, owner = self._begin(record), None
 

@@ -11,7 +11,7 @@ from recorder.archives.base import Packer
 from recorder.archives.context import Job
 from recorder.archives.staging import empty, publish, size_of, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.custody.archives import file_digests
+from recorder.custody.archives import digest_files
 from recorder.custody.sealing import seal_archive
 from recorder.finalizer.requests import Finalized, Prepared, Progress, Refused
 from recorder.finalizer.sessions import LockedSession
@@ -61,7 +61,7 @@ def pack(
                     packed = step.packer.pack_all(jobs, name, existing)
                 else:
                     packed = step.packer.pack(jobs[0])
-                digests = file_digests(folder / name for name in packed.files)
+                digests = digest_files(folder / name for name in packed.files)
                 files = publish(folder, place, packed)
                 break
             except UsageError:

@@ -50,9 +50,9 @@ from recorder.session.upload_record import (
     PARTS,
     UPLOADED,
     UploadedTo,
+    compute_stamp,
     is_irreplaceable,
     read_uploaded,
-    stamp_of,
     write_uploaded,
 )
 from recorder.session.validation import validate
@@ -203,7 +203,7 @@ def upload_session(
             sent += size
 
         with disk_errors(session):
-            stamp = stamp_of(session)
+            stamp = compute_stamp(session)
         manifest = _stored(store, key)
         is_new = manifest is None
         if manifest is None:

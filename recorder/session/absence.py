@@ -13,7 +13,7 @@ from typing import Any
 
 from recorder.session.events import make_event
 from recorder.session.layout import RECORDING
-from recorder.session.loss_accounts import lost_events
+from recorder.session.loss_accounts import group_lost_events
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -21,14 +21,14 @@ ABSENT = "absent"
 """Cause of the loss, and reason of the end, of a stream whose sensor was absent."""
 
 
-def absent_streams(
+def find_absent_streams(
     sensors: Mapping[str, Sequence[str]], known: Collection[str]
 ) -> dict[str, list[str]]:
     """Return the streams of sensors without any known stream, by sensor.
 
     A sensor whose driver never declared a stream counts as one stream of the sensor's name.
 
-    >>> absent_streams({"cam": [], "imu": ["imu"], "lidar": []}, ["imu", "lidar_imu"])
+    >>> find_absent_streams({"cam": [], "imu": ["imu"], "lidar": []}, ["imu", "lidar_imu"])
     {'cam': ['cam']}
 
     Args:
@@ -43,7 +43,7 @@ def absent_streams(
     }
 
 
-def reported_losses(
+def collect_losses(
     session: Session, events: Iterable[Mapping[str, Any]] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the ``lost`` events by stream, with an interval for every absent sensor.
@@ -59,13 +59,13 @@ def reported_losses(
         FormatError: the event log cannot be read.
     """
     read = list(session.events() if events is None else events)
-    lost = lost_events(read)
+    lost = group_lost_events(read)
     header = session.header or {}
     if not session.recorded:
         return lost
     known = {*session.streams, *session.declared, *session.broken, *lost}
     known.update(header.get("epochs") or ())
-    missing = absent_streams(session.sensors(), known)
+    missing = find_absent_streams(session.sensors(), known)
     if session.state == RECORDING:
         _add_outages(session, read, lost, missing)
     end_ns = session.end_ns

@@ -17,9 +17,9 @@ import numpy as np
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.session import event_texts
-from recorder.session.absence import reported_losses
+from recorder.session.absence import collect_losses
 from recorder.session.events import INCOMPLETE
-from recorder.session.incidents import of_events
+from recorder.session.incidents import classify_events
 from recorder.session.layout import POSTPROCESSING, private
 from recorder.session.loss_accounts import losses
 from recorder.session.reader import Session
@@ -44,7 +44,7 @@ class Accounts:
         lost: by stream its ``lost`` events.
         happened: ``ended``, ``marks``, ``faults`` (`recorder.session.incidents`).
         slow: by stream the events of a rate below the minimum, as the supervisor saw it.
-        steps: the steps after the recording (`postprocessing_steps`).
+        steps: the steps after the recording (`read_postprocessing_steps`).
         problems: a message for everything that could not be read.
     """
 
@@ -77,7 +77,7 @@ class Accounts:
         return max((t_ns for t_ns in known if t_ns is not None), default=None)
 
 
-def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
+def read_accounts(session: Session, *, quick: bool = False) -> Accounts:
     """Read the accounts of a session; what cannot be read becomes a problem.
 
     Args:
@@ -86,13 +86,13 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
     """
     header = session.header or {}
     found = Accounts(session.state, session.live, session.recorded, header, session.declared)
-    found.steps = postprocessing_steps(session.path)[0]
+    found.steps = read_postprocessing_steps(session.path)[0]
     incomplete: dict[str, Incomplete] = {}
     try:
         events = list(session.events())
-        found.lost = reported_losses(session, events)
-        found.happened = of_events(events, header)
-        incomplete = incomplete_samples(events)
+        found.lost = collect_losses(session, events)
+        found.happened = classify_events(events, header)
+        incomplete = count_incomplete(events)
         found.slow = _group_low_rates(events)
     except FormatError as error:
         found.problems.append(str(error))
@@ -121,7 +121,7 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
     return found
 
 
-def incomplete_samples(events: Iterable[Event]) -> dict[str, Incomplete]:
+def count_incomplete(events: Iterable[Event]) -> dict[str, Incomplete]:
     """Return the stored samples that lack parts, by stream, from the events of a session."""
     found: dict[str, Incomplete] = {}
     for event in events:
@@ -140,16 +140,16 @@ def sum_incomplete(incomplete: Mapping[str, Mapping[str, int]]) -> tuple[int, in
     return samples, sum(counts["parts"] for counts in incomplete.values())
 
 
-def incomplete_text(incomplete: Mapping[str, Mapping[str, int]]) -> str:
+def format_incomplete(incomplete: Mapping[str, Mapping[str, int]]) -> str:
     """Format for people: ``22 samples lack 353 parts (network)``; empty if nothing is missing."""
     samples, parts = sum_incomplete(incomplete)
     causes = ", ".join(cause for cause, counts in incomplete.items() if counts["samples"])
     if not samples:
         return ""
-    return event_texts.incomplete_text(samples, parts, causes)
+    return event_texts.format_incomplete(samples, parts, causes)
 
 
-def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+def read_postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
     """Return the daemon's steps after the recording, and whether they are to be skipped."""
     try:
         values = json.loads(private(path, POSTPROCESSING).read_bytes())

@@ -16,12 +16,12 @@ from recorder.session import layout
 from recorder.session.folders import fail, walk
 from recorder.session.journal import walk_journal
 from recorder.session.journal_frames import Frame
-from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.session.journal_state import NO_LEAF, JournalState, digest_jointly
 from recorder.session.packed_channels import (
     PackedChannel,
     RecordedFile,
+    find_packed,
     open_recorded,
-    packed_in_place,
 )
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
@@ -102,7 +102,7 @@ class _Check:
                 self._report.error(text)
         self._check_metadata()
         self._specs = state.specs
-        self._packed = packed_in_place(self._path, state.packed)
+        self._packed = find_packed(self._path, state.packed)
         for packed in {entry.channel: entry for entry in self._packed.values()}.values():
             self._check_packed(packed)
         with contextlib.ExitStack() as stack:
@@ -241,7 +241,7 @@ class _Check:
             start = state.leaves[name].end if name in state.leaves else 0
             if length > start and (leaf := self._read_leaf(name, start, length, state)) is not None:
                 found[name] = leaf
-        if joint_digest(found) != state.digest:
+        if digest_jointly(found) != state.digest:
             text = "what was committed last is not as it was recorded; `recorder recover` finds it"
             self._report.error(f"{self._path}: {text}")
 

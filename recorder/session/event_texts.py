@@ -27,7 +27,7 @@ _SENTENCES: Final[Mapping[tuple[str, str], str]] = {
 }
 
 
-def event_text(event: Event) -> str:
+def format_event(event: Event) -> str:
     """Format an event as a sentence for people, without its stream: ``lost 3 samples (network)``.
 
     Args:
@@ -45,7 +45,7 @@ def event_text(event: Event) -> str:
     if kind == "lost":
         return _format_loss(event, cause)
     if kind == INCOMPLETE and isinstance(event.get("count"), int):
-        return incomplete_text(int(event["count"]), int(event.get("parts") or 0), cause)
+        return format_incomplete(int(event["count"]), int(event.get("parts") or 0), cause)
     if kind == "rate" and isinstance(event.get("rate_hz"), int | float):
         return _format_rate(event, cause)
     if isinstance(step_ns := event.get("step_ns"), int):
@@ -55,10 +55,10 @@ def event_text(event: Event) -> str:
     return f"{text}: {more}" if more else text
 
 
-def event_line(event: Event) -> str:
+def format_event_line(event: Event) -> str:
     """Format an event with its stream or type: ``imu: lost 3 samples (network)``."""
     about = event.get("stream") or event.get("type")
-    return f"{about}: {event_text(event)}"
+    return f"{about}: {format_event(event)}"
 
 
 def _format_loss(event: Event, cause: str) -> str:
@@ -73,7 +73,7 @@ def _format_loss(event: Event, cause: str) -> str:
     return f"{text} ({cause})" if cause else text
 
 
-def incomplete_text(samples: int, parts: int, causes: str) -> str:
+def format_incomplete(samples: int, parts: int, causes: str) -> str:
     """Format how many samples lack how many parts: ``22 samples lack 353 parts (network)``."""
     lacking = "1 sample lacks" if samples == 1 else f"{samples} samples lack"
     return f"{lacking} {parts} part{'' if parts == 1 else 's'}" + (f" ({causes})" if causes else "")

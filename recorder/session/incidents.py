@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 from recorder.session.layout import RECOVERED, SEALED
 from recorder.session.reader import Session
 
@@ -43,10 +43,12 @@ def incidents(session: Session) -> dict[str, Any]:
     Raises:
         FormatError: the event log cannot be read.
     """
-    return of_events(session.events(), session.header or {})
+    return classify_events(session.events(), session.header or {})
 
 
-def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) -> dict[str, Any]:
+def classify_events(
+    events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return `incidents` of a session's events and its ``session.json``."""
     ended: dict[str, Any] | None = None
     floor: dict[str, Any] | None = None
@@ -87,4 +89,4 @@ def _format_detail(event: Mapping[str, Any]) -> str:
     """Return the detail of an event, for people; for a step of the clock, its size."""
     if not event.get("detail") and event.get("step_ns") is None:
         return ""
-    return event_text({**event, "stream": None})
+    return format_event({**event, "stream": None})

@@ -239,7 +239,7 @@ def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
         yield frame, content, follower.state
 
 
-def leaf_start(path: Path, name: str, length: int) -> int:
+def find_leaf_start(path: Path, name: str, length: int) -> int:
     """Return the offset where a file's digests continue after a cut before its latest leaf.
 
     Args:

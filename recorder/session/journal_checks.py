@@ -12,7 +12,7 @@ from recorder.session.checksums import CHECKSUMS, data_files
 from recorder.session.journal import read_journal
 from recorder.session.journal_state import JournalState
 from recorder.session.layout import CLEAN, JOURNAL, RECOVERED, REPACK, private
-from recorder.session.packed_channels import packed_in_place
+from recorder.session.packed_channels import find_packed
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 
@@ -59,7 +59,7 @@ def check_journal(session: Session, report: Report) -> bool:
 
 def _check_lengths(session: Session, journal: JournalState, report: Report, closed: bool) -> None:
     reported = {(problem.stream, problem.channel) for problem in report.problems}
-    packed = packed_in_place(session.path, journal.packed)
+    packed = find_packed(session.path, journal.packed)
     for name, length in journal.files.items():
         path = session.path / name
         if name in packed and name == packed[name].channel:
@@ -147,7 +147,7 @@ def _read_packed_md5(session: Path) -> dict[str, str]:
         journal = read_journal(private(session, JOURNAL))
     except SessionError:  # it was reported
         return {}
-    packed = packed_in_place(session, journal.packed).values()
+    packed = find_packed(session, journal.packed).values()
     return {name: md5 for p in packed for name, md5 in zip(p.files, p.md5, strict=True)}
 
 

@@ -17,7 +17,7 @@ from recorder.formats.digests import Digested, Leaf, Range, digest
 from recorder.formats.roverd import known_lengths
 from recorder.session import layout
 from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
-from recorder.session.merkle import MerkleTree, leaf_digest
+from recorder.session.merkle import MerkleTree, digest_leaf
 from recorder.session.packed_channels import PackedChannel
 
 _SNAPSHOT = (
@@ -75,7 +75,7 @@ class JournalState:
         next_first: digest of the first record of its journal.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
-        digest: of all bytes between the leaves and the committed lengths (`joint_digest`);
+        digest: of all bytes between the leaves and the committed lengths (`digest_jointly`);
             None if leaves reach to the committed lengths, or if it cannot be compared.
         unsure: a lost record may have had later leaves: `digest` need not match.
         tags_at: offsets of the TAGS records in ``session.vrs``; None if unknown.
@@ -246,7 +246,7 @@ class JournalState:
             self.patchable.setdefault(path, []).extend(ranges)
         for path, leaf in content.get("leaves", ()):
             self.leaves[path] = leaf
-            self.tree.append(leaf_digest(path, leaf))
+            self.tree.append(digest_leaf(path, leaf))
 
     def _select_committed(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the records of epochs that a commit has; other epochs began during the commit."""
@@ -434,7 +434,7 @@ def _derive_lengths(
     return lengths
 
 
-def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
+def digest_jointly(leaves: Mapping[str, Leaf]) -> bytes:
     """Return one digest of the bytes of several files after their last leaves.
 
     Args:

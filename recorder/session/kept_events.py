@@ -107,7 +107,7 @@ def read_events(session: Path) -> list[KeptEvent]:
     return sorted(claim.events, key=_order)
 
 
-def events_of_origin(header: Mapping[str, Any], where: Path) -> list[KeptEvent]:
+def parse_origin_events(header: Mapping[str, Any], where: Path) -> list[KeptEvent]:
     """Return the events that a clip holds some of, by time; none of another session.
 
     Raises:

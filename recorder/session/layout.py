@@ -91,7 +91,7 @@ def read_session_json(session: Path) -> dict[str, Any]:
     return values
 
 
-def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
+def create_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
     """Return the ``session.json`` of a session that begins now, without its name."""
     realtime_ns, mono_ns = clock.realtime_ns(), clock.monotonic_ns()
     start_ns = plan.source_start_ns

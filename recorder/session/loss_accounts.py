@@ -62,7 +62,7 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
     if "seq" not in stream.meta:
         return
     length = len(stream)
-    reported = None if stream.epochs is None else epoch_starts(stream)
+    reported = None if stream.epochs is None else read_epoch_starts(stream)
     numbers = _read_first_numbers(stream)
     epoch, run_start, previous = 0, 0, numbers.get(0, 0) - 1
     for at in range(0, length, WINDOW):
@@ -87,7 +87,7 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
     yield Run(epoch, run_start, length, previous)
 
 
-def epoch_starts(stream: Stream) -> Any:
+def read_epoch_starts(stream: Stream) -> Any:
     """Return the first samples of the recorded epochs, int64 [n], ascending."""
     first = {int(entry.get("first_sample", 0)) for entry in stream.epochs or ()}
     return np.array(sorted(first), np.int64)
@@ -119,7 +119,7 @@ def epoch_ids(stream: Stream, runs: Iterable[Run]) -> dict[int, int | None]:
     return ids
 
 
-def losses_beyond_gaps(
+def find_losses_beyond_gaps(
     stream: Stream, runs: Sequence[Run], events: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], int]]:
     """Return counted losses without a gap, since no sample of their epoch follows.
@@ -269,7 +269,7 @@ def balance(
         )
 
 
-def lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def group_lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the ``lost`` events by stream, in order."""
     lost: dict[str, list[dict[str, Any]]] = {}
     for event in events:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from recorder.session.loss_accounts import Gap, Run, epoch_ids, losses_beyond_gaps, scan
+from recorder.session.loss_accounts import Gap, Run, epoch_ids, find_losses_beyond_gaps, scan
 from recorder.session.stream import Stream
 
 UNKNOWN = "unknown"
@@ -68,7 +68,7 @@ def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[L
     if stream is None:
         return iter(sorted(map(_convert_event, events), key=_get_start_ns))
     runs = [item for item in scan(stream) if isinstance(item, Run)]
-    beyond = {id(event): count for event, count in losses_beyond_gaps(stream, runs, events)}
+    beyond = {id(event): count for event, count in find_losses_beyond_gaps(stream, runs, events)}
     rest = []
     for event in events:
         if not isinstance(event.get("count"), int):
@@ -76,11 +76,11 @@ def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[L
         elif count := beyond.get(id(event)):
             rest.append(_convert_event(event, count))
     return heapq.merge(
-        gap_losses(stream, events), sorted(rest, key=_get_start_ns), key=_get_start_ns
+        find_gap_losses(stream, events), sorted(rest, key=_get_start_ns), key=_get_start_ns
     )
 
 
-def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval]:
+def find_gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval]:
     """Yield the gaps in a stream's sample numbers, in order; one loss for each cause of a gap.
 
     Args:
@@ -115,7 +115,7 @@ def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval
             )  # fmt: skip
 
 
-def event_interval_ns(event: Event) -> tuple[int, int] | None:
+def get_event_interval_ns(event: Event) -> tuple[int, int] | None:
     """Return start and end of a ``lost`` event, epoch ns; None without a time.
 
     Its duration ends at its time; that of merged events begins there.
@@ -162,7 +162,7 @@ class _Reported:
 
 
 def _convert_event(event: Event, count: int | None = None) -> LossInterval:
-    start_ns, end_ns = event_interval_ns(event) or (None, None)
+    start_ns, end_ns = get_event_interval_ns(event) or (None, None)
     counted, estimate = event.get("count"), event.get("estimate")
     if count is None and isinstance(counted, int):
         count = counted

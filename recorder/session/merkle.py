@@ -16,7 +16,7 @@ from recorder.formats.digests import Leaf, digest
 _LEAF, _NODE = b"\0", b"\1"  # a leaf is never mistaken for a node
 
 
-def leaf_digest(path: str, leaf: Leaf) -> bytes:
+def digest_leaf(path: str, leaf: Leaf) -> bytes:
     """Return the digest of a range of a file in the tree.
 
     Args:
@@ -27,7 +27,7 @@ def leaf_digest(path: str, leaf: Leaf) -> bytes:
     return digest(_LEAF + path.encode() + b"\0" + where + leaf.digest)
 
 
-def node_digest(left: bytes, right: bytes) -> bytes:
+def digest_node(left: bytes, right: bytes) -> bytes:
     """Return the digest of an inner node."""
     return digest(_NODE + left + right)
 
@@ -48,7 +48,7 @@ class MerkleTree:
         """Add a leaf's digest."""
         size, node = self.size, leaf
         while size & 1:
-            node = node_digest(self.peaks.pop(), node)
+            node = digest_node(self.peaks.pop(), node)
             size >>= 1
         self.peaks.append(node)
         self.size += 1
@@ -58,10 +58,10 @@ class MerkleTree:
         """The digest of all leaves; without leaves the digest of no bytes."""
         if not self.peaks:
             return digest(b"")
-        return reduce(lambda right, left: node_digest(left, right), reversed(self.peaks))
+        return reduce(lambda right, left: digest_node(left, right), reversed(self.peaks))
 
 
-def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
+def prove_range(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
     """Return the nodes beside the leaves ``[start, stop)``, at least one, from left to right.
 
     Args:
@@ -85,14 +85,16 @@ def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
     return nodes
 
 
-def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[bytes]) -> bytes:
+def compute_range_root(
+    size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[bytes]
+) -> bytes:
     """Return the root of a tree that has these leaves side by side.
 
     Args:
         size: of the tree.
         start: index of the first of the leaves.
         leaves: their digests.
-        nodes: as `range_proof` returns them.
+        nodes: as `prove_range` returns them.
 
     Raises:
         FormatError: there are too many or too few of them.
@@ -108,7 +110,7 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
         if behind - first == 1:
             return leaves[first - start]
         middle = _find_middle(first, behind)
-        return node_digest(climb(first, middle), climb(middle, behind))
+        return digest_node(climb(first, middle), climb(middle, behind))
 
     try:
         root = climb(0, size)

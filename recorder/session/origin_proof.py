@@ -39,7 +39,7 @@ from recorder.contract.channel_formats.xz import stored_stream
 from recorder.contract.errors import FormatError
 from recorder.formats.digests import Leaf, digest
 from recorder.formats.roverd import ChannelReader
-from recorder.session.merkle import leaf_digest, range_root
+from recorder.session.merkle import compute_range_root, digest_leaf
 from recorder.session.packed_channels import RecordedFile
 
 INDEXED: Final = {"lzmaf": (1, 1), "bytes": (2, 0), "h264": (3, 0)}
@@ -68,7 +68,7 @@ class Group:
     files: Mapping[str, list[int]]
 
 
-def groups_of(rows: Sequence[Row], stream: str) -> list[Group]:
+def group_samples(rows: Sequence[Row], stream: str) -> list[Group]:
     """Return the samples of a stream by commits, as far as they were not cut later.
 
     The leaves of a stream's files lie side by side in a commit.  ``ts`` is the last; its length
@@ -95,7 +95,7 @@ def groups_of(rows: Sequence[Row], stream: str) -> list[Group]:
     return groups
 
 
-def groups_with(groups: Sequence[Group], start: int, stop: int) -> list[Group]:
+def select_groups(groups: Sequence[Group], start: int, stop: int) -> list[Group]:
     """Return the groups with samples of ``[start, stop)``; FormatError if any are missing."""
     found = [group for group in groups if group.start < stop and group.stop > start]
     at = start
@@ -116,7 +116,7 @@ class Edge:
         number: its index among all leaves.
         start: offset of its bytes in the file.
         data: its bytes.
-        nodes: `recorder.session.merkle.range_proof` of it.
+        nodes: `recorder.session.merkle.prove_range` of it.
     """
 
     number: int
@@ -133,7 +133,7 @@ class OriginProof:
         size: leaves of the session's tree.
         first: index of the first of `rows`.
         rows: consecutive leaves.
-        nodes: `recorder.session.merkle.range_proof` of them.
+        nodes: `recorder.session.merkle.prove_range` of them.
         streams: by name, first sample in the clip, first sample in the session, samples.
         edges: by stream.
         files: paths in the clip that pieces name by number.
@@ -152,8 +152,8 @@ class OriginProof:
     @property
     def root(self) -> bytes:
         """The root of the session's tree; FormatError if the table does not fit a tree."""
-        leaves = [leaf_digest(path, leaf) for path, leaf in self.rows]
-        return range_root(self.size, self.first, leaves, self.nodes)
+        leaves = [digest_leaf(path, leaf) for path, leaf in self.rows]
+        return compute_range_root(self.size, self.first, leaves, self.nodes)
 
     def stamp(self, stream: str, sample: int) -> int:
         """Return the ``t_mono`` of a sample beside the clip; FormatError without a valid edge."""
@@ -162,8 +162,8 @@ class OriginProof:
             end = edge.start + len(edge.data)
             if edge.start <= at and at + STAMP_BYTES <= end:
                 leaf = Leaf(edge.start, end, digest(edge.data))
-                leaves = [leaf_digest(f"{stream}/t_mono", leaf)]
-                if range_root(self.size, edge.number, leaves, edge.nodes) != self.root:
+                leaves = [digest_leaf(f"{stream}/t_mono", leaf)]
+                if compute_range_root(self.size, edge.number, leaves, edge.nodes) != self.root:
                     break
                 stamp = edge.data[at - edge.start :][:STAMP_BYTES]
                 return int.from_bytes(stamp, "little")

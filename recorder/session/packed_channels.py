@@ -63,7 +63,7 @@ class PackedChannel:
     @property
     def files(self) -> tuple[str, str]:
         """Paths of data file and index file, relative to the session."""
-        return of_channel(self.channel)
+        return list_channel_files(self.channel)
 
     def in_place(self, session: Path) -> bool:
         """Return whether the session has the packed files, and not the recorded ones."""
@@ -73,14 +73,14 @@ class PackedChannel:
             return False
 
 
-def of_channel(channel: str) -> tuple[str, str]:
+def list_channel_files(channel: str) -> tuple[str, str]:
     """Return paths of data file and index file of a channel ``STREAM/NAME``."""
     stream, _, name = channel.partition("/")
     data, index = channel_files(name, "lzmaf")
     return f"{stream}/{data}", f"{stream}/{index}"
 
 
-def packed_in_place(session: Path, packed: Mapping[str, PackedChannel]) -> dict[str, PackedChannel]:
+def find_packed(session: Path, packed: Mapping[str, PackedChannel]) -> dict[str, PackedChannel]:
     """Return the packed channels whose files a session has, by the paths of both files."""
     there = [entry for entry in packed.values() if entry.in_place(session)]
     return {name: entry for entry in there for name in entry.files}
@@ -129,7 +129,7 @@ class RecordedData(io.RawIOBase):
         if sample >= len(self._kept):
             return b""
         if self._last[0] != sample:
-            self._last = sample, recorded_stream(self._reader, sample, bool(self._kept[sample]))
+            self._last = sample, restore_stream(self._reader, sample, bool(self._kept[sample]))
         start = self._at - int(self.ends[sample])
         piece = self._last[1][start:] if size < 0 else self._last[1][start : start + size]
         self._at += len(piece)
@@ -165,7 +165,7 @@ def open_recorded(
     Args:
         session: its folder.
         name: path of the file, relative to it.
-        packed: as `packed_in_place` returns it.
+        packed: as `find_packed` returns it.
         specs: the streams.
         staged: a folder that has the packed files; None: that of the stream.
     """
@@ -177,7 +177,7 @@ def open_recorded(
     return kind(staged or session / stream, specs[stream].channel(channel), entry.kept)
 
 
-def recorded_stream(reader: ChannelReader, sample: int, kept: bool) -> bytes:
+def restore_stream(reader: ChannelReader, sample: int, kept: bool) -> bytes:
     """Return a sample's stream as it was recorded; FormatError if the packed one is damaged."""
     if kept:
         return reader.encoded(sample)

@@ -19,7 +19,14 @@ from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
 from recorder.session.events import INCOMPLETE
-from recorder.session.loss_accounts import Gap, Run, gaps, losses_beyond_gaps, lost_events, scan
+from recorder.session.loss_accounts import (
+    Gap,
+    Run,
+    find_losses_beyond_gaps,
+    gaps,
+    group_lost_events,
+    scan,
+)
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -106,7 +113,7 @@ def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
         if event.get("type") == INCOMPLETE and event.get("stream") in streams
         if all(isinstance(event.get(key), int) for key in ("t_ns", "count", "parts"))
     ]
-    return sorted(found, key=played_at_ns)
+    return sorted(found, key=get_play_time_ns)
 
 
 def play(
@@ -126,7 +133,7 @@ def play(
         FormatError: a channel's bytes do not fit its format.
     """
     names = list(session.streams) if streams is None else list(streams)
-    lost = lost_events(session.events())
+    lost = group_lost_events(session.events())
     feeds: list[Iterator[Chunk | Hole]] = []
     for name in names:
         stream = session.stream(name)
@@ -134,7 +141,7 @@ def play(
         feeds.append(_play_samples(stream, first))
         unseen = _find_hidden_losses(stream, lost.get(name, ()))
         feeds.append(hole for hole in unseen if hole.t_ns >= (start_ns or 0))
-    return heapq.merge(*feeds, key=played_at_ns)
+    return heapq.merge(*feeds, key=get_play_time_ns)
 
 
 def origin_ns(session: Session) -> int | None:
@@ -145,7 +152,7 @@ def origin_ns(session: Session) -> int | None:
     return session.first_ns
 
 
-def played_at_ns(item: Chunk | Hole | Flaw) -> int:
+def get_play_time_ns(item: Chunk | Hole | Flaw) -> int:
     """Return when an item is played: the time of its last sample, hole or event; epoch ns."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
 
@@ -251,14 +258,14 @@ def _find_hidden_losses(stream: Stream, events: Sequence[Mapping[str, Any]]) -> 
     if not events:
         return []
     runs = [item for item in scan(stream) if isinstance(item, Run)]
-    counted = {id(event): count for event, count in losses_beyond_gaps(stream, runs, events)}
+    counted = {id(event): count for event, count in find_losses_beyond_gaps(stream, runs, events)}
     holes = []
     for event in events:
         t_ns, count = event.get("t_ns"), counted.get(id(event))
         if isinstance(t_ns, int) and (event.get("count") is None or count):
             estimate = None if count else event.get("estimate")
             holes.append(Hole(stream.name, t_ns, count, estimate, event.get("cause")))
-    return sorted(holes, key=played_at_ns)
+    return sorted(holes, key=get_play_time_ns)
 
 
 def recorded_spec(stream: Stream) -> StreamSpec:

@@ -12,7 +12,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.session.playback import Chunk, play, read_chunk, recorded_spec
 from recorder.session.reader import Session
-from recorder.session.replay import message_of
+from recorder.session.replay import create_message
 from recorder.session.stream import Stream
 
 
@@ -51,7 +51,7 @@ def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Messag
     """
     for item in play(session, [stream]):
         if isinstance(item, Chunk):
-            yield message_of(item, spec)
+            yield create_message(item, spec)
 
 
 def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
@@ -72,6 +72,6 @@ def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
     seq = index
     if "seq" in stream.meta:
         seq = int(stream.channels["seq"].read(index, index + 1).astype(np.int64)[0])
-    message = message_of(read_chunk(stream, index, seq, times), spec)
+    message = create_message(read_chunk(stream, index, seq, times), spec)
     message.number = index
     return message

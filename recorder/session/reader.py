@@ -31,7 +31,7 @@ from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.redaction import mask_secrets
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
-from recorder.session.kept_events import KeptEvent, events_of_origin, read_events
+from recorder.session.kept_events import KeptEvent, parse_origin_events, read_events
 from recorder.session.lock import lock_is_held
 from recorder.session.part import WHOLE
 from recorder.session.search import find_sessions
@@ -198,7 +198,7 @@ class Session(Closing):
             FormatError: their file cannot be read.
         """
         where = layout.private(self.path, layout.SESSION_JSON)
-        return read_events(self.path) or events_of_origin(self.header or {}, where)
+        return read_events(self.path) or parse_origin_events(self.header or {}, where)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the session's events in the order of the file.

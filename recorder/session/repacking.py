@@ -49,7 +49,7 @@ from recorder.session.checksums import CHECKSUMS
 from recorder.session.digest_check import check_staged
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.journal_state import JournalState
-from recorder.session.packed_channels import PackedChannel, of_channel
+from recorder.session.packed_channels import PackedChannel, list_channel_files
 from recorder.session.reader import Session
 from recorder.session.signatures import PACKING, sign_head
 from recorder.session.validation_report import Report
@@ -59,7 +59,7 @@ _SPACE_EVERY = 16  # samples
 
 
 @dataclass(slots=True)
-class Repacked:
+class RepackResult:
     """The result of packing a session.
 
     Attributes:
@@ -74,7 +74,7 @@ class Repacked:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
+def find_stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
     """Yield path of the data file, and channel, of stored channels that have samples."""
     for name, spec in state.specs.items():
         for channel in spec.channels:
@@ -86,7 +86,7 @@ def stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
 
 def repack(
     session: Path, preset: int | None = None, advance: Callable[[str, int, int], None] | None = None
-) -> Repacked:
+) -> RepackResult:
     """Pack the stored channels of a session.
 
     Args:
@@ -123,11 +123,11 @@ class _Repacking:
         self._disk = PosixDisk()
         self._folder = layout.private(session, layout.REPACK)
         self._floor = layout.read_session_json(session).get("min_free_gb") or 0.0
-        self._result = Repacked()
+        self._result = RepackResult()
 
-    def run(self) -> Repacked:
+    def run(self) -> RepackResult:
         state = read_journal(layout.private(self._session, layout.JOURNAL))
-        channels = dict(stored_channels(state))
+        channels = dict(find_stored_channels(state))
         self._clear(state)
         for path, channel in channels.items():
             packed = state.packed.get(path)
@@ -177,7 +177,7 @@ class _Repacking:
     def _make(self, path: str, channel: ChannelSpec, parts: Path) -> PackedChannel:
         """Write the packed files into a folder, durably."""
         stream, data_path = self._session / path.partition("/")[0], parts / channel.name
-        index_path = parts / of_channel(path)[1].partition("/")[2]
+        index_path = parts / list_channel_files(path)[1].partition("/")[2]
         known = _Earlier(data_path, index_path)
         encode = _create_encoder(channel, self._preset)
         kept: list[tuple[int, int]] = []

@@ -18,7 +18,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
-from recorder.session.playback import Chunk, Hole, origin_ns, play, played_at_ns, recorded_spec
+from recorder.session.playback import Chunk, Hole, get_play_time_ns, origin_ns, play, recorded_spec
 from recorder.session.reader import Session
 
 _MAX_WAIT_S = 0.2
@@ -96,7 +96,7 @@ class Replay:
                 name = item.stream
                 if publisher.wanted(name):
                     shift_ns = begin_ns + lap_ns - self._origin_ns
-                    message = message_of(item, self.specs[name], shift_ns)
+                    message = create_message(item, self.specs[name], shift_ns)
                     message.number = number[name]
                     publisher.publish(message)
                 number[name] += 1
@@ -109,7 +109,7 @@ class Replay:
     def _schedule(self) -> Iterator[tuple[Chunk | Hole, int]]:
         """Yield items with their due times in ns after the session's first sample."""
         for item in play(self._session, list(self.specs)):
-            yield item, max(0, played_at_ns(item) - self._origin_ns)
+            yield item, max(0, get_play_time_ns(item) - self._origin_ns)
 
     def _compute_pause_ns(self) -> int:
         """Return the pause between two laps: the longest sample interval, ns."""
@@ -140,7 +140,7 @@ class Pace:
         return self.t_ns + round((clock_ns - self.clock_ns) * self.speed)
 
 
-def message_of(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Message:
+def create_message(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Message:
     """Convert a recorded item to a message of its driver's tap, with the stored frames.
 
     Args:

@@ -34,7 +34,7 @@ def find_sessions(root: str | Path) -> list[Path]:
         raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
 
 
-def session_around(path: Path) -> Path | None:
+def find_session_around(path: Path) -> Path | None:
     """Return the session that a path lies in, with its folder's links resolved; None if none."""
     folder = path.parent.resolve()
     return next(filter(is_session, (folder, *folder.parents)), None)
@@ -50,7 +50,7 @@ def outside(path: Path) -> str | None:
     return f"{path}: is a symbolic link to {path.resolve()}, outside of {path.parent}"
 
 
-def sessions_below(root: Path, failed: Callable[[str], None]) -> Iterator[Path]:
+def find_sessions_below(root: Path, failed: Callable[[str], None]) -> Iterator[Path]:
     """Yield the sessions in a folder and in its folders, by path.
 
     Hidden folders and symbolic links are left out, and sessions are not searched.

@@ -20,7 +20,7 @@ head               BLAKE3 of the journal's record before the signature
 root               of the tree of the journal's digests
 description        BLAKE3 of ``session.json``
 files              BLAKE3 of the files of configuration, calibration and declarations, by path
-metadata           BLAKE3 of the session's metadata (`digest_of_metadata`)
+metadata           BLAKE3 of the session's metadata (`digest_metadata`)
 samples            by stream, their number
 start_ns, end_ns   of the session, epoch ns
 clock_ns           epoch ns minus ``t_mono``
@@ -49,7 +49,7 @@ from recorder.session import layout
 from recorder.session.journal import JournalWriter, first_record, walk_journal
 from recorder.session.key_register import DELETE, OPEN, Entry
 from recorder.session.key_register import SIGN as SIGNED
-from recorder.session.vehicle_key import Signed, VehicleKey, latest_signature
+from recorder.session.vehicle_key import Signed, VehicleKey, find_latest_signature
 
 SIGN: Final = "sign"
 CLOSE, RECOVERY, PACKING = "close", "recovery", "packing"
@@ -90,7 +90,7 @@ def check_not_closed(session: Path, header: Mapping[str, Any], first: bytes) -> 
         return
     try:
         with VehicleKey(Path(path)).register.reading() as entries:
-            signed = latest_signature(entries.of(first.hex()))
+            signed = find_latest_signature(entries.of(first.hex()))
     except (RecorderError, OSError):
         return  # the session is not signed, then
     if signed is not None:
@@ -140,7 +140,7 @@ def _sign(
         _check_closed(journal.file.path, before[0])
     with key.register.changing() as entries:
         recent = entries.since_signature()
-        last = latest_signature(recent)
+        last = find_latest_signature(recent)
         values = {} if last is None else last.values
         description = layout.private(session, layout.SESSION_JSON).read_bytes()
         following = {"session": state.next, "first": state.next_first.hex()}
@@ -155,8 +155,8 @@ def _sign(
                 "root": state.tree.root.hex(),
                 "description": digest(description).hex(),
                 "files": {path: value.hex() for path, value in state.metadata.items()},
-                "metadata": digest_of_metadata(header),
-                "samples": samples_of(state.positions),
+                "metadata": digest_metadata(header),
+                "samples": count_samples(state.positions),
                 "start_ns": header["start_ns"],
                 "end_ns": header["end_ns"],
                 "clock_ns": int(header["start_ns"]) - int(header["start_mono_ns"]),
@@ -172,12 +172,12 @@ def _sign(
     return signed.to_record()
 
 
-def digest_of_metadata(header: Mapping[str, Any]) -> str:
+def digest_metadata(header: Mapping[str, Any]) -> str:
     """Return the BLAKE3 of a ``session.json``'s metadata, as JSON with sorted keys, in hex."""
     return digest(msgspec.json.encode(header.get("metadata"), order="sorted")).hex()
 
 
-def samples_of(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def count_samples(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Return the samples of a commit's positions by stream, without streams that have none."""
     samples = {name: int(position.get("samples", 0)) for name, position in positions.items()}
     return {name: count for name, count in samples.items() if count}
@@ -213,7 +213,7 @@ def _merge_deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> 
     return ranges
 
 
-def note_deletion(session: Path) -> None:
+def register_deletion(session: Path) -> None:
     """Register that the recorder deletes a session, before it is deleted.
 
     Its signatures may then be missing.  The deletion of a copy is not registered.  Without the

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.accounts import Accounts, accounts_of, sum_incomplete
+from recorder.session.accounts import Accounts, read_accounts, sum_incomplete
 from recorder.session.folders import walk
-from recorder.session.incidents import of_events
+from recorder.session.incidents import classify_events
 from recorder.session.journal import read_journal
 from recorder.session.kept_events import KeptEvent
 from recorder.session.layout import ARCHIVES, JOURNAL, private
@@ -21,7 +21,7 @@ from recorder.session.loss_intervals import loss_intervals
 from recorder.session.packing_records import PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.stream import Stream
-from recorder.session.verdict import Reason, unreadable_session, verdict
+from recorder.session.verdict import Reason, judge_unreadable_session, verdict
 from recorder.session.vrs.files import describe_vrs
 
 MISSING = ("lost", "lost_intervals", "incomplete")
@@ -60,7 +60,7 @@ class Filter:
         return any(
             wanted in mark["text"].casefold()
             for event in session.events()
-            for mark in of_events([event], {})["marks"]
+            for mark in classify_events([event], {})["marks"]
         )
 
 
@@ -107,7 +107,7 @@ def summarize(
         - ``problems``: a message for everything that could not be read.  The numbers of a damaged
           stream are null.
     """
-    found = accounts_of(session) if accounts is None else accounts
+    found = read_accounts(session) if accounts is None else accounts
     problems = list(found.problems)
     events: list[KeptEvent] = []
     try:
@@ -224,7 +224,7 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
             line["start_ns"] = session.start_ns
             if wanted.is_early(session.start_ns):
                 return None
-            found = accounts_of(session, quick=True)
+            found = read_accounts(session, quick=True)
             end_ns = found.last_ns if found.end_ns is None else found.end_ns
             if end_ns is not None and line["start_ns"] is not None:
                 line["duration_s"] = (end_ns - line["start_ns"]) / 1e9
@@ -243,7 +243,7 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
                 return None
     except (SessionError, FormatError) as error:
         line["problem"] = str(error)
-        judged = unreadable_session(str(error))
+        judged = judge_unreadable_session(str(error))
         line |= {"verdict": judged.word, "reasons": [r.text for r in judged.reasons]}
     line["bytes"] = folder_bytes(path)
     return line

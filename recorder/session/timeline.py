@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import RecorderError
-from recorder.session.absence import reported_losses
-from recorder.session.incidents import of_events
+from recorder.session.absence import collect_losses
+from recorder.session.incidents import classify_events
 from recorder.session.loss_accounts import WINDOW, losses
-from recorder.session.loss_intervals import event_interval_ns, gap_losses
+from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -111,10 +111,10 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
     marks: deque[Event] = deque(maxlen=MARKS)
     problem = ""
     try:
-        lost = reported_losses(session)
+        lost = collect_losses(session)
         for event in filter(_is_shown, session.events()):
             log.append(event)
-            marks += of_events([event], {})["marks"]
+            marks += classify_events([event], {})["marks"]
     except RecorderError as error:
         problem = str(error)
     names = {*session.streams, *session.declared, *session.broken, *lost}
@@ -188,7 +188,7 @@ def _convert_loss(event: Event, start_ns: int, end_ns: int) -> Piece:
     count = event.get("count")
     causes = Counter({str(event.get("cause") or "unknown"): count if isinstance(count, int) else 0})
     kind = LOST if isinstance(count, int) else UNCOUNTED
-    first_ns, last_ns = event_interval_ns(event) or (start_ns, end_ns)
+    first_ns, last_ns = get_event_interval_ns(event) or (start_ns, end_ns)
     return Piece(max(first_ns, min(start_ns, last_ns)), last_ns, kind, causes)
 
 
@@ -196,7 +196,7 @@ def _find_unknown_gaps(
     stream: Stream, events: Sequence[Event], start_ns: int, end_ns: int
 ) -> Iterator[Piece]:
     """Yield gaps in the sample numbers that no event explains."""
-    for lost in gap_losses(stream, events):
+    for lost in find_gap_losses(stream, events):
         if not lost.reported and lost.count:
             first_ns = start_ns if lost.start_ns is None else lost.start_ns
             last_ns = end_ns if lost.end_ns is None else lost.end_ns
@@ -206,5 +206,5 @@ def _find_unknown_gaps(
 def _is_shown(event: Event) -> bool:
     if not isinstance(event.get("t_ns"), int):
         return False
-    found = of_events([event], {})
+    found = classify_events([event], {})
     return bool(event.get("type") == "lost" or found["marks"] or found["faults"] or found["ended"])

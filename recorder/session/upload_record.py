@@ -30,7 +30,7 @@ class UploadedTo(msgspec.Struct, frozen=True):
         url: of the store, without a slash at its end.
         manifest_sha256: of the manifest, in hex.
         read_back: all objects were read back, and equal the sent ones.
-        stamp: `stamp_of` the session, when it was as in the store; empty: it was not.
+        stamp: `compute_stamp` the session, when it was as in the store; empty: it was not.
     """
 
     url: str
@@ -62,12 +62,12 @@ def is_safe_at(session: Path, url: str) -> bool:
     if found is None or found.url != url.rstrip("/") or not found.read_back:
         return False
     try:
-        return found.stamp == stamp_of(session)
+        return found.stamp == compute_stamp(session)
     except OSError:
         return False
 
 
-def stamp_of(session: Path) -> str:
+def compute_stamp(session: Path) -> str:
     """Return a digest of the session's irreplaceable files: SHA-256 in hex of paths, sizes, times.
 
     The data and labels are such files; archives, the report and `_recorder` are not: files that are

@@ -17,7 +17,7 @@ import yaml
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session import layout
-from recorder.session.absence import reported_losses
+from recorder.session.absence import collect_losses
 from recorder.session.digest_check import check_digests, digest_ticks
 from recorder.session.journal_checks import check_checksums, check_journal, checksum_ticks
 from recorder.session.loss_accounts import EpochAccount, balance, losses
@@ -101,7 +101,7 @@ def _check_streams(
     session: Session, report: Report, deep: bool, digests: bool, progress: Progress | None
 ) -> None:
     try:
-        lost = reported_losses(session)
+        lost = collect_losses(session)
     except FormatError as error:
         report.error(str(error))
         lost = None

@@ -210,10 +210,10 @@ class VehicleKey:
             StorageError: it cannot be read.
         """
         with self.register.reading() as entries:
-            return latest_signature(entries.since_signature())
+            return find_latest_signature(entries.since_signature())
 
 
-def latest_signature(entries: Iterable[Entry]) -> Signed | None:
+def find_latest_signature(entries: Iterable[Entry]) -> Signed | None:
     """Return the last signature of some entries; None without one."""
     found = [Signed.from_record(entry.content) for entry in entries if entry.kind == SIGN]
     return found[-1] if found else None

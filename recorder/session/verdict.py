@@ -2,7 +2,7 @@
 
 ::
 
-    judged = verdict(accounts_of(session))
+    judged = verdict(read_accounts(session))
     judged.word                                    # PASS or FAIL
     for reason in judged.reasons:
         reason.what, reason.where, reason.how_much
@@ -22,9 +22,9 @@ from typing import Any
 from recorder.contract.config.settings import MAX_INCOMPLETE
 from recorder.contract.texts import clean, human_seconds
 from recorder.session.absence import ABSENT
-from recorder.session.accounts import Accounts, incomplete_text, sum_incomplete
+from recorder.session.accounts import Accounts, format_incomplete, sum_incomplete
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
-from recorder.session.loss_intervals import event_interval_ns
+from recorder.session.loss_intervals import get_event_interval_ns
 from recorder.session.minimum_rate import SILENT, SLOW, floor_hz, window_ns
 from recorder.session.validation_report import ERROR, WARNING, Report
 
@@ -122,7 +122,7 @@ class Verdict:
         }
 
 
-def unreadable_session(fault: str) -> Verdict:
+def judge_unreadable_session(fault: str) -> Verdict:
     """Return the verdict on a session that cannot be opened."""
     return Verdict(False, [Reason("session unreadable", "", fault)])
 
@@ -196,7 +196,7 @@ def _judge_losses(
     for cause, intervals in uncounted.items():
         what = _UNCOUNTED.get(cause, "uncounted loss")
         why = f"; {_explain(cause)}" if cause in CAUSES and what == "uncounted loss" else ""
-        yield Reason(what, name, interval_text(intervals) + why)
+        yield Reason(what, name, format_intervals(intervals) + why)
     silent = stream["samples"] == 0 and not counted and not uncounted
     if silent and found.recorded and not found.live:
         yield Reason("no samples", name, "declared, but without a sample and without a loss")
@@ -224,7 +224,7 @@ def _judge_incomplete(
             share = entry.get("max_incomplete")
             allowed = float(share) if isinstance(share, int | float) else allowed
     stored = max(count, stream["samples"] or 0)
-    text = f"{incomplete_text(stream['incomplete'])}: {100 * count / stored:.3g} % of {stored}"
+    text = f"{format_incomplete(stream['incomplete'])}: {100 * count / stored:.3g} % of {stored}"
     limit = f"max_incomplete allows {100 * allowed:.3g} %"
     causes = "; ".join(_explain(cause) for cause in stream["incomplete"])
     if count > allowed * stored:
@@ -233,7 +233,7 @@ def _judge_incomplete(
         remarks.append(Reason("incomplete samples", name, f"{text}; {limit}; {causes}"))
 
 
-def interval_text(intervals: Sequence[Mapping[str, Any]]) -> str:
+def format_intervals(intervals: Sequence[Mapping[str, Any]]) -> str:
     """Format uncounted losses: ``2 intervals, 3.1 s, about 310 samples``."""
     plural = "s" if len(intervals) > 1 else ""
     text = f"{len(intervals)} interval{plural}"
@@ -314,7 +314,7 @@ def _judge_tails(found: Accounts) -> Iterator[Reason]:
             limit_ns = max(limit_ns, round(_EARLY_SHARE * (until_ns - found.start_ns)))
         elif wanted_s is not None and (found.happened["ended"] or {}).get("cause") in _IN_TIME:
             until_ns = max(until_ns, found.start_ns + round(float(wanted_s) * 1e9))
-        known = [event_interval_ns(event) for event in found.lost.get(name, ())]
+        known = [get_event_interval_ns(event) for event in found.lost.get(name, ())]
         accounted_ns = max([last_ns, *(interval[1] for interval in known if interval is not None)])
         if until_ns - accounted_ns > limit_ns:
             last_s, until_s = ((t - found.start_ns) / 1e9 for t in (last_ns, until_ns))

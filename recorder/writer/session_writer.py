@@ -110,7 +110,7 @@ class SessionWriter:
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
         """
-        values = layout.new_session_json(plan, clock, boot_id())
+        values = layout.create_session_json(plan, clock, boot_id())
         begun: list[Self] = []
 
         def begin(folder: Path) -> None:

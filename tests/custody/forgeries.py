@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recorder.custody.archives import file_digests
+from recorder.custody.archives import digest_files
 from recorder.formats.digests import digest
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal
@@ -458,7 +458,7 @@ def change_archive_and_record(rng: random.Random, path: Path, loot: Loot) -> str
     file.write_bytes(_other_bytes(rng, file.read_bytes()))
     values = json.loads(record.read_text())
     statement = json.loads(values["custody"]["statement"])
-    statement["files"] = file_digests(sorted(place.iterdir()))
+    statement["files"] = digest_files(sorted(place.iterdir()))
     if rng.random() < 0.3:
         statement["sources"] = rng.choice(([], statement["sources"] * 2))
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"))

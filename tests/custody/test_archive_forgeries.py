@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorder.custody.archives import file_digests
+from recorder.custody.archives import digest_files
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
 from recorder.finalizer import Step, collect, finalize
@@ -40,7 +40,7 @@ def test_an_archive_without_a_signature_is_not_proven(vehicle: Vehicle, tmp_path
     record, archive = archives / "vrs.json", archives / "vrs/drive.vrs"
     archive.write_bytes(archive.read_bytes() + b"x")
     values = json.loads(record.read_text())
-    statement = statement_of(record) | {"files": file_digests([archive])}
+    statement = statement_of(record) | {"files": digest_files([archive])}
     values["custody"] = {"statement": json.dumps(statement), "signature": "", "public_key": ""}
     record.write_bytes(encode_record(values))
     apart = Path(shutil.copytree(archives, tmp_path / "apart"))
@@ -156,7 +156,7 @@ def test_a_packing_that_is_killed_leaves_only_that(
         kept = Path(shutil.copytree(session, vehicle.root.parent / "kept/drive"))
         raise Killed(kept)
 
-    for step in ("file_digests", "publish"):
+    for step in ("digest_files", "publish"):
         monkeypatch.setattr(f"recorder.finalizer.packing.{step}", kill)
         with pytest.raises(Killed):
             pack(session)

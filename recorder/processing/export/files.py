@@ -20,7 +20,7 @@ from pathlib import Path
 
 from recorder.contract.errors import UsageError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty, make_folders
-from recorder.session.search import session_around
+from recorder.session.search import find_session_around
 
 
 def check_place(path: Path, session: Path, *, folder: bool) -> None:
@@ -35,7 +35,7 @@ def check_place(path: Path, session: Path, *, folder: bool) -> None:
         UsageError: something has this path already, or the path is in a session.
     """
     inside = path.resolve().is_relative_to(session.resolve())
-    if around := session if inside else session_around(path):
+    if around := session if inside else find_session_around(path):
         raise UsageError(f"{path}: is in the session {around}; name another place with --out")
     if not path.exists() and not path.is_symlink():
         return

@@ -126,7 +126,7 @@ class BlockSize(DataLayout):
 _METADATA = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)}
 
 
-def session_stream(session: str) -> VrsStreamSpec:
+def create_session_stream(session: str) -> VrsStreamSpec:
     """Return the stream of records without a sensor: clock steps, marks, the writer's incidents."""
     tags, serial = {STREAM_TAG: ""}, f"{session}/"
     return VrsStreamSpec(
@@ -134,7 +134,7 @@ def session_stream(session: str) -> VrsStreamSpec:
     )
 
 
-def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
+def create_metadata_stream(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
     """Return a VRS stream of configuration and state records."""
     type_id, kind = _classify(spec)
     tags = {STREAM_TAG: name, "driver": driver, "description": spec.description}
@@ -147,7 +147,7 @@ def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> Vrs
     )
 
 
-def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
+def add_data_records(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
     """Return the same stream with data records."""
     return replace(stream, records={**stream.records, DATA: layout})
 

@@ -16,7 +16,7 @@ STREAM_TAG = "recorder_stream"
 """Tag of a VRS stream: name of the session's stream; empty for the session's own records."""
 
 
-def vrs_streams(tags: Mapping[StreamId, Mapping[str, str]]) -> dict[str, StreamId]:
+def map_vrs_streams(tags: Mapping[StreamId, Mapping[str, str]]) -> dict[str, StreamId]:
     """Return a file's streams by their names in the session; `tags` are each stream's free tags."""
     return {own[STREAM_TAG]: stream for stream, own in tags.items() if STREAM_TAG in own}
 
@@ -45,7 +45,7 @@ def describe_vrs(session: Session) -> dict[str, Any] | None:
     with open_vrs(session.path) as vrs:
         counts = vrs.counts()
         streams = {}
-        for name, stream in vrs_streams({s: v.tags for s, v in vrs.streams.items()}).items():
+        for name, stream in map_vrs_streams({s: v.tags for s, v in vrs.streams.items()}).items():
             kinds = (RecordType.CONFIGURATION, RecordType.STATE, RecordType.DATA)
             numbers = {kind.name.lower(): counts.get((stream, kind), 0) for kind in kinds}
             reported = {"id": str(stream), "flavor": vrs.streams[stream].flavor}
@@ -85,7 +85,7 @@ def _check_closed(session: Session, vrs: VrsReader, report: Report) -> None:
     if not vrs.indexed:
         report.warning(f"{vrs.path}: has no index: readers have to walk through all of it")
     counts = vrs.counts()
-    known = vrs_streams({s: v.tags for s, v in vrs.streams.items()})
+    known = map_vrs_streams({s: v.tags for s, v in vrs.streams.items()})
     damaged = {e.get("stream") for e in session.events() if e.get("cause") == "damaged"}
     for name in (session.header or {})["record_format"].get("streams", ()):
         stream = session.streams.get(name)

@@ -93,7 +93,7 @@ def event_state(event: Mapping[str, Any], offset_ns: int) -> StateData:
     )
 
 
-def drivers_of(sensors: Mapping[str, Any]) -> dict[str, str]:
+def map_drivers(sensors: Mapping[str, Any]) -> dict[str, str]:
     """Return the driver of every stream, from ``sensors`` of ``session.json``."""
     drivers = {}
     for name, sensor in sensors.items():
@@ -122,7 +122,7 @@ def file_tags(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def shared_tags(tags: Mapping[str, str]) -> dict[str, str]:
+def mask_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Return tags of a file with likely secrets in the session's metadata masked."""
     return {key: _mask_tag(key, value) for key, value in tags.items()}
 
@@ -141,7 +141,7 @@ def _mask_tag(key: str, value: str) -> str:
     return as_text(masked if isinstance(masked, str) else as_json(masked))
 
 
-def shared_configuration(data: bytes) -> bytes:
+def mask_configuration(data: bytes) -> bytes:
     """Return a session's configuration record with likely secrets masked; else unchanged."""
     record = ConfigurationData.decode(data)
     settings: Any = json.loads(record.settings or "{}")
