@@ -30,9 +30,9 @@ from recorder.session.playback import (
     Chunk,
     Flaw,
     Hole,
-    flaws,
+    find_flaws,
+    find_origin_ns,
     get_play_time_ns,
-    origin_ns,
     play,
     recorded_spec,
 )
@@ -91,8 +91,8 @@ class SessionSource(Driver):
         if not any(len(session.streams[name]) for name in streams):
             raise SessionError(f"sensor {recorded!r} has no sample")
         self._decoded = decoded
-        self._origin_ns = origin_ns(session)
-        found = flaws(session, streams)
+        self._origin_ns = find_origin_ns(session)
+        found = find_flaws(session, streams)
         self._items = heapq.merge(play(session, streams), found, key=get_play_time_ns)
         return specs
 

@@ -171,14 +171,14 @@ def _recover_all(root: Path) -> None:
     from recorder.daemon.root_lock import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
-    from recorder.session.search import find_sessions, outside
+    from recorder.session.search import describe_outside_link, find_sessions
     from recorder.writer.recovery import recover
 
     if is_held(root):  # a daemon's own sessions are its own to recover
         return
     for path in find_sessions(root) if root.is_dir() else []:
         try:
-            if outside(path) is not None or not private(path).is_dir():
+            if describe_outside_link(path) is not None or not private(path).is_dir():
                 continue
             if read_session_json(path)["state"] in (CLEAN, RECOVERED):
                 continue

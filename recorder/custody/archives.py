@@ -215,7 +215,7 @@ def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -
         text = f"{record.name} is not signed: it was packed where the vehicle's key is not, or the "
         text += "signature was removed; anyone with write access can change the archive"
         (proof.faults if trust.fingerprints else proof.unproven).append(text)
-    elif (why := trust.why_not(sealed)) is not None:
+    elif (why := trust.find_fault(sealed)) is not None:
         proof.faults.append(f"{record}: the signature: {why}")
     else:
         proof.signed = True

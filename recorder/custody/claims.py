@@ -58,7 +58,7 @@ class Claim:
     lead_in: Mapping[str, int]
 
     @classmethod
-    def of(cls, clip: Session) -> Claim:
+    def read(cls, clip: Session) -> Claim:
         """Read the claim of a clip.
 
         Raises:
@@ -87,7 +87,7 @@ class Claim:
             words.append(f"of the streams {', '.join(sorted(self.streams))}; others are not in it")
         return " ".join(words)
 
-    def faults(self) -> Iterator[str]:
+    def find_faults(self) -> Iterator[str]:
         """Yield contradictions between the clip and the statements that the signatures cover."""
         path, own = self.clip.path, {n for n, s in self.clip.streams.items() if len(s)}
         if not own:
@@ -127,7 +127,7 @@ class Claim:
                 if theirs:
                     yield f"{path / name}: is missing; its sources have it"
             elif not theirs and name == _CALIBRATION:
-                continue  # added to the source after its recording; `gaps` has it
+                continue  # added to the source after its recording; `find_gaps` reports it
             elif digest((path / name).read_bytes()).hex() not in theirs:
                 yield f"{path / name}: is not that of its sources"
         if digest_metadata(self.clip.header or {}) != statements[0]["metadata"]:
@@ -149,7 +149,7 @@ class Claim:
         if (header["start_ns"], header["end_ns"]) != (start_ns, last_ns):
             yield f"{path}: begins or ends at another time than the interval that it states"
 
-    def gaps(self) -> Iterator[str]:
+    def find_gaps(self) -> Iterator[str]:
         """Yield a line for each fact that the sources' signatures do not prove."""
         signed = [statement for statement in self.statements if statement is not None]
         if (self.clip.path / _CALIBRATION).exists() and not any(

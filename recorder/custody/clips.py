@@ -40,7 +40,7 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
 
 
 def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
-    claim = Claim.of(clip)
+    claim = Claim.read(clip)
     before, sources = len(proof.faults), []
     for origin in claim.origins:
         values = {"session": origin["name"], **origin}
@@ -48,8 +48,8 @@ def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
         sources += [] if found is None else [found]
     if len(proof.faults) > before:
         return
-    proof.faults += claim.faults()
-    proof.unproven += claim.gaps()
+    proof.faults += claim.find_faults()
+    proof.unproven += claim.find_gaps()
     if len(sources) == len(claim.origins):
         _compare(clip, claim, sources, proof)
     elif any("proof" in origin for origin in claim.origins):
@@ -125,7 +125,7 @@ def _create_stamp_reader(stream: Stream) -> Any:
 
 
 def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
-    """Check that a clip of all streams lacks no stream of its source; see `Claim.faults`.
+    """Check that a clip of all streams lacks no stream of its source; see `Claim.find_faults`.
 
     Raises:
         FormatError: a stream is missing.

@@ -95,7 +95,7 @@ class Trust:
     def __init__(self, anchors: Iterable[str] = ()) -> None:
         self.fingerprints = frozenset(map(read_anchor, anchors))
 
-    def why_not(self, signed: Signed) -> str | None:
+    def find_fault(self, signed: Signed) -> str | None:
         """Return why a signature proves nothing; None if it is valid and trusted."""
         try:
             signed.check()

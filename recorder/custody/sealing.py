@@ -112,7 +112,7 @@ def seal_archive(
         "about": json.loads(encode_record(about)),
     }
     if key is not None:
-        return key.signed(statement).to_record()
+        return key.sign(statement).to_record()
     text = msgspec.json.encode(statement, order="sorted").decode()
     return Signed(text, "", "").to_record()
 

@@ -16,11 +16,11 @@ from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.digest_check import check_digests
 from recorder.session.folders import fail, walk
-from recorder.session.journal import first_record, walk_journal
+from recorder.session.journal import digest_first_record, walk_journal
 from recorder.session.journal_checks import check_journal
 from recorder.session.journal_frames import FIRST
 from recorder.session.journal_state import JournalState
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from recorder.session.reader import Session
 from recorder.session.signatures import SIGN, count_samples
 from recorder.session.validation_report import ERROR, Problem, Report
@@ -76,7 +76,7 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
         for name in (layout.SESSION_JSON, layout.JOURNAL):
             if not (missing := layout.private(path, name)).exists():
                 raise SessionError(f"{missing}: is missing; without it nothing proves the session")
-        with reading(path) as held:
+        with hold_session(path) as held:
             if not held:
                 text = "is being recorded, recovered or deleted; verify it afterwards"
                 raise SessionError(f"{path}: {text}")
@@ -195,7 +195,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
     expected = {
         "kind": "session",
         "session": session.name,
-        "first": first_record(journal.path).hex(),
+        "first": digest_first_record(journal.path).hex(),
         "state": session.state,
         "samples": count_samples(journal.state.positions),
         "root": journal.state.tree.root.hex(),
@@ -204,7 +204,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
     for at, head, content in journal.signatures:
         try:
             signed = Signed.from_record(content)
-            why = trust.why_not(signed)
+            why = trust.find_fault(signed)
         except UsageError as error:
             proof.faults.append(f"{journal.path}: the record at byte {at}: {error}")
             continue

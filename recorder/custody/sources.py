@@ -52,7 +52,7 @@ def check_source(
     else:
         found = Signed.from_record(signed)
         said = found.values
-        if (why := trust.why_not(found)) is not None or said.get("kind") != "session":
+        if (why := trust.find_fault(found)) is not None or said.get("kind") != "session":
             text = why or "is of something else"
             proof.faults.append(f"{proof.path}: its source {name}: the signature {text}")
             return None

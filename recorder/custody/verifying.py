@@ -81,7 +81,9 @@ class _Verifying:
         if self._verify_session(session).faults:
             return
         try:
-            following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
+            following = read_journal(layout.private(session, layout.JOURNAL)).find_next_session(
+                session
+            )
         except RecorderError:  # its own proof has it
             return
         if following is not None and not any(self._find_places(following.name, session.parent)):

@@ -44,7 +44,7 @@ from recorder.session.layout import (
     private,
     read_session_json,
 )
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from recorder.session.reader import Session
 from recorder.session.upload_record import (
     PARTS,
@@ -189,7 +189,7 @@ def upload_session(
         StorageError: a file changed meanwhile, the disk or the store failed; a later call goes on.
     """
     started = time.monotonic()
-    with reading(session) as held, _alone(session):
+    with hold_session(session) as held, _alone(session):
         if not held:
             raise SessionError(f"{session}: is being recorded or recovered; not uploaded")
         name = _check(session)

@@ -88,7 +88,7 @@ class JournalWriter:
         body = self.state.compact({"n": self.state.commits, **values})
         self._append("commit", body)
         self._commits += 1
-        self._snapshot_due |= self.state.says_once(body)
+        self._snapshot_due |= self.state.has_unique_parts(body)
         if self._snapshot_due or self._commits >= _SNAPSHOT_COMMITS:
             self.snapshot()
 
@@ -207,7 +207,7 @@ class JournalFollower:
             yield frame, content
 
 
-def first_record(path: Path) -> bytes:
+def digest_first_record(path: Path) -> bytes:
     """Return the digest of a journal's first record, which identifies its session.
 
     It is computed from the record itself: an attacker can rewrite what later records repeat.

@@ -172,7 +172,7 @@ class JournalState:
         self.length, self.signed = frame.end, frame.kind == "sign"
         return content
 
-    def following(self, session: Path) -> Path | None:
+    def find_next_session(self, session: Path) -> Path | None:
         """Return the folder of the session that continues `session`; None if there is none."""
         return None if self.next is None else Path(self.next_folder or session.parent, self.next)
 
@@ -316,7 +316,7 @@ class JournalState:
         body += [content["events"], evidence, new]
         return [*body, more] if more else body
 
-    def says_once(self, body: list[Any]) -> bool:
+    def has_unique_parts(self, body: list[Any]) -> bool:
         """Return whether a commit's content has parts that no later commit repeats."""
         return bool(body[7] or any(key in more for more in body[8:] for key in _ONCE))
 
@@ -448,7 +448,7 @@ def digest_jointly(leaves: Mapping[str, Leaf]) -> bytes:
     return digest(bytes(text))
 
 
-def closing(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
+def describe_close(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
     """Return the content of a session's last record, after its ``session.json`` is written."""
     header = layout.private(session, layout.SESSION_JSON).read_bytes()
     return {"state": state, "session": digest(header), "root": journal.tree.root}

@@ -2,7 +2,7 @@
 
 A file ``vehicle.register`` beside the key, an SQLite database to which entries are only appended::
 
-    with register.changing() as entries:
+    with register.lock_entries() as entries:
         entries.append(OPEN, first, {"folder": "/data/sessions/drive-1"})
         entries.of(first)
 
@@ -88,7 +88,7 @@ class Register:
         PosixDisk().sync_folder(self.path.parent)
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[Entries]:
+    def lock_entries(self) -> Iterator[Entries]:
         """Lock the register for appending; entries are durable at the end, or discarded.
 
         Raises:
@@ -105,8 +105,8 @@ class Register:
                     connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Entries]:
-        """Read the entries without a lock; errors as `changing`."""
+    def open_entries(self) -> Iterator[Entries]:
+        """Read the entries without a lock; errors as `lock_entries`."""
         with self._connect() as connection:
             yield Entries(connection, self.path)
 
@@ -154,7 +154,7 @@ class Entries:
         return found[::-1]
 
     def append(self, kind: str, first: str, content: dict[str, Any]) -> None:
-        """Append an entry; within `Register.changing`."""
+        """Append an entry; within `Register.lock_entries`."""
         text = json.dumps(content, sort_keys=True)
         link = _compute_link(self.link, kind, first, text)
         self._connection.execute(

@@ -39,7 +39,7 @@ def lock_session(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[bool]:
+def hold_session(path: Path) -> Iterator[bool]:
     """Block recovery and retention of a session while it is read.
 
     Yields:

@@ -65,7 +65,7 @@ class PackedChannel:
         """Paths of data file and index file, relative to the session."""
         return list_channel_files(self.channel)
 
-    def in_place(self, session: Path) -> bool:
+    def is_in_place(self, session: Path) -> bool:
         """Return whether the session has the packed files, and not the recorded ones."""
         try:
             return (session / self.channel).stat().st_size == self.length
@@ -82,7 +82,7 @@ def list_channel_files(channel: str) -> tuple[str, str]:
 
 def find_packed(session: Path, packed: Mapping[str, PackedChannel]) -> dict[str, PackedChannel]:
     """Return the packed channels whose files a session has, by the paths of both files."""
-    there = [entry for entry in packed.values() if entry.in_place(session)]
+    there = [entry for entry in packed.values() if entry.is_in_place(session)]
     return {name: entry for entry in there for name in entry.files}
 
 

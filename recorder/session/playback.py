@@ -101,7 +101,7 @@ class Flaw:
     cause: str
 
 
-def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
+def find_flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
     """Return the incomplete samples of some streams, in order of time.
 
     Raises:
@@ -144,7 +144,7 @@ def play(
     return heapq.merge(*feeds, key=get_play_time_ns)
 
 
-def origin_ns(session: Session) -> int | None:
+def find_origin_ns(session: Session) -> int | None:
     """Return the earliest stamp of all streams of a session, epoch ns; None without a sample.
 
     Sensors that are replayed from one session count from it, which keeps their relative times.
@@ -319,7 +319,7 @@ def _create_channel_spec(stream: Stream, name: str) -> ChannelSpec:
     )
 
 
-def unit_of(stream: Stream, name: str) -> str:
+def find_unit(stream: Stream, name: str) -> str:
     """Return the unit of a channel; empty without one."""
     for channel in () if stream.spec is None else stream.spec.channels:
         if channel.name == name:

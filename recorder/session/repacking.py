@@ -131,7 +131,7 @@ class _Repacking:
         self._clear(state)
         for path, channel in channels.items():
             packed = state.packed.get(path)
-            if packed is None or not packed.in_place(self._session):
+            if packed is None or not packed.is_in_place(self._session):
                 self._pack(path, channel, state)
         self._write_checksums(read_journal(layout.private(self._session, layout.JOURNAL)))
         if self._folder.exists():
@@ -287,7 +287,7 @@ class _Repacking:
         new = {
             name: md5
             for packed in state.packed.values()
-            if packed.in_place(self._session)
+            if packed.is_in_place(self._session)
             for name, md5 in zip(packed.files, packed.md5, strict=True)
         }
         try:

@@ -18,7 +18,14 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
-from recorder.session.playback import Chunk, Hole, get_play_time_ns, origin_ns, play, recorded_spec
+from recorder.session.playback import (
+    Chunk,
+    Hole,
+    find_origin_ns,
+    get_play_time_ns,
+    play,
+    recorded_spec,
+)
 from recorder.session.reader import Session
 
 _MAX_WAIT_S = 0.2
@@ -64,7 +71,7 @@ class Replay:
         self.specs: Mapping[str, StreamSpec] = {
             stream.name: recorded_spec(stream) for stream in chosen if stream.has_times
         }
-        origin = origin_ns(session)
+        origin = find_origin_ns(session)
         if origin is None or not any(len(stream) for stream in chosen):
             raise SessionError(f"{session.path}: has no sample to replay")
         self._origin_ns = origin

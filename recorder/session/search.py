@@ -40,7 +40,7 @@ def find_session_around(path: Path) -> Path | None:
     return next(filter(is_session, (folder, *folder.parents)), None)
 
 
-def outside(path: Path) -> str | None:
+def describe_outside_link(path: Path) -> str | None:
     """Return the error for a session that is a symbolic link out of its folder; None if it is not.
 
     The recorder writes nothing through such a link: its target may belong to another user.

@@ -46,7 +46,7 @@ import msgspec
 from recorder.contract.errors import RecorderError, SessionError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
-from recorder.session.journal import JournalWriter, first_record, walk_journal
+from recorder.session.journal import JournalWriter, digest_first_record, walk_journal
 from recorder.session.key_register import DELETE, OPEN, Entry
 from recorder.session.key_register import SIGN as SIGNED
 from recorder.session.vehicle_key import Signed, VehicleKey, find_latest_signature
@@ -69,7 +69,7 @@ def register_session(session: Path, header: Mapping[str, Any], first: bytes) -> 
     if (path := header.get("signing_key")) is None:
         return
     try:
-        with VehicleKey(Path(path)).register.changing() as entries:
+        with VehicleKey(Path(path)).register.lock_entries() as entries:
             entries.append(OPEN, first.hex(), {"folder": str(session.absolute())})
     except (RecorderError, OSError) as error:
         print(f"{session}: will not be signed: {error}", file=sys.stderr, flush=True)
@@ -89,7 +89,7 @@ def check_not_closed(session: Path, header: Mapping[str, Any], first: bytes) -> 
     if (path := header.get("signing_key")) is None:
         return
     try:
-        with VehicleKey(Path(path)).register.reading() as entries:
+        with VehicleKey(Path(path)).register.open_entries() as entries:
             signed = find_latest_signature(entries.of(first.hex()))
     except (RecorderError, OSError):
         return  # the session is not signed, then
@@ -125,9 +125,9 @@ def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
 def _sign(
     key: VehicleKey, header: dict[str, Any], journal: JournalWriter, session: Path, cause: str
 ) -> dict[str, str]:
-    state, first = journal.state, first_record(journal.file.path).hex()
+    state, first = journal.state, digest_first_record(journal.file.path).hex()
     name, head = header["name"], state.link.hex()
-    with key.register.reading() as entries:
+    with key.register.open_entries() as entries:
         known = entries.of(first)
     if not known:
         text = f"{key.register.path}: does not have its beginning"
@@ -138,13 +138,13 @@ def _sign(
             return signed.to_record()  # registered, but a power cut took the record
     if before:
         _check_closed(journal.file.path, before[0])
-    with key.register.changing() as entries:
+    with key.register.lock_entries() as entries:
         recent = entries.since_signature()
         last = find_latest_signature(recent)
         values = {} if last is None else last.values
         description = layout.private(session, layout.SESSION_JSON).read_bytes()
         following = {"session": state.next, "first": state.next_first.hex()}
-        signed = key.signed(
+        signed = key.sign(
             {
                 "kind": "session",
                 "session": name,
@@ -224,13 +224,13 @@ def register_deletion(session: Path) -> None:
         if (path := header.get("signing_key")) is None:
             return
         register = VehicleKey(Path(path)).register
-        first = first_record(layout.private(session, layout.JOURNAL)).hex()
-        with register.reading() as entries:
+        first = digest_first_record(layout.private(session, layout.JOURNAL)).hex()
+        with register.open_entries() as entries:
             known = entries.of(first)
         if signed := _find_own_signatures(session, header["name"], first, known):
             numbers = [each.values["counter"] for each in signed]
             digests = [each.digest for each in signed]
-            with register.changing() as entries:
+            with register.lock_entries() as entries:
                 entries.append(DELETE, first, {"numbers": numbers, "digests": digests})
     except (RecorderError, OSError, LookupError) as error:
         print(f"{session}: its deletion is not counted: {error}", file=sys.stderr, flush=True)
@@ -261,7 +261,7 @@ def _find_own_signatures(
 
 def _has_session(folder: Path, first: str) -> bool:
     """Return whether a folder has the session whose journal begins with that record."""
-    return first_record(layout.private(folder, layout.JOURNAL)).hex() == first
+    return digest_first_record(layout.private(folder, layout.JOURNAL)).hex() == first
 
 
 def last_signature(path: Path) -> Signed | None:

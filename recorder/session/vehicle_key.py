@@ -12,8 +12,8 @@ vehicle.register   signed and deleted sessions: see `recorder.session.key_regist
 
     make_key(folder)
     key = VehicleKey(folder / KEY)
-    signed = key.signed(statement)
-    with key.register.changing() as entries: ...
+    signed = key.sign(statement)
+    with key.register.lock_entries() as entries: ...
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class VehicleKey:
         """Return the public key as ``vehicle.pub`` has it."""
         return _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + self.public).decode()
 
-    def signed(self, statement: dict[str, Any]) -> Signed:
+    def sign(self, statement: dict[str, Any]) -> Signed:
         """Sign a statement."""
         text = msgspec.json.encode(statement, order="sorted")
         signature: bytes = self._key.sign(text).signature
@@ -209,7 +209,7 @@ class VehicleKey:
             UsageError: the register is missing or damaged.
             StorageError: it cannot be read.
         """
-        with self.register.reading() as entries:
+        with self.register.open_entries() as entries:
             return find_latest_signature(entries.since_signature())
 
 

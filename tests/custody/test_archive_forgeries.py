@@ -72,7 +72,7 @@ def test_an_archive_of_a_session_without_a_signature_is_not_proven(
     archives = pack(Vehicle(tmp_path / "plain", None).record("drive"))
     record = archives / "vrs.json"
     values = json.loads(record.read_text())
-    values["custody"] = VehicleKey(vehicle.key).signed(statement_of(record)).to_record()
+    values["custody"] = VehicleKey(vehicle.key).sign(statement_of(record)).to_record()
     record.write_bytes(encode_record(values))
     apart = Path(shutil.copytree(archives, tmp_path / "apart"))
     text = "made from drive, which has no signature: nothing proves it"
@@ -189,7 +189,7 @@ def test_a_record_that_names_files_elsewhere_is_found(vehicle: Vehicle, name: st
     values = json.loads(record.read_text())
     statement = statement_of(record)
     statement["files"][name] = {"bytes": 1, "sha256": ""}
-    values["custody"] = VehicleKey(vehicle.key).signed(statement).to_record()
+    values["custody"] = VehicleKey(vehicle.key).sign(statement).to_record()
     record.write_bytes(encode_record(values))
     assert f"names a file that is elsewhere: {name}" in faults(vehicle, record)[0]
 

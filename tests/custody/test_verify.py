@@ -196,8 +196,8 @@ def test_a_signature_that_follows_another_one_is_found(vehicle: Vehicle) -> None
     vehicle.record("a")
     assert vehicle.key is not None
     key = VehicleKey(vehicle.key)
-    with key.register.changing() as entries:
-        other = key.signed({"kind": "session", "session": "a", "counter": 1})
+    with key.register.lock_entries() as entries:
+        other = key.sign({"kind": "session", "session": "a", "counter": 1})
         entries.append(SIGN, "00", other.to_record())
     vehicle.record("b", 2)
     text = f"signature 2 does not follow signature 1 of {vehicle.root}/a"

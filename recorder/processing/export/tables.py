@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from recorder.contract.errors import UsageError
 from recorder.processing.export.chosen import Block, Damage, read_blocks
-from recorder.session.playback import unit_of
+from recorder.session.playback import find_unit
 from recorder.session.stream import Stream
 
 MOST_VALUES: Final = 64
@@ -85,7 +85,7 @@ def _format_titles(
         yield "ts (s)"
     yield from (_NUMBERS[name] for name in numbers)
     for name in channels:
-        unit = unit_of(stream, name)
+        unit = find_unit(stream, name)
         entry = stream.meta[name]
         parts = (".re", ".im") if np.dtype(entry["type"]).kind == "c" else ("",)
         for place in itertools.product(*map(range, entry["shape"])):
