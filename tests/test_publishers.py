@@ -191,7 +191,7 @@ def catalog(root: Path) -> Iterator[None]:
 
 def vehicle_key(root: Path) -> Iterator[None]:
     yield
-    with VehicleKey(make_key(root / "keys")).register.changing():
+    with VehicleKey(make_key(root / "keys")).register.lock_entries():
         pass
 
 

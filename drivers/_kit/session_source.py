@@ -30,10 +30,10 @@ from recorder.session.playback import (
     Chunk,
     Flaw,
     Hole,
-    flaws,
-    origin_ns,
+    find_flaws,
+    find_origin_ns,
+    get_play_time_ns,
     play,
-    played_at_ns,
     recorded_spec,
 )
 from recorder.session.reader import Session
@@ -91,9 +91,9 @@ class SessionSource(Driver):
         if not any(len(session.streams[name]) for name in streams):
             raise SessionError(f"sensor {recorded!r} has no sample")
         self._decoded = decoded
-        self._origin_ns = origin_ns(session)
-        found = flaws(session, streams)
-        self._items = heapq.merge(play(session, streams), found, key=played_at_ns)
+        self._origin_ns = find_origin_ns(session)
+        found = find_flaws(session, streams)
+        self._items = heapq.merge(play(session, streams), found, key=get_play_time_ns)
         return specs
 
     def _renamed(self, stream: str, recorded: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from recorder.processing.can_bus import holds_can_frames, holds_can_signals
 from recorder.processing.datagrams import holds_datagrams
-from recorder.session.accounts import incomplete_samples, incomplete_text
+from recorder.session.accounts import count_incomplete, format_incomplete
 from recorder.session.layout import RECOVERED
-from recorder.session.loss_accounts import losses, lost_events
+from recorder.session.loss_accounts import group_lost_events, losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -71,9 +71,9 @@ class SessionNotes:
         """Add losses and incomplete samples; return the losses by stream, for the archive."""
         lost: dict[str, Any] = {}
         recorded = list(self._session.events())
-        for name, incomplete in incomplete_samples(recorded).items():
-            self.add(f"incomplete samples: {incomplete_text(incomplete)}", name)
-        for name, events in lost_events(recorded).items():
+        for name, incomplete in count_incomplete(recorded).items():
+            self.add(f"incomplete samples: {format_incomplete(incomplete)}", name)
+        for name, events in group_lost_events(recorded).items():
             causes, intervals = losses(events)
             counted = {cause: count for cause, count in causes.items() if count}
             parts = [f"{count} ({cause})" for cause, count in counted.items()]

@@ -10,7 +10,7 @@ from pathlib import Path
 from recorder.catalog.rows import Row, read_row, stamp_of
 from recorder.catalog.table import CATALOG, read_table, write_table
 from recorder.contract.errors import FormatError, UsageError
-from recorder.session.search import sessions_below
+from recorder.session.search import find_sessions_below
 from recorder.session.summary import Filter
 
 Progress = Callable[[str], None]
@@ -90,7 +90,7 @@ def update_catalog(
     path = root / CATALOG if out is None else out
     known, unlisted = KnownRows.of(path), list[str]()
     rows, read = [], 0
-    for session in sessions_below(root.absolute(), unlisted.append):
+    for session in find_sessions_below(root.absolute(), unlisted.append):
         if (row := known.get(session)) is None:
             progress(str(session))
             row, read = read_row(session), read + 1

@@ -114,7 +114,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         place: where it was recorded; None without positions.
         archives: names of the packed archives.
         problem: what could not be read; None: nothing.
-        stamp: `stamp_of` its folder; empty while it may change.
+        stamp: `compute_stamp` its folder; empty while it may change.
     """
 
     session: str

@@ -188,14 +188,14 @@ def lost_text(stream: dict[str, Any]) -> str:
 
     ``refused 3, 1 uncounted, 2 samples lack 32 parts (network)``.
     """
-    from recorder.session.accounts import incomplete_text
+    from recorder.session.accounts import format_incomplete
 
     parts = [f"{cause} {count}" for cause, count in (stream["lost"] or {}).items() if count]
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
     if (outage := stream.get("outage")) is not None:
         parts.append(outage_text(outage, time.time_ns()))
-    if incomplete := incomplete_text(stream.get("incomplete") or {}):
+    if incomplete := format_incomplete(stream.get("incomplete") or {}):
         parts.append(incomplete)
     return ", ".join(parts)
 

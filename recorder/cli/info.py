@@ -18,7 +18,7 @@ from recorder.cli.output import (
     note,
 )
 from recorder.session.endings import ENDS
-from recorder.session.event_texts import event_line
+from recorder.session.event_texts import format_event_line
 
 _MOST_LINES = 20  # of marks, and of faults
 
@@ -90,7 +90,7 @@ def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
         detail = f": {ended['detail']}" if ended["detail"] else ""
         lines.append(f"ended     {ENDS.get(ended['cause'], ended['cause'])}{detail}")
     marks = [("mark", mark["t_ns"], mark["text"]) for mark in happened["marks"]]
-    faults = [("fault", fault["t_ns"], event_line(fault)) for fault in happened["faults"]]
+    faults = [("fault", fault["t_ns"], format_event_line(fault)) for fault in happened["faults"]]
     for reported in (marks, faults):
         for kind, t_ns, text in reported[:_MOST_LINES]:
             at = "" if start_ns is None or t_ns is None else f"{(t_ns - start_ns) / 1e9:.1f} s  "
@@ -161,10 +161,10 @@ def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
 
 def _missing_text(stream: dict[str, Any]) -> str:
     """Losses, and incomplete samples: ``0; 22 samples lack 353 parts (network)``."""
-    from recorder.session.accounts import incomplete_text
+    from recorder.session.accounts import format_incomplete
 
     parts = [lost_text(stream["lost"], stream["lost_intervals"])]
-    return "; ".join(filter(None, [*parts, incomplete_text(stream["incomplete"])]))
+    return "; ".join(filter(None, [*parts, format_incomplete(stream["incomplete"])]))
 
 
 def _text(summary: dict[str, Any]) -> str:

@@ -84,7 +84,7 @@ def _lines(
     """What `brief` gives of each session; None of one that is not wanted."""
     from recorder.catalog.catalog import KnownRows, is_wanted
     from recorder.catalog.table import CATALOG, read_table
-    from recorder.session.search import find_sessions, sessions_below
+    from recorder.session.search import find_sessions, find_sessions_below
     from recorder.session.summary import brief_if
 
     if root.is_file():
@@ -92,7 +92,7 @@ def _lines(
             yield row.line() if is_wanted(row, wanted) else None
         return
     known = KnownRows.of(root / CATALOG)
-    paths = sessions_below(root, unlisted.append) if recursive else find_sessions(root)
+    paths = find_sessions_below(root, unlisted.append) if recursive else find_sessions(root)
     for path in paths:
         if (old := known.get(path)) is None:
             yield brief_if(path, wanted)

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import LOCK, PRIVATE, private
     from recorder.session.lock import lock_is_held
-    from recorder.session.search import find_sessions, is_session, outside
+    from recorder.session.search import describe_outside_link, find_sessions, is_session
     from recorder.writer.recovery import recover
 
     one = is_session(args.path)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if not one and not (path / PRIVATE).is_dir():
             note(f"{path}: not a session of the recorder; skipped")
             continue
-        if not one and (elsewhere := outside(path)) is not None:
+        if not one and (elsewhere := describe_outside_link(path)) is not None:
             note(f"{elsewhere}; skipped")
             continue
         if not one and lock_is_held(private(path, LOCK)):

@@ -75,9 +75,9 @@ def _check_out(session: Path | None, out: Path) -> None:
     """Check that a file of ``--out`` replaces nothing of a session but its own report."""
     from recorder.contract.errors import UsageError
     from recorder.session.layout import REPORT
-    from recorder.session.search import session_around
+    from recorder.session.search import find_session_around
 
-    if (around := session_around(out)) is None:
+    if (around := find_session_around(out)) is None:
         return
     place = out.parent.resolve() / out.name
     if session is None or place != session.resolve() / REPORT:
@@ -168,9 +168,9 @@ def _lacks_report(path: Path) -> bool:
     from recorder.report.embedded import read_summary
     from recorder.session.layout import CLEAN, REPORT
     from recorder.session.reader import read_header
-    from recorder.session.search import outside
+    from recorder.session.search import describe_outside_link
 
-    if outside(path) is not None:
+    if describe_outside_link(path) is not None:
         return False
     try:
         state = (read_header(path) or {}).get("state", CLEAN)
@@ -184,12 +184,12 @@ def _make(session: Path, out: Path | None) -> Path:
     """Make the report of a session, while nobody else makes it, repairs or deletes the session."""
     from recorder.contract.errors import SessionError
     from recorder.report import write_report
-    from recorder.session.lock import reading
-    from recorder.session.search import outside
+    from recorder.session.lock import hold_session
+    from recorder.session.search import describe_outside_link
 
-    if out is None and (elsewhere := outside(session)) is not None:
+    if out is None and (elsewhere := describe_outside_link(session)) is not None:
         raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")
-    with _alone(session), reading(session) as held:
+    with _alone(session), hold_session(session) as held:
         if not held:
             note(f"{session}: is being recorded or repaired: the report has what is there so far")
         with _bar(session.name) as show:

@@ -171,14 +171,14 @@ def _recover_all(root: Path) -> None:
     from recorder.daemon.root_lock import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
-    from recorder.session.search import find_sessions, outside
+    from recorder.session.search import describe_outside_link, find_sessions
     from recorder.writer.recovery import recover
 
     if is_held(root):  # a daemon's own sessions are its own to recover
         return
     for path in find_sessions(root) if root.is_dir() else []:
         try:
-            if outside(path) is not None or not private(path).is_dir():
+            if describe_outside_link(path) is not None or not private(path).is_dir():
                 continue
             if read_session_json(path)["state"] in (CLEAN, RECOVERED):
                 continue
@@ -193,21 +193,21 @@ def _recover_all(root: Path) -> None:
 def happened_in(session: Path) -> dict[str, Any]:
     """Why the session ended, its marks, its length, and the verdict, by its own accounts."""
     from recorder.contract.errors import RecorderError
-    from recorder.session.accounts import accounts_of
+    from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
-    from recorder.session.verdict import unreadable_session, verdict
+    from recorder.session.verdict import judge_unreadable_session, verdict
 
     happened: dict[str, Any] = {"ended": None, "marks": [], "start_ns": None, "duration_s": None}
-    happened |= {"state": None, **unreadable_session("").to_wire()}
+    happened |= {"state": None, **judge_unreadable_session("").to_wire()}
     try:
         with Session(session) as opened:
-            found = accounts_of(opened)
+            found = read_accounts(opened)
             happened |= {"state": opened.state, "start_ns": opened.start_ns, **found.happened}
             happened |= verdict(found).to_wire()
             if opened.end_ns is not None and opened.start_ns is not None:
                 happened["duration_s"] = (opened.end_ns - opened.start_ns) / 1e9
     except RecorderError as error:  # the disk that failed, most likely
-        happened |= unreadable_session(str(error)).to_wire()
+        happened |= judge_unreadable_session(str(error)).to_wire()
         note(f"recorder run: {error}")
     return happened
 

@@ -103,12 +103,12 @@ def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> lis
     from recorder.fleet.encryption import Recipients
     from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
     from recorder.fleet.uploading import Limit, upload_session, urgent_first
-    from recorder.session.search import sessions_below
+    from recorder.session.search import find_sessions_below
 
     recipients = Recipients(args.recipient) if args.recipient else None
     store = open_store(args.url, credentials=args.credentials)
     sessions = urgent_first(
-        sessions_below(args.source, lambda text: failed(args.source, SessionError(text)))
+        find_sessions_below(args.source, lambda text: failed(args.source, SessionError(text)))
     )
     if not sessions:
         raise SessionError(f"{args.source}: no sessions here")

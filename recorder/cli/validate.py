@@ -52,15 +52,15 @@ def run(args: argparse.Namespace) -> int:
 def _judge(path: Path, report: Report) -> Verdict:
     """The verdict on a session whose files were checked."""
     from recorder.contract.errors import SessionError
-    from recorder.session.accounts import accounts_of
+    from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
-    from recorder.session.verdict import unreadable_session, verdict
+    from recorder.session.verdict import judge_unreadable_session, verdict
 
     try:
         with Session(path) as session:
-            return verdict(accounts_of(session), checked=report)
+            return verdict(read_accounts(session), checked=report)
     except SessionError as error:
-        return unreadable_session(str(error))
+        return judge_unreadable_session(str(error))
 
 
 def _validate_session(args: argparse.Namespace) -> Report:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.session.events import make_event
-from recorder.session.loss_intervals import event_interval_ns, gap_losses
+from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
 from recorder.session.stream import Stream
 
 CUT = "clip"
@@ -133,7 +133,7 @@ def _trimmed(
     if not cut:
         return
     epoch = cut[0].get("epoch")
-    for lost in gap_losses(stream, cut):
+    for lost in find_gap_losses(stream, cut):
         if not lost.reported or lost.first_seq is None or lost.last_seq is None:
             continue
         low = max(lost.first_seq, first_seq)
@@ -152,7 +152,7 @@ def _overlapping(
     """Events whose interval is not wholly outside of the clip."""
     found = []
     for event in events:
-        interval = event_interval_ns(event)
+        interval = get_event_interval_ns(event)
         if interval is None:
             continue
         before = begin_ns is not None and interval[1] < begin_ns
@@ -163,7 +163,7 @@ def _overlapping(
 
 
 def _begins(event: Event) -> int:
-    interval = event_interval_ns(event)
+    interval = get_event_interval_ns(event)
     return -1 if interval is None else interval[0]
 
 

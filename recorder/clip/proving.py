@@ -21,7 +21,7 @@ from recorder.formats.roverd import ChannelReader
 from recorder.session import layout
 from recorder.session.journal import JournalFollower
 from recorder.session.journal_state import JournalState
-from recorder.session.merkle import leaf_digest, range_proof
+from recorder.session.merkle import digest_leaf, prove_range
 from recorder.session.origin_proof import (
     INDEXED,
     STAMP_BYTES,
@@ -31,15 +31,15 @@ from recorder.session.origin_proof import (
     OriginProof,
     Piece,
     Row,
-    groups_of,
-    groups_with,
+    group_samples,
     read_exactly,
+    select_groups,
 )
 from recorder.session.packed_channels import (
     RecordedData,
     RecordedFile,
+    find_packed,
     open_recorded,
-    packed_in_place,
 )
 from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
@@ -91,7 +91,7 @@ class OriginProver:
     ) -> None:
         self._source, self._rows, self._state, self._groups = source, rows, state, groups
         self._spans, self._beside = spans, beside
-        self._packed = packed_in_place(source.path, state.packed)
+        self._packed = find_packed(source.path, state.packed)
         self._sources: dict[str, RecordedFile] = {}
         self._files: list[str] = []
 
@@ -126,9 +126,9 @@ class OriginProver:
             span = spans[name] = _samples(source, name)
             around = [k for k in (span.start - 1, span.stop) if 0 <= k < count]
             try:
-                committed = groups_of(rows, name)
+                committed = group_samples(rows, name)
                 if span:
-                    groups[name] = groups_with(committed, span.start, span.stop)
+                    groups[name] = select_groups(committed, span.start, span.stop)
                 beside[name] = [_stamp_leaf(committed, rows, name, sample) for sample in around]
             except FormatError:  # the digests do not reach to these samples
                 return None
@@ -145,11 +145,11 @@ class OriginProver:
         used = [group for groups in self._groups.values() for group in groups]
         numbers = {n for group in used for own in group.files.values() for n in own}
         start, stop = min(numbers), max(numbers) + 1
-        digests = [leaf_digest(path, leaf) for path, leaf in self._rows]
+        digests = [digest_leaf(path, leaf) for path, leaf in self._rows]
         spans = {
             name: (firsts.get(name, 0), span.start, len(span)) for name, span in self._spans.items()
         }
-        nodes = range_proof(digests, start, stop)
+        nodes = prove_range(digests, start, stop)
         table = OriginProof(len(digests), start, list(self._rows[start:stop]), nodes, spans)
         for name, leaves in self._beside.items():
             table.edges[name] = [self._edge(number, digests) for number in sorted(set(leaves))]
@@ -170,7 +170,7 @@ class OriginProver:
         path, leaf = self._rows[number]
         with (self._source.path / path).open("rb") as file:
             data = read_exactly(file, leaf.start, leaf.end - leaf.start)
-        return Edge(number, leaf.start, data, range_proof(digests, number, number + 1))
+        return Edge(number, leaf.start, data, prove_range(digests, number, number + 1))
 
     def _number(self, path: str) -> int:
         """The number of a file of the clip."""
@@ -282,7 +282,7 @@ def _samples(source: SessionPart, name: str) -> range:
 
 def _stamp_leaf(committed: Sequence[Group], rows: Sequence[Row], name: str, sample: int) -> int:
     """The index of the leaf of ``t_mono`` that has a sample's stamp; FormatError without one."""
-    for group in groups_with(committed, sample, sample + 1):
+    for group in select_groups(committed, sample, sample + 1):
         for number in group.files.get(f"{name}/t_mono", ()):
             leaf = rows[number][1]
             if leaf.start <= STAMP_BYTES * sample < leaf.end:

@@ -36,11 +36,11 @@ from recorder.session import layout
 from recorder.session.checksums import write_checksums
 from recorder.session.incidents import END
 from recorder.session.lock import lock_is_held
-from recorder.session.loss_accounts import lost_events
+from recorder.session.loss_accounts import group_lost_events
 from recorder.session.part import Part
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.reader import Session
-from recorder.session.replay import message_of
+from recorder.session.replay import create_message
 from recorder.session.session_part import SessionPart
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import VehicleKey
@@ -307,7 +307,7 @@ class _Cutter:
         """Append what a session has in the interval, in order of time."""
         self._firsts.append(dict(self._samples))
         names = [n for n in _streams([source]) if n in source.streams]
-        lost = lost_events(source.whole.events())
+        lost = group_lost_events(source.whole.events())
         feeds = {n: StreamFeed(n, source, lost.get(n, []), source.interval_of(n)) for n in names}
         specs = {n: recorded_spec(source.streams[n]) for n in names}
         for feed in feeds.values():
@@ -346,7 +346,7 @@ class _Cutter:
     ) -> None:
         at = feed.stream.first + chunk.start
         feed.begin(writer, at)
-        message = message_of(_as_recorded(feed.stream, chunk), spec)
+        message = create_message(_as_recorded(feed.stream, chunk), spec)
         times = feed.stream.whole.channels["t_mono"].read(at, at + len(chunk.t_ns))
         message.t_mono_ns = times.astype("<i8")
         self._samples[feed.name] = self._samples.get(feed.name, 0) + len(times)

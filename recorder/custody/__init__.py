@@ -1,4 +1,4 @@
-"""Proof that a recording is unchanged: its digests, signatures, and what was made from it.
+"""Verification that recordings, clips and archives are unchanged, by digests and signatures.
 
 ::
 

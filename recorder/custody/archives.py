@@ -1,12 +1,12 @@
-"""The proof of an archive: what it consists of, and the sessions that it was made from.
+"""Digests of an archive's files, and the verification of an archive.
 
 The record of an archive (`recorder.session.packing_records`) has a part ``custody``, signed by the
-vehicle's key where the finalizer can use that::
+vehicle's key where the finalizer has access to it::
 
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
 
 The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
-sha256}}`` relative to the archive's folder), ``sources``, a `source_of`
+sha256}}`` relative to the archive's folder), ``sources``, a `describe_source`
 (`recorder.custody.sealing`) per session, and
 ``about``, the other values of the record.
 """
@@ -32,47 +32,52 @@ _LEFTOVER: Final = re.compile(r"\.[^/]+\.part|[a-z0-9]+(\.[^/]+)?\.json\.tmp")
 _DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
 
 
-def file_digests(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
+def digest_files(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
 
     Args:
         files: its files and folders, in one folder.
     """
     return {
-        path.relative_to(top.parent).as_posix(): _digest(path)
+        path.relative_to(top.parent).as_posix(): _digest_file(path)
         for top in files
         for path in (top, *top.rglob("*"))
         if path.is_file()
     }
 
 
-def _digest(path: Path) -> dict[str, Any]:
+def _digest_file(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": sha256}
 
 
-def records_of(path: Path) -> list[Path]:
-    """The records of the archives at a path: of one, of those in its folder, or in a root."""
+def find_records(path: Path) -> list[Path]:
+    """Return the records at a path: of an archive, of a folder of archives, or of a root."""
     path = path.resolve()
-    if path.suffix == ".json" and _kind(path) is not None:
+    if path.suffix == ".json" and _parse_kind(path) is not None:
         return [path]
     kinds = [folder for folder in (path, path.parent) if folder.name in ARCHIVES]
     for place in kinds:
-        found = [record for record in _in(place.parent) if _kind(record) == place.name]
-        named = [r for r in found if path.name in _read(r).get("files", ())]
+        found = [
+            record for record in _list_records(place.parent) if _parse_kind(record) == place.name
+        ]
+        named = [r for r in found if path.name in _read_record(r).get("files", ())]
         if named or path == place:
             return named or found
-    return [*_in(path), *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _in(part))]
+    return [
+        *_list_records(path),
+        *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _list_records(part)),
+    ]
 
 
-def unknown_files(root: Path) -> Iterator[str]:
-    """A line for each file of a session's folder of archives that belongs to no record.
+def find_unknown_files(root: Path) -> Iterator[str]:
+    """Yield a line for each file in a session's folder of archives that belongs to no record.
 
-    What packing that was cut off leaves is no such file: `leftovers` has it.
+    Files of an interrupted packing are not among them: see `find_leftovers`.
     """
-    records = records_of(root)
-    known = {*records, *(record.with_name(_kind(record) or "") for record in records)}
+    records = find_records(root)
+    known = {*records, *(record.with_name(_parse_kind(record) or "") for record in records)}
     below = sorted(root.resolve().rglob("*"))
     found = (path for path in below if path.is_symlink() or not path.is_dir())
     for path in found:
@@ -88,8 +93,8 @@ def unknown_files(root: Path) -> Iterator[str]:
                 yield f"{path}: was added: no archive's record has it"
 
 
-def leftovers(root: Path) -> Iterator[str]:
-    """A line for each folder or file that packing left which was cut off."""
+def find_leftovers(root: Path) -> Iterator[str]:
+    """Yield a line for each folder or file that an interrupted packing left behind."""
     top = root.resolve()
     for path in sorted([*top.rglob(".*.part"), *top.rglob("*.json.tmp")]):
         if _is_leftover(path.relative_to(top)) and not _is_leftover(path.parent.relative_to(top)):
@@ -97,22 +102,22 @@ def leftovers(root: Path) -> Iterator[str]:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Whether a path in a folder of archives is in a hidden folder in which archives are made."""
+    """Return whether a path in a folder of archives is, or is in, a temporary file of packing."""
     return any(_LEFTOVER.fullmatch(part) for part in path.parts[:_DEPTH])
 
 
-def _in(root: Path) -> list[Path]:
-    return [path for path in sorted(root.glob("*.json")) if _kind(path) is not None]
+def _list_records(root: Path) -> list[Path]:
+    return [path for path in sorted(root.glob("*.json")) if _parse_kind(path) is not None]
 
 
-def _kind(record: Path) -> str | None:
-    """The kind of archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
+def _parse_kind(record: Path) -> str | None:
+    """Return the kind of an archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
     kind = record.name.partition(".")[0]
-    is_one = (record.parent / kind).is_dir() or "files" in _read(record)
+    is_one = (record.parent / kind).is_dir() or "files" in _read_record(record)
     return kind if kind in ARCHIVES and is_one else None
 
 
-def _read(record: Path) -> dict[str, Any]:
+def _read_record(record: Path) -> dict[str, Any]:
     try:
         if not record.is_file() or record.stat().st_size > _MOST_BYTES:
             return {}
@@ -134,13 +139,13 @@ def verify_archive(
     Args:
         record: its record.
         trust: the keys.
-        find: gives the sessions that it was made from.
+        find: returns the proofs of its source sessions.
         advance: called with the megabytes read.
-        owner: name of the session in whose folder it is; None: it is elsewhere.
+        owner: name of the session whose folder has the archive; None: it is elsewhere.
     """
-    kind = _kind(record) or ""
+    kind = _parse_kind(record) or ""
     proof = Proof(record.parent / kind, "archive")
-    values = _read(record)
+    values = _read_record(record)
     try:
         if not values:
             raise UsageError("it cannot be read")
@@ -168,7 +173,7 @@ def verify_archive(
             check_source(proof, source, trust, find)
     except (RecorderError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         text = str(error) if isinstance(error, RecorderError) else repr(error)
-        proof.faults.append(f"{record}: does not tell what the archive was made from: {text}")
+        proof.faults.append(f"{record}: does not identify the archive's sources: {text}")
     return proof
 
 
@@ -181,15 +186,15 @@ def _check_files(
         path = place / name
         if path.is_symlink() or not path.is_file():
             proof.faults.append(f"{path}: is missing")
-        elif (found := _digest(path)) != expected:
+        elif (found := _digest_file(path)) != expected:
             text = "is not as it was packed"
             if found["bytes"] != expected["bytes"]:
                 text += f": {found['bytes']} bytes, not {expected['bytes']}"
             proof.faults.append(f"{path}: {text}")
         else:
             advance(expected["bytes"] >> 20)
-    beside = {n for r in _in(record.parent) if r != record and _kind(r) == kind
-              for n in _read(r).get("files", ())}  # fmt: skip
+    beside = {n for r in _list_records(record.parent) if r != record and _parse_kind(r) == kind
+              for n in _read_record(r).get("files", ())}  # fmt: skip
     for path in sorted(p for p in place.rglob("*") if p.is_symlink() or not p.is_dir()):
         name = path.relative_to(place).as_posix()
         if _LEFTOVER.fullmatch(name.partition("/")[0]) and not path.is_symlink():
@@ -201,16 +206,16 @@ def _check_files(
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name of a file leads into the archive's folder."""
+    """Return whether the name of a file leads into the archive's folder."""
     return not name.startswith("/") and ".." not in name.split("/")
 
 
 def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -> None:
     if not sealed.signature:
         text = f"{record.name} is not signed: it was packed where the vehicle's key is not, or the "
-        text += "signature was removed; whoever can write to both can change the archive"
+        text += "signature was removed; anyone with write access can change the archive"
         (proof.faults if trust.fingerprints else proof.unproven).append(text)
-    elif (why := trust.why_not(sealed)) is not None:
+    elif (why := trust.find_fault(sealed)) is not None:
         proof.faults.append(f"{record}: the signature: {why}")
     else:
         proof.signed = True

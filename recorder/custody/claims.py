@@ -1,4 +1,4 @@
-"""What a clip states about itself: its interval, its streams, and the sessions it was made from."""
+"""The statement of a clip about itself: its interval, its streams and its source sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.texts import human_time
 from recorder.formats.digests import digest
 from recorder.session.reader import Session
-from recorder.session.signatures import digest_of_metadata
+from recorder.session.signatures import digest_metadata
 from recorder.session.vehicle_key import Signed
 
 _CALIBRATION: Final = "calibration.yaml"
@@ -20,14 +20,14 @@ NOT_COMPARED: Final = "events, log, session.vrs and what else session.json has: 
 
 
 @dataclass(frozen=True)
-class Taken:
+class SourceSpan:
     """The samples of one stream of a source that are in a clip.
 
     Attributes:
         source: names the stream.
-        span: the samples; where they would be, if there are none.
+        span: the samples in the source; an empty range at their place if there are none.
         count: all samples of the source's stream.
-        stamp: gives the epoch ns of a sample of the source; FormatError.
+        stamp: returns the epoch ns of a sample of the source; FormatError.
     """
 
     source: Path | str
@@ -38,12 +38,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a clip states about itself; nothing of it is trusted.
+    """The statement of a clip about itself, before any part of it is checked.
 
     Attributes:
         clip: the clip.
-        origins: of its sources by time, as ``session.json`` has them.
-        statements: that the signatures of the sources sign; None for a source without one.
+        origins: entries of its sources by time, as in ``session.json``.
+        statements: the signed statements of the sources; None for a source without a signature.
         interval_ns: half-open, epoch ns; None: from the beginning of the first source, to the end
             of the last one.
         streams: names of its streams; None: all that its sources have.
@@ -58,8 +58,12 @@ class Claim:
     lead_in: Mapping[str, int]
 
     @classmethod
-    def of(cls, clip: Session) -> Claim:
-        """The claim of a clip; FormatError, LookupError, TypeError or ValueError if it is none."""
+    def read(cls, clip: Session) -> Claim:
+        """Read the claim of a clip.
+
+        Raises:
+            FormatError, LookupError, TypeError, ValueError: the clip has no valid claim.
+        """
         origin = (clip.header or {})["origin"]
         origins = list(origin["sessions"])
         if not origins:
@@ -75,7 +79,7 @@ class Claim:
         return cls(clip, origins, statements, (begin_ns, end_ns), chosen, lead_in)
 
     def describe(self) -> str:
-        """The interval and the streams, for people."""
+        """Describe the interval and the streams for people."""
         begin_ns, end_ns = self.interval_ns
         words = ["from the beginning" if begin_ns is None else f"from {human_time(begin_ns)}"]
         words.append("to the end" if end_ns is None else f"until {human_time(end_ns)}")
@@ -83,8 +87,8 @@ class Claim:
             words.append(f"of the streams {', '.join(sorted(self.streams))}; others are not in it")
         return " ".join(words)
 
-    def faults(self) -> Iterator[str]:
-        """What contradicts the statements that the sources' signatures sign."""
+    def find_faults(self) -> Iterator[str]:
+        """Yield contradictions between the clip and the statements that the signatures cover."""
         path, own = self.clip.path, {n for n, s in self.clip.streams.items() if len(s)}
         if not own:
             yield f"{path}: has no sample"
@@ -110,10 +114,10 @@ class Claim:
                 text = f"{self.origins[one]['name']} is continued by {statement['next']['session']}"
                 yield f"{path}: {text}, which is left out"
         if all(self.statements):
-            yield from self._odd_files([s for s in self.statements if s is not None])
-            yield from self._odd_times([s for s in self.statements if s is not None])
+            yield from self._check_files([s for s in self.statements if s is not None])
+            yield from self._check_times([s for s in self.statements if s is not None])
 
-    def _odd_files(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _check_files(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         path = self.clip.path
         names = {"config.yaml", _CALIBRATION}
         names |= {f"{n}/{p.name}" for n in self.clip.streams for p in (path / n).glob("*.json")}
@@ -123,13 +127,13 @@ class Claim:
                 if theirs:
                     yield f"{path / name}: is missing; its sources have it"
             elif not theirs and name == _CALIBRATION:
-                continue  # added to the source after its recording; `gaps` has it
+                continue  # added to the source after its recording; `find_gaps` reports it
             elif digest((path / name).read_bytes()).hex() not in theirs:
                 yield f"{path / name}: is not that of its sources"
-        if digest_of_metadata(self.clip.header or {}) != statements[0]["metadata"]:
+        if digest_metadata(self.clip.header or {}) != statements[0]["metadata"]:
             yield f"{path}: its metadata are not those of {self.origins[0]['name']}"
 
-    def _odd_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _check_times(self, statements: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         header, (begin_ns, end_ns) = self.clip.header or {}, self.interval_ns
         path, name = self.clip.path, self.origins[0]["name"]
         if header["start_ns"] - header["start_mono_ns"] != statements[0]["clock_ns"]:
@@ -145,8 +149,8 @@ class Claim:
         if (header["start_ns"], header["end_ns"]) != (start_ns, last_ns):
             yield f"{path}: begins or ends at another time than the interval that it states"
 
-    def gaps(self) -> Iterator[str]:
-        """A line for each thing that the sources' signatures leave open."""
+    def find_gaps(self) -> Iterator[str]:
+        """Yield a line for each fact that the sources' signatures do not prove."""
         signed = [statement for statement in self.statements if statement is not None]
         if (self.clip.path / _CALIBRATION).exists() and not any(
             _CALIBRATION in statement["files"] for statement in signed
@@ -159,12 +163,12 @@ class Claim:
                 text = f"{after} does not continue {before}: what was recorded between them"
                 yield f"{text} is not in the clip"
 
-    def check_span(self, place: Path, taken: Taken) -> None:
+    def check_span(self, place: Path, taken: SourceSpan) -> None:
         """Check that a clip has all samples of a source's stream that lie in its interval.
 
         Args:
             place: the clip's stream.
-            taken: those that it has.
+            taken: the source's samples that the clip has.
 
         Raises:
             FormatError: one is missing, or lies outside.

@@ -1,4 +1,4 @@
-"""The proof of a clip: a session by itself, whose samples are those of the sessions it names."""
+"""Verification of a clip: a session whose samples come from the sessions that it names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.custody.claims import NOT_COMPARED, Claim, Taken
+from recorder.custody.claims import NOT_COMPARED, Claim, SourceSpan
 from recorder.custody.origins import check_origins
 from recorder.custody.proof import Proof, Trust
 from recorder.custody.sources import FindSource, check_source
@@ -21,12 +21,12 @@ _WINDOW: Final = 256  # samples
 
 
 def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
-    """Check what a clip was made from.
+    """Check the sources of a clip.
 
     Args:
         proof: of the clip as a session.
         trust: the keys.
-        find: gives the sessions.
+        find: returns the proofs of the sessions.
     """
     proof.kind = "clip"
     try:
@@ -40,7 +40,7 @@ def check_clip(proof: Proof, trust: Trust, find: FindSource) -> None:
 
 
 def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
-    claim = Claim.of(clip)
+    claim = Claim.read(clip)
     before, sources = len(proof.faults), []
     for origin in claim.origins:
         values = {"session": origin["name"], **origin}
@@ -48,8 +48,8 @@ def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
         sources += [] if found is None else [found]
     if len(proof.faults) > before:
         return
-    proof.faults += claim.faults()
-    proof.unproven += claim.gaps()
+    proof.faults += claim.find_faults()
+    proof.unproven += claim.find_gaps()
     if len(sources) == len(claim.origins):
         _compare(clip, claim, sources, proof)
     elif any("proof" in origin for origin in claim.origins):
@@ -61,7 +61,7 @@ def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
 
 def _compare(clip: Session, claim: Claim, sources: Sequence[Proof], proof: Proof) -> None:
     """Compare a clip with its sources, by time."""
-    if not all(claim.statements) and (odd := _odd_file(clip, sources)) is not None:
+    if not all(claim.statements) and (odd := _find_foreign_file(clip, sources)) is not None:
         proof.faults.append(f"{odd}: is not that of its sources")
         return
     opened = [Session(source.path) for source in sources]
@@ -81,13 +81,13 @@ def _compare(clip: Session, claim: Claim, sources: Sequence[Proof], proof: Proof
 
 
 def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) -> int:
-    """Compare a stream with those of the sources; returns its samples.
+    """Compare a stream with those of the sources; return the number of its samples.
 
     Raises:
         FormatError: a sample differs, or is missing.
     """
     left = np.ones(len(stream), bool)
-    parts: list[Taken] = []
+    parts: list[SourceSpan] = []
     stamps = stream.channels["t_mono"].read(0, len(stream))
     for source in sources:
         if stream.name not in source.streams:
@@ -105,12 +105,12 @@ def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) ->
             raise FormatError(f"{stream.path}: {text}")
         for first in range(0, len(stream), _WINDOW):
             chosen = np.flatnonzero(inside[first : first + _WINDOW]) + first
-            if len(chosen) and (k := _differs(stream, chosen, whole, at[chosen])) >= 0:
+            if len(chosen) and (k := _find_difference(stream, chosen, whole, at[chosen])) >= 0:
                 raise FormatError(f"{stream.path}: sample {k} is not that of {whole.path}")
         span = whole.between(*claim.interval_ns)[:0]
         if len(taken):
             span = range(int(at[taken[0]]), int(at[taken[-1]]) + 1)
-        parts.append(Taken(whole.path, span, len(whole), _stamp_of(whole)))
+        parts.append(SourceSpan(whole.path, span, len(whole), _create_stamp_reader(whole)))
         left &= ~inside
     if left.any():
         first = int(np.flatnonzero(left)[0])
@@ -120,12 +120,16 @@ def _compare_stream(stream: Stream, sources: Sequence[Session], claim: Claim) ->
     return len(stream)
 
 
-def _stamp_of(stream: Stream) -> Any:
+def _create_stamp_reader(stream: Stream) -> Any:
     return lambda sample: int(stream.times(sample, sample + 1)[0])
 
 
 def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
-    """FormatError if a clip of all streams lacks one that its source has; see `Claim.faults`."""
+    """Check that a clip of all streams lacks no stream of its source; see `Claim.find_faults`.
+
+    Raises:
+        FormatError: a stream is missing.
+    """
     if claim.streams is not None or all(claim.statements):
         return
     for name, stream in source.streams.items():
@@ -133,8 +137,8 @@ def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
             raise FormatError(f"{clip.path}: lacks the stream {name}, which {source.path} has")
 
 
-def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
-    """The first file of metadata that is in none of the sources."""
+def _find_foreign_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
+    """Return the first file of metadata that equals that of no source; None if there is none."""
     names = ["config.yaml", "calibration.yaml"]
     names += [f"{n}/{p.name}" for n in clip.streams for p in (clip.path / n).glob("*.json")]
     for name in names:
@@ -147,17 +151,17 @@ def _odd_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
     return None
 
 
-def _differs(one: Stream, at: Any, other: Stream, there: Any) -> int:
-    """The first sample of a stream that differs from that of another one; -1 if none does."""
+def _find_difference(one: Stream, at: Any, other: Stream, there: Any) -> int:
+    """Return the first sample of a stream that differs from another stream's; -1 if none does."""
     names = [n for n in TIME_CHANNELS if n in one.meta] + list(one.data_channels)
     for k, m in zip(at.tolist(), there.tolist(), strict=True):
         for name in names:
-            if _bytes(one, name, k) != _bytes(other, name, m):
+            if _read_bytes(one, name, k) != _read_bytes(other, name, m):
                 return int(k)
     return -1
 
 
-def _bytes(stream: Stream, name: str, k: int) -> bytes:
+def _read_bytes(stream: Stream, name: str, k: int) -> bytes:
     reader = stream.channels[name]
     if name in TIME_CHANNELS or stream.meta[name]["format"] in ("raw", "lzma"):
         values: bytes = np.ascontiguousarray(reader.read(k, k + 1)).tobytes()

@@ -1,4 +1,4 @@
-"""The proof that a clip's samples are those of signed sessions that are not here."""
+"""Proof of a clip's samples by the signatures of source sessions that are not available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recorder.contract.channel_formats import channel_files
 from recorder.contract.channel_formats.xz import decompress
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.texts import human_time
-from recorder.custody.claims import NOT_COMPARED, Claim, Taken
+from recorder.custody.claims import NOT_COMPARED, Claim, SourceSpan
 from recorder.custody.proof import Proof, Trust
 from recorder.formats.roverd import ChannelReader
 from recorder.formats.roverd.avi import CHUNK, FRAME_ID, LIST
@@ -28,10 +28,10 @@ from recorder.session.origin_proof import (
     Group,
     OriginProof,
     Rebuilding,
-    groups_of,
-    groups_with,
+    group_samples,
+    select_groups,
 )
-from recorder.session.packed_channels import open_recorded, packed_in_place
+from recorder.session.packed_channels import find_packed, open_recorded
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from recorder.session.vehicle_key import Signed
@@ -48,9 +48,9 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
 
     Args:
         clip: the clip.
-        claim: what it states about itself.
+        claim: the clip's statement about itself.
         trust: the keys.
-        proof: receives what is found.
+        proof: receives the results.
     """
     before = len(proof.faults)
     left = {name: np.ones(len(stream), bool) for name, stream in clip.streams.items()}
@@ -69,7 +69,7 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
         if missing.any() and (whole or trust.fingerprints):
             k, last = np.flatnonzero(missing)[[0, -1]].tolist()
             text = f"samples {k} to {last} are not proven to be of {' or '.join(names)}"
-            proof.faults.append(_at(clip.streams[name], k, f"{clip.path / name}: {text}"))
+            proof.faults.append(_add_time(clip.streams[name], k, f"{clip.path / name}: {text}"))
     if len(proof.faults) > before:
         return
     if not whole:
@@ -85,7 +85,7 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
 
 
 class _Origin:
-    """One source of a clip."""
+    """One source of a clip, with the proof that the clip carries of it."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Origin:
         self._file = str(origin["proof"])
 
     def check(self, left: dict[str, npt.NDArray[np.bool_]]) -> Iterator[str]:
-        """Faults; clears the samples of each stream that are proven."""
+        """Yield faults; clear the samples of each stream that are proven from `left`."""
         path = layout.private(self._clip.path, self._file)
         try:
             if not _NAME.fullmatch(self._file):
@@ -108,15 +108,15 @@ class _Origin:
             if table.root.hex() != self._root:
                 raise FormatError(f"{path}: does not reach the digests that {self._name} signed")
         except (*_LOST, RecorderError) as error:
-            yield from self._all_lost(left, error)
+            yield from self._report_all_lost(left, error)
             return
         state = read_journal(layout.private(self._clip.path, layout.JOURNAL))
-        packed = packed_in_place(self._clip.path, state.packed)
+        packed = find_packed(self._clip.path, state.packed)
         committed = {name: name for name in state.files}  # no other file is opened
         rebuilding = Rebuilding(
             table,
             lambda name: open_recorded(self._clip.path, committed[name], packed, state.specs),
-            self._reader,
+            self._get_reader,
         )
         with contextlib.closing(rebuilding):
             for name in sorted(left.keys() & self._statement["samples"].keys()):
@@ -135,11 +135,11 @@ class _Origin:
     def _check_span(self, table: OriginProof, name: str, span: range) -> None:
         """Check that the clip has all samples of its interval; FormatError."""
         clock_ns = int(self._statement["clock_ns"])
-        taken = Taken(
+        taken = SourceSpan(
             self._name,
             span,
             int(self._statement["samples"][name]),
-            lambda sample: self._stamp(table, name, sample) + clock_ns,
+            lambda sample: self._read_stamp(table, name, sample) + clock_ns,
         )
         place = self._clip.path / name
         try:
@@ -149,22 +149,24 @@ class _Origin:
                 raise
             raise FormatError(f"{place}: {error} of {self._name}") from None
 
-    def _stamp(self, table: OriginProof, name: str, sample: int) -> int:
-        """The `t_mono` of a sample of the source, in the clip or beside it."""
+    def _read_stamp(self, table: OriginProof, name: str, sample: int) -> int:
+        """Return the `t_mono` of a source's sample, from the clip or from the origin's proof."""
         first, theirs, count = table.streams.get(name, (0, 0, 0))
         if theirs <= sample < theirs + count:
             at = first + sample - theirs  # `_check_stream` compares it
             return int(self._clip.streams[name].channels["t_mono"].read(at, at + 1)[0])
         return table.stamp(name, sample)
 
-    def _all_lost(self, left: dict[str, npt.NDArray[np.bool_]], error: Exception) -> Iterator[str]:
+    def _report_all_lost(
+        self, left: dict[str, npt.NDArray[np.bool_]], error: Exception
+    ) -> Iterator[str]:
         for name, missing in left.items():
             if len(missing):
                 text = f"samples 0 to {len(missing) - 1} are not proven to be of {self._name}"
                 text = f"{self._clip.path / name}: {text}: {error}"
-                yield _at(self._clip.streams[name], 0, text)
+                yield _add_time(self._clip.streams[name], 0, text)
 
-    def _reader(self, path: str) -> ChannelReader:
+    def _get_reader(self, path: str) -> ChannelReader:
         stream, _, channel = path.partition("/")
         return self._clip.streams[stream].channels[channel]
 
@@ -184,9 +186,9 @@ class _Origin:
             yield f"{stream.path}: lacks {lost}, which {self._name} has"
             return
         try:
-            groups = groups_with(groups_of(table.rows, name), theirs, theirs + count)
+            groups = select_groups(group_samples(table.rows, name), theirs, theirs + count)
         except FormatError as error:
-            yield _at(stream, first, f"{stream.path}: {error} of {self._name}")
+            yield _add_time(stream, first, f"{stream.path}: {error} of {self._name}")
             return
         for group in groups:
             low, high = max(theirs, group.start), min(theirs + count, group.stop)
@@ -194,28 +196,28 @@ class _Origin:
             for channel in stream.meta:
                 reader, start = stream.channels[channel], low - group.start
                 try:
-                    values = _recorded(rebuilding, name, reader, group)
-                    k = _differs(reader, at, values[start : start + high - low])
+                    values = _rebuild_samples(rebuilding, name, reader, group)
+                    k = _find_difference(reader, at, values[start : start + high - low])
                     why = "" if k < 0 else f": sample {k} differs"
                 except _LOST as error:
                     why = f": {error}"
                 if why:
                     text = f"samples {at} to {end - 1} are not proven to be of {self._name}{why}"
-                    yield _at(stream, at, f"{stream.path / channel}: {text}")
+                    yield _add_time(stream, at, f"{stream.path / channel}: {text}")
                     return
             left[at:end] = False
 
 
-def _at(stream: Stream, sample: int, text: str) -> str:
-    """A fault with the time of its first sample."""
+def _add_time(stream: Stream, sample: int, text: str) -> str:
+    """Return a fault with the time of its first sample."""
     try:
         return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
     except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
         return text
 
 
-def _differs(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
-    """The first sample from `at` on that is not as recorded; -1 if none is."""
+def _find_difference(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
+    """Return the first sample from `at` on that differs from the recorded one; -1 if none does."""
     end = at + len(recorded)
     if reader.format in ("raw", "lzma"):
         data, size = reader.read(at, end).tobytes(), reader.sample_bytes
@@ -233,10 +235,10 @@ def _differs(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:
     return -1
 
 
-def _recorded(
+def _rebuild_samples(
     rebuilding: Rebuilding, stream: str, reader: ChannelReader, group: Group
 ) -> list[bytes]:
-    """The samples of a group as they were recorded, of one channel.
+    """Return the samples of a group of one channel as they were recorded.
 
     Raises:
         FormatError: its bytes cannot be made, or do not hold so many samples.
@@ -252,17 +254,17 @@ def _recorded(
         case "lzma":
             data, sizes = lzma.decompress(data, lzma.FORMAT_XZ), [size] * count
         case "mjpg":
-            return list(_frames(data, at, count))
+            return list(_split_frames(data, at, count))
         case _:
-            sizes = _sizes(reader.format, at, *index[0], group.start)
+            sizes = _read_sizes(reader.format, at, *index[0], group.start)
     if len(sizes) != count or sum(sizes) != len(data):
         raise FormatError(f"{len(data)} bytes were recorded, not {count} samples")
     ends = np.cumsum([0, *sizes]).tolist()
     return [data[low:high] for low, high in pairwise(ends)]
 
 
-def _sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list[int]:
-    """Bytes of each sample from `first` on, by the rows of an index."""
+def _read_sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list[int]:
+    """Return the size in bytes of each sample from `first` on, by the rows of an index."""
     values, head = INDEXED[format_]
     begin = 8 * values * (first + head) if first else 0
     rows = np.frombuffer(index, "<u8").reshape(-1, values)[0 if first else head :]
@@ -274,8 +276,8 @@ def _sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list
     return [end - start for start, end in pairwise(ends)]
 
 
-def _frames(data: bytes, start: int, count: int) -> Iterator[bytes]:
-    """The JPEGs of consecutive chunks of an AVI of ours; `start` is their offset in the file."""
+def _split_frames(data: bytes, start: int, count: int) -> Iterator[bytes]:
+    """Yield the JPEGs of consecutive chunks of an AVI of ours; `start` is their offset in it."""
     at = 0
     for _ in range(count):
         name, size = CHUNK.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""Results of a verification, and the keys that it trusts."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from recorder.contract.errors import UsageError
 from recorder.session.vehicle_key import Signed, read_anchor
 
 SHOWN: Final = 16
-"""Digits of a digest or a fingerprint that a line shows."""
+"""Number of digits of a digest or a fingerprint that a line shows."""
 
 
 @dataclass
 class Proof:
-    """What was proven of a session, a clip, an archive, or a folder of them.
+    """The result of verifying a session, a clip, an archive, or a folder of them.
 
     Attributes:
-        path: of it; of what is in a store, its URL.
+        path: the path of the item; the URL of an item in a store.
         kind: ``session``, ``clip``, ``archive``, ``folder`` or ``store``.
-        proven: a line per thing that is proven.
-        unproven: a line per thing that is not, and why.
-        faults: a line per thing that is changed, missing or added, the first place first.
-        signed: a signature, of a trusted key if keys are given, is of all that.
+        proven: one line for each proven fact.
+        unproven: one line for each unproven fact, with the reason.
+        faults: one line for each change, missing or added file, in order of place.
+        signed: a signature, of a trusted key if keys are given, covers the item.
         signatures: of the session's journal, in order.
-        heads: digests of the journal's records: heads that something can have been made from.
-        parts: the proofs of what is in it.
+        heads: digests of the journal's records, for comparison with the heads of sources.
+        parts: the proofs of its members.
     """
 
     path: Path | str
@@ -42,12 +42,12 @@ class Proof:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is changed, missing or added."""
+        """True if no file is changed, missing or added."""
         return not self.faults and all(part.sound for part in self.parts)
 
     @property
     def verdict(self) -> str:
-        """What is proven, in a few words."""
+        """The result in a few words."""
         if not self.sound:
             return f"not proven; first: {self.first_fault}"
         if self.signed or self.kind in ("folder", "store"):
@@ -59,16 +59,16 @@ class Proof:
 
     @property
     def first_fault(self) -> str | None:
-        """The first fault of it or of its parts."""
-        return next(self._all_faults(), None)
+        """The first fault of the item or of its parts."""
+        return next(self._iterate_faults(), None)
 
-    def _all_faults(self) -> Iterator[str]:
+    def _iterate_faults(self) -> Iterator[str]:
         yield from self.faults
         for part in self.parts:
-            yield from part._all_faults()
+            yield from part._iterate_faults()
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Return a plain mapping for JSON."""
         judged = ("path", "kind", "sound", "verdict", "first_fault", "signed")
         keys = (*judged, "proven", "unproven", "faults")
         signatures = [
@@ -83,7 +83,7 @@ class Trust:
     """The keys that a user trusts.
 
     Attributes:
-        fingerprints: of the keys; empty: each key is taken on its word.
+        fingerprints: of the keys; empty: every key is accepted.
 
     Args:
         anchors: fingerprints, or files with public keys.
@@ -95,8 +95,8 @@ class Trust:
     def __init__(self, anchors: Iterable[str] = ()) -> None:
         self.fingerprints = frozenset(map(read_anchor, anchors))
 
-    def why_not(self, signed: Signed) -> str | None:
-        """Why a signature proves nothing; None if it does."""
+    def find_fault(self, signed: Signed) -> str | None:
+        """Return why a signature proves nothing; None if it is valid and trusted."""
         try:
             signed.check()
         except UsageError as error:
@@ -106,7 +106,7 @@ class Trust:
         return None
 
     def describe(self, signed: Signed) -> str:
-        """Who signed, and why the key is believed."""
+        """Describe the signer, and why the key is trusted."""
         if self.fingerprints:
             return f"the trusted key {signed.fingerprint[:SHOWN]}"
         return f"the key {signed.fingerprint}, taken on its word: no --public-key is given"

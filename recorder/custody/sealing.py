@@ -1,7 +1,7 @@
-"""The part ``custody`` of an archive's record, which the vehicle's key signs where it may.
+"""The part ``custody`` of an archive's record, signed with the vehicle's key where it is available.
 
-The vehicle's signature states that the archive was packed there, of a session that was as it was
-signed.  So the session is verified before it is packed.
+The vehicle's signature states that the archive was packed on the vehicle, from a session that
+matched its signature.  The session is therefore verified before it is packed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from recorder.contract.errors import RecorderError
 from recorder.custody.archives import verify_archive
 from recorder.custody.proof import Trust
-from recorder.custody.sessions import unreadable, verify_session
+from recorder.custody.sessions import find_unreadable_files, verify_session
 from recorder.session import layout
 from recorder.session.journal import read_journal
 from recorder.session.packing_records import encode_record
@@ -25,8 +25,8 @@ from recorder.session.signatures import last_signature
 from recorder.session.vehicle_key import Signed, VehicleKey
 
 
-def source_of(session: Path) -> dict[str, Any]:
-    """What proves which session something was made from.
+def describe_source(session: Path) -> dict[str, Any]:
+    """Return the values that identify a source session and prove its content.
 
     Returns:
         ``session``, its name; ``head``, the digest of its journal's last record, ``root``, of the
@@ -42,11 +42,11 @@ def source_of(session: Path) -> dict[str, Any]:
     return {"session": name, **digests, "signed": signed and signed.to_record()}
 
 
-def signer_of(session: Path) -> VehicleKey | None:
-    """The key that may sign archives of a session: it signed the session, which is unchanged.
+def find_signer(session: Path) -> VehicleKey | None:
+    """Return the key that signed a session, if it may sign the session's archives too.
 
-    None where the key is not: archives are not signed there.  A session that is not as it was
-    signed gives none either: a line on stderr says why.
+    Return None where the key is not available: archives are not signed there.  Also return None for
+    a session that does not match its signature; a line on stderr gives the reason.
     """
     try:
         if (path := layout.read_session_json(session).get("signing_key")) is None:
@@ -54,7 +54,9 @@ def signer_of(session: Path) -> VehicleKey | None:
         key = VehicleKey(Path(path))
     except RecorderError:  # not on the vehicle
         return None
-    faults = unreadable(session) or verify_session(session, Trust([key.fingerprint])).faults
+    faults = (
+        find_unreadable_files(session) or verify_session(session, Trust([key.fingerprint])).faults
+    )
     if faults:
         text = f"{session}: its archives will not be signed: {faults[0]}"
         print(text, file=sys.stderr, flush=True)
@@ -62,16 +64,19 @@ def signer_of(session: Path) -> VehicleKey | None:
     return key
 
 
-def common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
-    """The key that may sign an archive of several sessions: that of each; see `signer_of`."""
-    keys = [signer_of(session) for session in sessions]
+def find_common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
+    """Return the key that may sign an archive of several sessions; see `find_signer`.
+
+    Return None unless one key may sign for every session.
+    """
+    keys = [find_signer(session) for session in sessions]
     if any(key is None or key.public != keys[0].public for key in keys if keys[0] is not None):
         return None
     return keys[0] if keys else None
 
 
 def is_proven_by(record: Path, key: VehicleKey) -> bool:
-    """Whether an archive is proven by a key; a line on stderr says why it is not."""
+    """Return whether a key proves an archive; print the reason on stderr if it does not."""
     proof = verify_archive(record, Trust([key.fingerprint]), lambda _: None)
     if proof.faults:
         text = f"{record}: will not be signed: what is added to is not proven: {proof.faults[0]}"
@@ -83,19 +88,20 @@ def seal_archive(
     archive: str, name: str, files: Mapping[str, Any], sessions: Sequence[Path], older: Path,
     about: Mapping[str, Any], key: VehicleKey | None,
 ) -> dict[str, str]:  # fmt: skip
-    """The part ``custody`` of an archive's record.
+    """Return the part ``custody`` of an archive's record.
 
     Args:
         archive: its kind.
         name: its own.
-        files: `file_digests` of its files.
-        sessions: the folders of what was packed.
+        files: `digest_files` of its files.
+        sessions: the folders of the packed sessions.
         older: the record of the archive that these sessions were added to, if there is one.
         about: the other values of the record.
         key: signs it; None: it is not signed.
     """
     sources = {
-        source["session"]: source for source in (*_older_sources(older), *_sources(sessions))
+        source["session"]: source
+        for source in (*_read_older_sources(older), *_describe_sources(sessions))
     }
     statement = {
         "kind": "archive",
@@ -106,20 +112,20 @@ def seal_archive(
         "about": json.loads(encode_record(about)),
     }
     if key is not None:
-        return key.signed(statement).to_record()
+        return key.sign(statement).to_record()
     text = msgspec.json.encode(statement, order="sorted").decode()
     return Signed(text, "", "").to_record()
 
 
-def _sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def _describe_sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for session in sessions:
         try:
-            yield source_of(session)
+            yield describe_source(session)
         except RecorderError:  # a trace of other software has no journal
             yield {"session": session.resolve().name, "head": None, "root": None, "signed": None}
 
 
-def _older_sources(record: Path) -> list[dict[str, Any]]:
+def _read_older_sources(record: Path) -> list[dict[str, Any]]:
     try:
         values = json.loads(record.read_bytes())
         return list(Signed.from_record(values["custody"]).values["sources"])

@@ -1,4 +1,4 @@
-"""The proof of a session: its journal, its signatures, every committed byte, no other file."""
+"""Verification of a session: journal, signatures, every committed byte, and no unknown file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from recorder.formats.digests import digest
 from recorder.session import layout
 from recorder.session.digest_check import check_digests
 from recorder.session.folders import fail, walk
-from recorder.session.journal import first_record, walk_journal
+from recorder.session.journal import digest_first_record, walk_journal
 from recorder.session.journal_checks import check_journal
 from recorder.session.journal_frames import FIRST
 from recorder.session.journal_state import JournalState
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from recorder.session.reader import Session
-from recorder.session.signatures import SIGN, samples_of
+from recorder.session.signatures import SIGN, count_samples
 from recorder.session.validation_report import ERROR, Problem, Report
 from recorder.session.vehicle_key import Signed
 
 Advance = Callable[[int], None]
-"""Called with the megabytes read."""
+"""A callback that receives the number of megabytes read."""
 
 # What may be in a session besides what was committed; docs/security.md has the list.
 _LATER: Final = re.compile(
@@ -38,17 +38,18 @@ _LATER: Final = re.compile(
 _MOST_METADATA: Final = 64 << 20  # bytes of a file of JSON or YAML, which is read at once
 
 
-def unreadable(path: Path) -> list[str]:
-    """A fault per file of a session that no reader should open: it may be endless, or elsewhere.
+def find_unreadable_files(path: Path) -> list[str]:
+    """Return one fault for each file of a session that must not be read.
 
-    The archives are left to others.
+    Such files are links, devices, pipes, sockets, and metadata files that are too large.  Archives
+    are not checked here.
 
     Args:
         path: the session's folder.
     """
     faults = []
     try:
-        for name, found in _files(path):
+        for name, found in _walk_files(path):
             if name.startswith(f"{layout.ARCHIVES}/"):
                 continue
             if stat.S_ISLNK(found.st_mode):
@@ -58,12 +59,12 @@ def unreadable(path: Path) -> list[str]:
             elif name.endswith((".json", ".yaml")) and found.st_size > _MOST_METADATA:
                 faults.append(f"{path / name}: {found.st_size} bytes: too large for such a file")
     except OSError as error:
-        faults.append(_place(path, error))
+        faults.append(_describe_error(path, error))
     return faults
 
 
 def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) -> Proof:
-    """Verify a session; its archives are left to others.
+    """Verify a session without its archives.
 
     Args:
         path: its folder.
@@ -75,16 +76,16 @@ def verify_session(path: Path, trust: Trust, advance: Advance = lambda _: None) 
         for name in (layout.SESSION_JSON, layout.JOURNAL):
             if not (missing := layout.private(path, name)).exists():
                 raise SessionError(f"{missing}: is missing; without it nothing proves the session")
-        with reading(path) as held:
+        with hold_session(path) as held:
             if not held:
                 text = "is being recorded, recovered or deleted; verify it afterwards"
                 raise SessionError(f"{path}: {text}")
             journal = _Journal(layout.private(path, layout.JOURNAL))
-            proof.faults += _changed_metadata(path, journal)  # readers may not name the file
+            proof.faults += _find_changed_metadata(path, journal)  # readers may not name the file
             with Session(path, virtual=True) as session:
                 _verify(session, journal, trust, proof, advance)
     except (RecorderError, OSError) as error:
-        proof.faults.append(_place(path, error))
+        proof.faults.append(_describe_error(path, error))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         proof.faults.append(f"{path}: cannot be understood: {error!r}")
     except MemoryError:
@@ -103,7 +104,7 @@ def _verify(
     if check_journal(session, report):
         check_digests(session, report, advance)
     problems = [p for p in report.problems if p.severity == ERROR]
-    proof.faults += [_with_time(session, problem) for problem in problems]
+    proof.faults += [_add_time(session, problem) for problem in problems]
     if not any(str(journal.path) in fault for fault in proof.faults):
         proof.faults += journal.faults
     proof.faults += [f"{path}/{name}: {error}" for name, error in session.broken.items()]
@@ -117,7 +118,7 @@ def _verify(
 
 
 class _Journal:
-    """A journal's records, checked for order.
+    """The records of a journal, checked for order.
 
     Attributes:
         path: of the journal.
@@ -140,27 +141,29 @@ class _Journal:
         link, end, closed = FIRST, 0, False
         for frame, content, state in walk_journal(path):
             if frame.previous != link:
-                self._fault(f"the record at byte {frame.start} does not follow the one before it")
+                self._add_fault(
+                    f"the record at byte {frame.start} does not follow the one before it"
+                )
             link, end, self.state = frame.own, frame.end, state
             self.heads.add(link.hex())
-            self._take(frame.kind, content)
+            self._collect_digests(frame.kind, content)
             if frame.kind == SIGN:
                 self.signatures.append((frame.start, frame.previous.hex(), content))
                 self.unsigned = None
                 if not closed:
-                    self._fault(f"the signature at byte {frame.start} is before the end")
+                    self._add_fault(f"the signature at byte {frame.start} is before the end")
             elif self.unsigned is None:
                 self.unsigned = frame.kind, frame.start
             closed |= frame.kind == "close"
         size = path.stat().st_size
         if size != end:
-            self._fault(f"bytes {end} to {size} hold no record")
+            self._add_fault(f"bytes {end} to {size} hold no record")
         if not closed:
-            self._fault(f"lacks the record `close`; its last record ends at byte {end}")
+            self._add_fault(f"lacks the record `close`; its last record ends at byte {end}")
         own = f"{layout.PRIVATE}/{layout.JOURNAL}"
         self.committed = {*self.metadata, *self.state.files, own}
 
-    def _take(self, kind: str, content: Any) -> None:
+    def _collect_digests(self, kind: str, content: Any) -> None:
         match kind:
             case "open":
                 self.metadata |= content.get("files", {})
@@ -170,11 +173,11 @@ class _Journal:
             case "close" if "session" in content:
                 self.metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
 
-    def _fault(self, text: str) -> None:
+    def _add_fault(self, text: str) -> None:
         self.faults.append(f"{self.path}: {text}")
 
 
-def _changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
+def _find_changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
     for name, value in journal.metadata.items():
         file = path / name
         if file.is_file() and digest(file.read_bytes()) != value:
@@ -192,16 +195,16 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
     expected = {
         "kind": "session",
         "session": session.name,
-        "first": first_record(journal.path).hex(),
+        "first": digest_first_record(journal.path).hex(),
         "state": session.state,
-        "samples": samples_of(journal.state.positions),
+        "samples": count_samples(journal.state.positions),
         "root": journal.state.tree.root.hex(),
         "description": description,
     }
     for at, head, content in journal.signatures:
         try:
             signed = Signed.from_record(content)
-            why = trust.why_not(signed)
+            why = trust.find_fault(signed)
         except UsageError as error:
             proof.faults.append(f"{journal.path}: the record at byte {at}: {error}")
             continue
@@ -217,7 +220,7 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
         if header.get("signing_key") or (trust.fingerprints and not header.get("origin")):
             proof.faults.append(f"{journal.path}: has no signature")
         else:
-            text = "not signed: whoever can write to it can change it with its digests"
+            text = "not signed: anyone with write access can change it with its digests"
             proof.unproven.append(text)
         return
     if journal.unsigned is not None:
@@ -234,11 +237,11 @@ def _check_signatures(session: Session, journal: _Journal, trust: Trust, proof: 
 
 
 def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
-    """List the files that were not committed, and find unknown ones."""
+    """List the files that were not committed, and report unknown ones as faults."""
     path, later = session.path, dict[str, int]()
     sensors = ((session.header or {}).get("sensors") or {}).values()
     is_simulated = any(sensor.get("source") == "sim" for sensor in sensors)
-    for name, found in _files(path):
+    for name, found in _walk_files(path):
         if name in journal.committed:
             continue
         if stat.S_ISDIR(found.st_mode):
@@ -258,16 +261,16 @@ def _check_files(session: Session, journal: _Journal, proof: Proof) -> None:
         proof.unproven.append(f"not committed, may change: {', '.join(sorted(names))}")
 
 
-def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file, link and empty folder of a session, relative to it; OSError."""
+def _walk_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every file, link and empty folder of a session, relative to it; OSError."""
     for folder, folders, files in walk(path, fail):
         found = sorted(Path(entry.path) for entry in files)
         for each in found or ([] if folders else [Path(folder)]):
             yield each.relative_to(path).as_posix(), each.lstat()
 
 
-def _with_time(session: Session, problem: Problem) -> str:
-    """A problem's message, with the time of its sample."""
+def _add_time(session: Session, problem: Problem) -> str:
+    """Return a problem's message with the time of its sample."""
     if problem.stream is None or problem.sample is None:
         return problem.message
     try:
@@ -277,7 +280,7 @@ def _with_time(session: Session, problem: Problem) -> str:
         return problem.message
 
 
-def _place(path: Path, error: Exception) -> str:
+def _describe_error(path: Path, error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or path}: cannot be read: {error.strerror or error}"
     return str(error) if str(path) in str(error) else f"{path}: {error}"

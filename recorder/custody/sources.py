@@ -1,4 +1,4 @@
-"""The check of what a clip or an archive states it was made from, by the signature of that."""
+"""Check of the source sessions that a clip or an archive names, by their signatures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recorder.session.signatures import SIGN
 from recorder.session.vehicle_key import Signed
 
 FindSource = Callable[[str], Proof | None]
-"""Gives the proof of a session by its name; None if the session is not here."""
+"""A function that returns the proof of a session by its name; None if there is no such session."""
 
 
-def _end_of_journal(signed: Signed) -> str:
-    """The digest of the record ``sign`` that has a signature, which was the last of its journal."""
+def _digest_signature_record(signed: Signed) -> str:
+    """Return the digest of the record ``sign`` of a signature that was the last of its journal."""
     head = bytes.fromhex(str(signed.values.get("head")))
     return digest(encode_frame(SIGN, signed.to_record(), head)).hex()
 
@@ -24,19 +24,20 @@ def _end_of_journal(signed: Signed) -> str:
 def check_source(
     proof: Proof, source: dict[str, Any], trust: Trust, find: FindSource, *, vouched: bool = False
 ) -> Proof | None:
-    """Check what something was made from, as `source_of` describes it.
+    """Check the source of a clip or an archive, as `describe_source` describes it.
 
-    The signature comes first: without one nothing else is believed, wherever keys are trusted.
+    The signature is checked first.  Where keys are trusted, nothing is accepted without a
+    signature.
 
     Args:
-        proof: of what was made; receives what is found.
+        proof: of the clip or archive; receives the results.
         source: names the session.
         trust: the keys.
-        find: gives the session.
-        vouched: what was made is signed itself: a source without a signature is no fault.
+        find: returns the proof of the session.
+        vouched: the clip or archive is signed itself: an unsigned source is no fault.
 
     Returns:
-        The proof of the session; None if the session is not here or not that one.
+        The proof of the session; None if the session is missing or another one.
     """
     name, head, signed = source["session"], source["head"], source["signed"]
     heads = {head}
@@ -51,11 +52,11 @@ def check_source(
     else:
         found = Signed.from_record(signed)
         said = found.values
-        if (why := trust.why_not(found)) is not None or said.get("kind") != "session":
+        if (why := trust.find_fault(found)) is not None or said.get("kind") != "session":
             text = why or "is of something else"
             proof.faults.append(f"{proof.path}: its source {name}: the signature {text}")
             return None
-        same = said.get("session"), said.get("root"), _end_of_journal(found)
+        same = said.get("session"), said.get("root"), _digest_signature_record(found)
         if same != (name, source["root"], head):
             text = "the signature is of another session"
             proof.faults.append(f"{proof.path}: its source {name}: {text}")

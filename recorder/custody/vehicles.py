@@ -1,4 +1,4 @@
-"""The row of a vehicle's signatures, in which a deleted session leaves a hole."""
+"""The sequence of a vehicle's signatures, in which a deleted session leaves a gap."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from recorder.session.vehicle_key import Signed
 
 
 def check_rows(folder: Proof, sessions: Sequence[Proof], *, whole: bool = True) -> None:
-    """Check the signatures of sessions together, a row per key.
+    """Check the signatures of several sessions together, one sequence for each key.
 
     Args:
-        folder: gets what is proven, and the faults.
+        folder: receives proven facts and faults.
         sessions: proofs of all sessions.
         whole: a session that is missing is a fault; False: sessions may be elsewhere.
     """
@@ -28,7 +28,7 @@ def check_rows(folder: Proof, sessions: Sequence[Proof], *, whole: bool = True) 
                 text = f"and {session.path} both have signature {number} of one key"
                 folder.faults.append(f"{row[number][1]} {text}: the key's counter was set back")
             elif number in row:
-                text = "is there twice: it is a copy of"
+                text = "is a copy of"
                 folder.faults.append(f"{session.path}: {text} {row[number][1]}")
             row.setdefault(number, (signed, session.path))
     for key, row in rows.items():
@@ -80,4 +80,4 @@ def _check_row(
         text += f"; {gone} of them are of sessions that the recorder deleted" if gone else ""
         folder.proven.append(text)
     ends = f"nothing here proves that signature {numbers[-1]} is the last one of the key {key}"
-    folder.unproven.append(f"{ends}; `recorder keys show` on the vehicle tells")
+    folder.unproven.append(f"{ends}; `recorder keys show` on the vehicle shows it")

@@ -1,4 +1,4 @@
-"""Verifies what is at a path: a session, a clip, archives, or a folder of sessions."""
+"""Verification of a path: a session, a clip, archives, or a folder of sessions."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.custody.archives import leftovers, records_of, unknown_files, verify_archive
+from recorder.custody.archives import (
+    find_leftovers,
+    find_records,
+    find_unknown_files,
+    verify_archive,
+)
 from recorder.custody.clips import check_clip
 from recorder.custody.proof import Proof, Trust
-from recorder.custody.sessions import unreadable, verify_session
+from recorder.custody.sessions import find_unreadable_files, verify_session
 from recorder.custody.vehicles import check_rows
 from recorder.session import layout
 from recorder.session.journal import read_journal
-from recorder.session.search import is_session, session_around, sessions_below
+from recorder.session.search import find_session_around, find_sessions_below, is_session
 
 Begin = Callable[[Path], Callable[[int], None]]
-"""Called with what is verified next; returns a function that is called with the megabytes read."""
+"""A callback that receives the next path; it returns a callback for the megabytes read."""
 
 
 def verify(
@@ -25,12 +30,12 @@ def verify(
     sources: Sequence[Path] = (),
     begin: Begin = lambda _: lambda __: None,
 ) -> Proof:
-    """Verify what is at a path.
+    """Verify the session, clip, archives or folder at a path.
 
     Args:
         path: a session, a clip, an archive or its record, a folder of archives or of sessions.
         trust: the keys.
-        sources: folders of sessions that archives and clips were made from, beside those found
+        sources: folders of the source sessions of archives and clips, in addition to those found
             around the path.
         begin: see `Begin`.
 
@@ -52,42 +57,44 @@ class _Verifying:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
         if is_session(path) or (path / layout.PRIVATE).is_dir():
-            return self._whole(path)
-        if records := records_of(path):
-            proofs = [self._archive(record) for record in records]
+            return self._verify_whole(path)
+        if records := find_records(path):
+            proofs = [self._verify_archive(record) for record in records]
             return proofs[0] if len(proofs) == 1 else Proof(path, "folder", parts=proofs)
-        return self._folder(path)
+        return self._verify_folder(path)
 
-    def _folder(self, path: Path) -> Proof:
+    def _verify_folder(self, path: Path) -> Proof:
         proof = Proof(path, "folder")
         if not path.is_dir():
             raise UsageError(f"{path}: is no session and no archive with a record")
-        sessions = list(sessions_below(path, proof.faults.append))
+        sessions = list(find_sessions_below(path, proof.faults.append))
         if not sessions:
             raise UsageError(f"{path}: has no session, and no archive with a record")
         self._sources.append(path)
-        proof.parts = [self._whole(session) for session in sessions]
+        proof.parts = [self._verify_whole(session) for session in sessions]
         check_rows(proof, proof.parts)
         for session in sessions:
             self._check_next(session, proof)
         return proof
 
     def _check_next(self, session: Path, proof: Proof) -> None:
-        if self._session(session).faults:
+        if self._verify_session(session).faults:
             return
         try:
-            following = read_journal(layout.private(session, layout.JOURNAL)).following(session)
+            following = read_journal(layout.private(session, layout.JOURNAL)).find_next_session(
+                session
+            )
         except RecorderError:  # its own proof has it
             return
-        if following is not None and not any(self._places(following.name, session.parent)):
+        if following is not None and not any(self._find_places(following.name, session.parent)):
             text = f"continues in {following.name}, which is not here"
             proof.unproven.append(f"{session}: {text}")
 
-    def _session(self, path: Path) -> Proof:
+    def _verify_session(self, path: Path) -> Proof:
         key = path.resolve()
         if key not in self._known:
             self._begun.add(key)
-            if faults := unreadable(path):
+            if faults := find_unreadable_files(path):
                 self._known[key] = Proof(path, "session", faults=faults)
                 return self._known[key]
             proof = verify_session(path, self._trust, self._begin(path))
@@ -100,23 +107,23 @@ class _Verifying:
             self._known[key] = proof
         return self._known[key]
 
-    def _whole(self, path: Path) -> Proof:
-        """A session with its archives."""
-        proof = self._session(path)
-        for record in records_of(path / layout.ARCHIVES):
-            proof.parts.append(self._archive(record))
-        proof.faults += unknown_files(path / layout.ARCHIVES)
-        proof.unproven += leftovers(path / layout.ARCHIVES)
+    def _verify_whole(self, path: Path) -> Proof:
+        """Verify a session with its archives."""
+        proof = self._verify_session(path)
+        for record in find_records(path / layout.ARCHIVES):
+            proof.parts.append(self._verify_archive(record))
+        proof.faults += find_unknown_files(path / layout.ARCHIVES)
+        proof.unproven += find_leftovers(path / layout.ARCHIVES)
         return proof
 
-    def _archive(self, record: Path) -> Proof:
-        around = session_around(record)
+    def _verify_archive(self, record: Path) -> Proof:
+        around = find_session_around(record)
         beside = around.parent if around is not None else record.parent
         begin, owner = self._begin(record), None
 
         def find(name: str) -> Proof | None:
             if around is not None:
-                return self._session(around)
+                return self._verify_session(around)
             return self._find(name, beside)
 
         if around is not None:  # another name than the folder's is a fault of the session
@@ -124,14 +131,17 @@ class _Verifying:
         return verify_archive(record, self._trust, find, begin, owner)
 
     def _find(self, name: str, beside: Path) -> Proof | None:
-        """The proof of a session here; never of one that is being verified: it proves nothing."""
-        for path in self._places(name, beside):
+        """Return the proof of a session by its name; None if it is missing.
+
+        A session whose verification has not finished proves nothing, and is left out.
+        """
+        for path in self._find_places(name, beside):
             key = path.resolve()
             if key in self._known or key not in self._begun:
-                return self._session(path)
+                return self._verify_session(path)
         return None
 
-    def _places(self, name: str, *more: Path) -> Iterator[Path]:
+    def _find_places(self, name: str, *more: Path) -> Iterator[Path]:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             return
         for folder in (*self._sources, *more):

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, RedactionError, UsageError
-from recorder.custody.sealing import common_signer, is_proven_by, signer_of
+from recorder.custody.sealing import find_common_signer, find_signer, is_proven_by
 from recorder.finalizer.packing import find_existing_archive, keep_record, pack
 from recorder.finalizer.requests import (
     ArchiveRequest,
@@ -128,7 +128,7 @@ def finalize(
             root = out
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
-        own_name, key = session.archive_name, signer_of(path)
+        own_name, key = session.archive_name, find_signer(path)
         with contextlib.ExitStack() as stack:
             session = stack.enter_context(
                 redact_session(session, prepared, redact, root, own_name, progress)
@@ -259,7 +259,7 @@ def collect(
                 if refused is None or (number == len(paths) and not sessions):
                     raise
                 refused(path, error)
-        key = common_signer(one.path for one in sessions)
+        key = find_common_signer(one.path for one in sessions)
         for request in prepared:
             place = out / request.packer.name
             signer = _choose_signer(out, request, f".{name}", key)

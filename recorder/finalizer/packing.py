@@ -11,7 +11,7 @@ from recorder.archives.base import Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.custody.archives import file_digests
+from recorder.custody.archives import digest_files
 from recorder.custody.sealing import seal_archive
 from recorder.finalizer.requests import Finalized, PreparedRequest, Progress, Refused
 from recorder.finalizer.sessions import LockedSession
@@ -61,7 +61,7 @@ def pack(
                     packed = request.packer.pack_all(contexts, name, existing)
                 else:
                     packed = request.packer.pack(contexts[0])
-                digests = file_digests(folder / name for name in packed.files)
+                digests = digest_files(folder / name for name in packed.files)
                 files = publish(folder, place, packed)
                 break
             except UsageError:

@@ -19,10 +19,10 @@ from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.redaction.pictures import redact_session as redact_pictures
 from recorder.processing.sample_workers import open_part
 from recorder.session.layout import RECORDING, SEALED
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from recorder.session.part import WHOLE, Part
 from recorder.session.reader import Session
-from recorder.session.search import outside
+from recorder.session.search import describe_outside_link
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 
@@ -97,9 +97,9 @@ def lock_session(path: Path) -> Iterator[None]:
     """
     if not path.is_dir():
         raise SessionError(f"{path}: no such session folder")
-    if (elsewhere := outside(path)) is not None:
+    if (elsewhere := describe_outside_link(path)) is not None:
         raise SessionError(f"{elsewhere}; not packed: name that folder instead")
-    with reading(path) as locked:
+    with hold_session(path) as locked:
         if not locked:
             raise SessionError(f"{path}: is being recorded or recovered; not packed")
         yield

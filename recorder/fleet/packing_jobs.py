@@ -48,7 +48,7 @@ from recorder.session.layout import (
     SESSION_JSON,
 )
 from recorder.session.reader import Session
-from recorder.session.search import sessions_below
+from recorder.session.search import find_sessions_below
 
 _READERS: Final = 16  # manifests that are read at a time
 _JOURNAL: Final = f"{PRIVATE}/{JOURNAL}"
@@ -270,7 +270,7 @@ def _local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
         refused[folder] = message
 
     nothing = True
-    for path in sessions_below(Path(folder).absolute(), unlisted):
+    for path in find_sessions_below(Path(folder).absolute(), unlisted):
         nothing = False
         try:
             yield _folder(path)

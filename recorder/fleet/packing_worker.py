@@ -20,7 +20,7 @@ from typing import Final
 import recorder
 from recorder.contract.config.settings import RedactSettings, read_settings
 from recorder.contract.errors import RecorderError, RedactionError, StorageError, UsageError
-from recorder.custody.sealing import source_of
+from recorder.custody.sealing import describe_source
 from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
@@ -155,7 +155,7 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
 def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) -> Manifest:
     """Bring an archive into the store; returns its manifest, which is there then."""
     try:
-        source = source_of(session)
+        source = describe_source(session)
     except RecorderError:  # a trace of other software has no journal
         source = None
     folder = out / job.archive

@@ -44,15 +44,15 @@ from recorder.session.layout import (
     private,
     read_session_json,
 )
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from recorder.session.reader import Session
 from recorder.session.upload_record import (
     PARTS,
     UPLOADED,
     UploadedTo,
+    compute_stamp,
     is_irreplaceable,
     read_uploaded,
-    stamp_of,
     write_uploaded,
 )
 from recorder.session.validation import validate
@@ -189,7 +189,7 @@ def upload_session(
         StorageError: a file changed meanwhile, the disk or the store failed; a later call goes on.
     """
     started = time.monotonic()
-    with reading(session) as held, _alone(session):
+    with hold_session(session) as held, _alone(session):
         if not held:
             raise SessionError(f"{session}: is being recorded or recovered; not uploaded")
         name = _check(session)
@@ -203,7 +203,7 @@ def upload_session(
             sent += size
 
         with disk_errors(session):
-            stamp = stamp_of(session)
+            stamp = compute_stamp(session)
         manifest = _stored(store, key)
         is_new = manifest is None
         if manifest is None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.session.playback import BATCH_NS, SMALL_BYTES, read_chunk
-from recorder.session.replay import message_of
+from recorder.session.replay import create_message
 from recorder.session.stream import Stream
 
 _PLOT_NS = 10_000_000_000  # small samples of this time before a position are shown with it
@@ -103,7 +103,9 @@ class Cursor:
         """The samples [start, stop) as a message, with epoch ns as ``t_mono``."""
         at = self._offset(start, stop - 1)
         times = self._times[at : at + stop - start]
-        return message_of(read_chunk(self._stream, start, int(self._seq[at]), times), self._spec)
+        return create_message(
+            read_chunk(self._stream, start, int(self._seq[at]), times), self._spec
+        )
 
     def passed(self, stop: int) -> None:
         """The samples before `stop` were put."""

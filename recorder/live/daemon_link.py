@@ -25,7 +25,7 @@ from recorder.live.hub import Hub
 from recorder.live.recordings import Recordings
 from recorder.live.summary import Summary
 from recorder.live.tap_source import TapSource
-from recorder.session.accounts import accounts_of
+from recorder.session.accounts import read_accounts
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 
@@ -257,7 +257,7 @@ class _Poller:
         if (began_s := time.monotonic()) < self._judge_s:
             return
         with contextlib.suppress(RecorderError), Session(path) as session:
-            judged = verdict(accounts_of(session, quick=True))
+            judged = verdict(read_accounts(session, quick=True))
             self._judged = {"state": session.state, **judged.to_wire()}
         took_s = time.monotonic() - began_s
         self._judge_s = began_s + max(_TIMELINE_S, _IDLE_SHARE * took_s)

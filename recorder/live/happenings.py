@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.live.backend import Note
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 from recorder.session.layout import EVENTS, private
 
 MOST_INTERVALS = 500
@@ -109,7 +109,7 @@ def event_note(event: Event, text: str | None = None) -> Note:
         "kind": event["type"],
         "stream": event.get("stream"),
         "cause": event.get("cause"),
-        "text": event_text(event) if text is None else text,
+        "text": format_event(event) if text is None else text,
     }
 
 

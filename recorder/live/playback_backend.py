@@ -21,7 +21,7 @@ from recorder.live.hub import Hub
 from recorder.live.player import Player, Position
 from recorder.live.serving import serve
 from recorder.live.shown import Shown
-from recorder.session.accounts import accounts_of
+from recorder.session.accounts import read_accounts
 from recorder.session.layout import RECORDING
 from recorder.session.reader import Session
 from recorder.session.summary import folder_bytes
@@ -194,7 +194,7 @@ def status_note(
 ) -> Note:
     """The note ``status``: one row a stream for the whole session, and a verdict."""
     seconds = (timeline.end_ns - timeline.start_ns) / 1e9
-    accounts = accounts_of(session)
+    accounts = read_accounts(session)
     unreadable = [Reason("unreadable", name, text) for name, text in problems.items()]
     unknown = {name: made.lost.get("unknown", 0) for name, made in timeline.streams.items()}
     judged = verdict(accounts, unexplained=unknown, unreadable=unreadable)

@@ -1,4 +1,4 @@
-"""Session data that several archives need: geometry, calibration, poses, rays, detections, labels.
+"""Shared processing of session data: geometry, calibration, poses, rays, detections, labels.
 
-Nothing here writes files.  Data are numpy arrays and int64 nanoseconds, in bounded memory.
+The modules write no session.  Data are numpy arrays and int64 nanoseconds, in bounded memory.
 """

@@ -86,11 +86,11 @@ class Calibration:
     document: Document | None = None
 
     def of(self, name: str) -> SensorCalibration:
-        """A sensor's calibration; empty where the file has none."""
+        """Return a sensor's calibration; an empty one where the file has none."""
         return self.sensors.get(name) or SensorCalibration()
 
     def error(self, key: str, message: str) -> Exception:
-        """A `ConfigError` about a key of the file."""
+        """Return a `ConfigError` about a key of the file."""
         assert self.document is not None
         return self.document.fail(key, message)
 
@@ -109,12 +109,14 @@ def read_calibration(path: Path) -> Calibration:
     entries = values.get("sensors")
     if not isinstance(entries, Mapping):
         raise document.fail("sensors", "needs a mapping of sensors")
-    sensors = {str(name): _sensor(document, str(name), entry) for name, entry in entries.items()}
+    sensors = {
+        str(name): _parse_sensor(document, str(name), entry) for name, entry in entries.items()
+    }
     sha256 = hashlib.sha256(document.text.encode()).hexdigest()
     return Calibration(path, sha256, sensors, document)
 
 
-def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
+def _parse_sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
     key = f"sensors.{name}"
     if isinstance(entry, Mapping) and "calibrated_at" in entry:
         entry = {**entry, "calibrated_at": str(entry["calibrated_at"])}  # YAML parses it as a date
@@ -126,7 +128,7 @@ def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
         raise document.fail(f"{key}.resolution", "missing; a camera model is for one resolution")
     pose = None
     if "T_sensor_rig" in (entry or {}):
-        pose = _pose(document, f"{key}.T_sensor_rig", values["T_sensor_rig"])
+        pose = _parse_pose(document, f"{key}.T_sensor_rig", values["T_sensor_rig"])
     return SensorCalibration(
         pose,
         values["model"],
@@ -137,7 +139,7 @@ def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
     )
 
 
-def _pose(document: Document, key: str, values: Mapping[str, Any]) -> Floats:
+def _parse_pose(document: Document, key: str, values: Mapping[str, Any]) -> Floats:
     parts = []
     for name, length in (("translation_m", 3), ("quaternion_xyzw", 4)):
         if values[name] is None or len(values[name]) != length:

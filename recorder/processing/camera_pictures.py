@@ -1,6 +1,6 @@
-"""A camera's pictures with 8 bits, whatever format was recorded.
+"""A camera's pictures with 8 bits, for every recorded format.
 
-Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and shown between their levels.  Video
+Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and scaled between their levels. Video
 is decoded.
 """
 
@@ -44,7 +44,7 @@ _DEMOSAIC = {
 
 
 def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str, Any]) -> Show:
-    """A function from an encoded sample of a camera's channel to its picture.
+    """Return a function from an encoded sample of a camera's channel to its picture.
 
     ::
 
@@ -64,10 +64,10 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
     """
     pixels = raw_pixels(channel, entry)
     if pixels is None and CHANNEL_FORMATS[entry["format"]].keyed:
-        return _keyframe_maker(channel, entry)
+        return _create_keyframe_decoder(channel, entry)
     if pixels is None:
-        return lambda data: _decoded(data, channel)
-    tables = _tables(Levels.of_settings(pixels, settings))
+        return lambda data: _decode_jpeg(data, channel)
+    tables = _compute_tables(Levels.of_settings(pixels, settings))
     shape, dtype = tuple(entry["shape"]), np.dtype("<" + pixels.dtype)
 
     def show(data: Buffer) -> Picture:
@@ -83,24 +83,24 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
     return show
 
 
-def _keyframe_maker(channel: str, entry: Mapping[str, Any]) -> Show:
+def _create_keyframe_decoder(channel: str, entry: Mapping[str, Any]) -> Show:
     decode, shape = CHANNEL_FORMATS[entry["format"]].decoder(), tuple(entry["shape"])
 
     def show(data: Buffer) -> Picture:
         rgb = np.empty(shape, np.uint8)
         decode(data, rgb, channel)
-        return _bgr(rgb)
+        return _to_bgr(rgb)
 
     return show
 
 
-def _bgr(rgb: npt.NDArray[Any]) -> Picture:
+def _to_bgr(rgb: npt.NDArray[Any]) -> Picture:
     return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
 
 
 @lru_cache(16)
-def _tables(levels: Levels) -> list[tuple[slice, slice, npt.NDArray[np.uint8]]]:
-    """The 8-bit values of a picture's values, with the rows and columns that have them."""
+def _compute_tables(levels: Levels) -> list[tuple[slice, slice, npt.NDArray[np.uint8]]]:
+    """Return tables from raw values to 8-bit values, with the rows and columns they apply to."""
     return [(rows, columns, levels.shown(c)) for rows, columns, c in levels.pixels.places]
 
 
@@ -121,7 +121,7 @@ class Pictures:
 
     Attributes:
         size: (width, height) in pixels.
-        pixels: what the values of raw pictures are; None if JPEGs or video are recorded.
+        pixels: format of the values of raw pictures; None if JPEGs or video are recorded.
         encodes: `jpeg` encodes pictures, since no JPEGs are recorded.
         quality: of JPEGs that are encoded here.
 
@@ -144,30 +144,30 @@ class Pictures:
         self.encodes = self._video or self.pixels is not None
 
     def picture(self, index: int) -> Picture:
-        """A sample as a picture with 8 bits.
+        """Return a sample as a picture with 8 bits, u1 [height, width, 3], BGR.
 
         Raises:
             FormatError: the sample is damaged.
         """
         if self._video:
-            return _bgr(self._stream.channels[self._channel][index])
-        return self._show(self._encoded(index))
+            return _to_bgr(self._stream.channels[self._channel][index])
+        return self._show(self._read_encoded(index))
 
     def jpeg(self, index: int) -> bytes:
-        """A sample as a JPEG; a recorded JPEG is unchanged.
+        """Return a sample as a JPEG; a recorded JPEG is unchanged.
 
         Raises:
             FormatError: the sample is damaged, or cannot be encoded.
         """
         if not self.encodes:
-            return self._encoded(index)
+            return self._read_encoded(index)
         encoded = encode_jpeg(self.picture(index), self.quality)
         if encoded is None:
             raise FormatError(f"{self._channel}: {self.size} pixels cannot be encoded as JPEG")
         return bytes(encoded)
 
     def remark(self) -> str:
-        """For an archive of JPEGs: what raw pictures and video lose; empty for JPEGs."""
+        """Describe what JPEGs of raw pictures or video lose; empty for recorded JPEGs."""
         if self._video:
             return (
                 f"{self._channel}: decoded and packed as JPEGs of quality {self.quality}; "
@@ -181,11 +181,11 @@ class Pictures:
             f"packed with 8 bits, {colours}; the session and VRS keep the values"
         )
 
-    def _encoded(self, index: int) -> bytes:
+    def _read_encoded(self, index: int) -> bytes:
         return self._stream.channels[self._channel].encoded(index)
 
 
-def _decoded(data: Buffer, where: str) -> Picture:
+def _decode_jpeg(data: Buffer, where: str) -> Picture:
     image = cv2.imdecode(np.frombuffer(data, np.uint8), _AS_RECORDED) if len(data) else None
     if image is None:
         raise FormatError(f"{where}: {len(data)} bytes that do not decode as JPEG")

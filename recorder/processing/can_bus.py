@@ -1,4 +1,4 @@
-"""Streams of CAN buses: how frames and decoded signals are recognised.
+"""Streams of CAN buses: recognition of frames and decoded signals.
 
 A sample of a stream of frames is a frame: ``id`` (u4, with the flags of linux/can.h), ``len`` and
 ``flags`` (u1), ``data`` (u1[8], or u1[64] with frames of CAN FD).  A stream of signals has the
@@ -30,7 +30,7 @@ _SETTINGS: Final = frozenset({"message", "id", "cycle_s"})
 
 
 def holds_can_frames(stream: Stream | StreamSpec) -> bool:
-    """Whether the samples of a stream are frames of a CAN bus."""
+    """Return whether the samples of a stream are frames of a CAN bus."""
     meta: Mapping[str, Mapping[str, Any]]
     meta = stream.meta() if isinstance(stream, StreamSpec) else stream.meta
     for name, (dtype, shapes) in _FORMS.items():
@@ -43,6 +43,6 @@ def holds_can_frames(stream: Stream | StreamSpec) -> bool:
 
 
 def holds_can_signals(stream: Stream | StreamSpec) -> bool:
-    """Whether the samples of a stream are decoded signals of a CAN message."""
+    """Return whether the samples of a stream are decoded signals of a CAN message."""
     spec = stream if isinstance(stream, StreamSpec) else stream.spec
     return spec is not None and spec.settings.keys() >= _SETTINGS

@@ -1,4 +1,4 @@
-"""Streams of UDP datagrams: how they are recognised, and where their datagrams went.
+"""Streams of UDP datagrams: recognition, and the destination address.
 
 A sample is a datagram: ``payload`` (its bytes), ``source`` (u1[16], the sender's IP address, IPv4
 as ::ffff:a.b.c.d), ``source_port`` and ``port`` (u2, the destination's).
@@ -26,7 +26,7 @@ _UNKNOWN_IPV4: Final = bytes(10) + b"\xff\xff" + bytes(4)
 
 
 def holds_datagrams(stream: Stream | StreamSpec) -> bool:
-    """Whether the samples of a stream are UDP datagrams."""
+    """Return whether the samples of a stream are UDP datagrams."""
     meta: Mapping[str, Mapping[str, Any]]
     meta = stream.meta() if isinstance(stream, StreamSpec) else stream.meta
     for name, (format_, dtype, shape) in _FORMS.items():
@@ -39,7 +39,7 @@ def holds_datagrams(stream: Stream | StreamSpec) -> bool:
 
 
 def destination_of(stream: Stream) -> bytes:
-    """The IP address to which the datagrams went, 16 bytes.
+    """Return the destination IP address of the datagrams, 16 bytes.
 
     Returns:
         0.0.0.0 (as ::ffff:0.0.0.0) where the address is not known: the socket received at all
@@ -55,6 +55,6 @@ def destination_of(stream: Stream) -> bytes:
 
 
 def address_text(address: bytes) -> str:
-    """An IP address of 16 bytes as text, IPv4 as a.b.c.d."""
+    """Format an IP address of 16 bytes as text, IPv4 as a.b.c.d."""
     six = ipaddress.IPv6Address(address)
     return str(six.ipv4_mapped or six)

@@ -1,4 +1,4 @@
-"""Positions on Earth: streams that hold them, and the Earth's frames.
+"""Positions on Earth: streams that contain them, and the Earth's frames.
 
 A position stream has a channel f8 [3] with latitude and longitude in degrees and the height above
 the ellipsoid in m; a position that was not measured is NaN.  The ellipsoid is that of WGS 84 (NIMA
@@ -24,18 +24,21 @@ _ECCENTRICITY_2 = _FLATTENING * (2 - _FLATTENING)
 
 
 def position_channel(stream: Stream) -> str | None:
-    """The channel with latitude, longitude (and height) in degrees; None without such a channel."""
+    """Return the channel with latitude, longitude (and height) in degrees; None without one."""
     units = {} if stream.spec is None else {c.name: c.unit for c in stream.spec.channels}
-    name = _position_channel(stream.meta, units)
+    name = _find_position_channel(stream.meta, units)
     return name if name is not None and stream.has_times and len(stream) else None
 
 
 def declared_position(spec: StreamSpec) -> str | None:
-    """The channel of positions, as `position_channel`, of a stream that may have no sample yet."""
-    return _position_channel(spec.meta(), {c.name: c.unit for c in spec.channels})
+    """Return the channel of positions by a stream's declaration; the stream may have no sample yet.
+
+    See `position_channel`.
+    """
+    return _find_position_channel(spec.meta(), {c.name: c.unit for c in spec.channels})
 
 
-def _position_channel(
+def _find_position_channel(
     meta: Mapping[str, Mapping[str, Any]], units: Mapping[str, str]
 ) -> str | None:
     for name, entry in meta.items():
@@ -48,7 +51,7 @@ def _position_channel(
 
 
 def is_position(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Whether latitude and longitude [..., 2 or 3] are a position: finite, in range, not (0, 0)."""
+    """Return where latitude and longitude [..., 2 or 3] are valid: finite, in range, not (0, 0)."""
     latitude, longitude = np.moveaxis(np.asarray(positions)[..., :2], -1, 0)
     inside = (np.abs(latitude) <= 90) & (np.abs(longitude) <= 180)  # False where one is NaN
     found: npt.NDArray[np.bool_] = inside & ((latitude != 0) | (longitude != 0))
@@ -67,7 +70,10 @@ def earth_points(positions: npt.ArrayLike) -> Floats:
 
 
 def local_axes(positions: npt.ArrayLike) -> Floats:
-    """Rotations f8 [..., 3, 3] from east, north, up at positions [..., 2 or 3] (deg) to ECEF."""
+    """Return rotations f8 [..., 3, 3] from east, north, up to ECEF.
+
+    Positions are latitude and longitude in degrees, [..., 2 or 3]; a height is not used.
+    """
     latitude, longitude = np.moveaxis(np.radians(np.asarray(positions)[..., :2]), -1, 0)
     sin_lat, cos_lat = np.sin(latitude), np.cos(latitude)
     sin_lon, cos_lon = np.sin(longitude), np.cos(longitude)
@@ -78,12 +84,12 @@ def local_axes(positions: npt.ArrayLike) -> Floats:
 
 
 def local_to_earth(origin: npt.ArrayLike) -> Floats:
-    """Transformation f8 [4, 4] from east, north, up (m) at a position [3] to ECEF."""
+    """Return the transformation f8 [4, 4] from east, north, up (m) at a position [3] to ECEF."""
     return transform(local_axes(origin), earth_points(origin))
 
 
 def local_track(positions: npt.ArrayLike, origin: Floats | None) -> tuple[Floats, Floats | None]:
-    """Positions as metres east, north and up of an origin.
+    """Convert positions to metres east, north and up of an origin.
 
     Args:
         positions: latitude, longitude (deg) and height (m) [n, 3], or without the height [n, 2].

@@ -1,4 +1,4 @@
-"""Places a trajectory's world on Earth, where positions were recorded beside the trajectory.
+"""Alignment of a trajectory's world with the Earth, by positions recorded beside the trajectory.
 
 ::
 
@@ -65,7 +65,7 @@ class EarthFit:
             self._pairs.append((self._poses[common], at))
 
     def to_earth(self) -> Floats | None:
-        """World to ECEF in m, f8 [4, 4]; None where no time is common to both."""
+        """Return the transformation from world to ECEF, f8 [4, 4], m; None if no time is common."""
         if not self._pairs:
             return None
         earth, world = (np.concatenate(part) for part in zip(*self._pairs, strict=True))
@@ -82,7 +82,7 @@ class EarthFit:
 
 
 def find_earth_fit(session: Session, calibration: Calibration) -> EarthFit | None:
-    """Find positions on Earth beside an IMU's orientation; None where a session has not both."""
+    """Find positions on Earth beside an IMU's orientation; None if a session does not have both."""
     for stream in session.streams.values():
         if not stream.name.startswith("_") and position_channel(stream) is not None:
             try:

@@ -43,19 +43,19 @@ class EncodedSamples:
         """Check that a message is one of the stream; `newest` and the others rely on it.
 
         Raises:
-            ProtocolError: the message does not have what the declaration demands.
+            ProtocolError: the message does not fit the declaration.
         """
         check_data(message, self.spec)
 
     def newest(self, message: Message, channel: str) -> Buffer:
-        """The newest sample of a channel as it is encoded; the whole frame where all are joint."""
+        """Return the newest sample of a channel, encoded; the whole frame where all are joint."""
         spec, frame = self.spec.channel(channel), memoryview(message.frames[self._at[channel]])
         if spec.framing is Framing.EACH:
             return frame[frame.nbytes - int(message.sizes[self._sizes_at[channel]][-1]) :]
         return frame[-spec.sample_bytes :] if spec.framing is Framing.PLAIN else frame
 
     def decoded(self, message: Message, channel: str) -> npt.NDArray[Any]:
-        """The newest sample of a channel, [*shape]; not to be written to.
+        """Return the newest sample of a channel decoded, [*shape], read-only.
 
         Raises:
             FormatError: the sample cannot be decoded; the message names stream and channel.
@@ -63,7 +63,9 @@ class EncodedSamples:
         spec = self.spec.channel(channel)
         if spec.framing is Framing.EACH:
             values = np.empty(spec.shape, spec.np_dtype)
-            self._decoders[channel](self.newest(message, channel), values, self._where(channel))
+            self._decoders[channel](
+                self.newest(message, channel), values, self._describe_place(channel)
+            )
             return values
         if spec.framing is Framing.PLAIN:
             values = np.frombuffer(self.newest(message, channel), spec.np_dtype)
@@ -71,22 +73,22 @@ class EncodedSamples:
         return np.asarray(self.every(message, channel)[-1])
 
     def every(self, message: Message, channel: str) -> npt.NDArray[Any]:
-        """All samples of a channel that is not encoded sample by sample, [n, *shape].
+        """Return all samples of a channel that is not encoded sample by sample, [n, *shape].
 
         Raises:
             FormatError: the samples cannot be decoded; the message names stream and channel.
         """
         spec, frame = self.spec.channel(channel), message.frames[self._at[channel]]
         values = np.empty((message.count or 0, *spec.shape), spec.np_dtype)
-        self._decoders[channel](frame, values, self._where(channel))
+        self._decoders[channel](frame, values, self._describe_place(channel))
         return values
 
-    def _where(self, channel: str) -> str:
+    def _describe_place(self, channel: str) -> str:
         return f"{self.spec.name}: {channel}"
 
 
 class DecodedSamples:
-    """The newest sample of a data message, decoded once for all that one thread makes of it.
+    """The newest sample of a data message, decoded once for all consumers in a thread.
 
     Args:
         spec: the stream's declaration.
@@ -99,10 +101,10 @@ class DecodedSamples:
         self._last = threading.local()
 
     def of(self, message: Message) -> dict[str, npt.NDArray[Any]]:
-        """The values [*shape] by channel; not to be written to.
+        """Return the values [*shape] by channel, read-only.
 
         Raises:
-            ProtocolError: the message does not have what the declaration demands.
+            ProtocolError: the message does not fit the declaration.
             FormatError: the sample cannot be decoded.
         """
         if getattr(self._last, "message", None) is not message:

@@ -29,8 +29,8 @@ _LONGEST_SWEEP_NS = 2_000_000_000
 
 
 def kind_of(stream: Stream | StreamSpec) -> Kind:
-    """The kind of a stream, found by its channels as in roverd's typed readers."""
-    meta = _meta(stream)
+    """Return the kind of a stream, found by its channels as in roverd's typed readers."""
+    meta = _get_meta(stream)
     if image_channel(stream) is not None:
         return "camera"
     for channel, kind in (("rng", "lidar"), ("iq", "radar")):
@@ -40,19 +40,19 @@ def kind_of(stream: Stream | StreamSpec) -> Kind:
 
 
 def image_channel(stream: Stream | StreamSpec) -> str | None:
-    """The channel with a camera's pictures, JPEGs or raw; None without such a channel."""
-    for name, entry in _meta(stream).items():
+    """Return the channel with a camera's pictures, JPEGs or raw; None without such a channel."""
+    for name, entry in _get_meta(stream).items():
         if entry["format"] in PICTURE_FORMATS or raw_pixels(name, entry) is not None:
             return name
     return None
 
 
-def _meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:
+def _get_meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:
     return stream.meta() if isinstance(stream, StreamSpec) else stream.meta
 
 
 class Exposures:
-    """Exposure times of a camera's pictures.
+    """The exposure times of a camera's pictures.
 
     They are in the channel ``exposure`` (u4, us, 0 where unknown), or in the stream's settings
     ``exposure_ms``.
@@ -66,38 +66,38 @@ class Exposures:
     def __init__(self, stream: Stream) -> None:
         settings = stream.spec.settings if stream.spec is not None else {}
         self._stream = stream
-        self._stated_ns = _setting_ns(settings.get("exposure_ms"))
-        self.readout_ns = _setting_ns(settings.get("readout_ms"))
+        self._stated_ns = _parse_setting_ns(settings.get("exposure_ms"))
+        self.readout_ns = _parse_setting_ns(settings.get("readout_ms"))
         entry = stream.meta.get(EXPOSURE_CHANNEL, {})
         self.measured = (entry.get("type"), entry.get("shape")) == ("u4", [])
         self.known = self.measured or self._stated_ns > 0
 
     def at_ns(self, index: int) -> int:
-        """The exposure time of a picture, ns; 0 where unknown."""
+        """Return the exposure time of a picture, ns; 0 where unknown."""
         if not self.measured:
             return self._stated_ns
         return int(self._stream.sample(index, [EXPOSURE_CHANNEL])[EXPOSURE_CHANNEL]) * NS_PER_US
 
 
-def _setting_ns(value_ms: object) -> int:
+def _parse_setting_ns(value_ms: object) -> int:
     positive = isinstance(value_ms, int | float) and value_ms > 0
     return round(value_ms * 1e6) if positive else 0  # type: ignore[operator]
 
 
 def time_windows(stream: Stream, size: int = WINDOW) -> Iterator[tuple[int, Times]]:
-    """Index of the first sample and stamps (int64 ns) of consecutive windows of a stream."""
+    """Yield index of the first sample and stamps (int64 ns) of consecutive windows of a stream."""
     for at in range(0, len(stream), size):
         yield at, stream.times(at, min(at + size, len(stream)))
 
 
 def stamp_span_ns(stream: Stream) -> tuple[int, int]:
-    """The first stamp of a stream with samples, and the latest one among all samples."""
+    """Return the first stamp of a stream with samples, and the latest one among all samples."""
     last = max(int(times.max()) for _, times in time_windows(stream))
     return int(stream.times(0, 1)[0]), last
 
 
 class FrameGate:
-    """Passes frames with rising times.
+    """A filter that passes frames with rising times.
 
     Attributes:
         repeated: number of frames left out that end in the same microsecond as the previous one.
@@ -112,7 +112,7 @@ class FrameGate:
         self._start_us = self._end_us = -1
 
     def admit(self, index: int, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """Start and end of a frame; None where the frame must be left out."""
+        """Return start and end of a frame; None where the frame must be left out."""
         end_us = end_ns // NS_PER_US
         if end_us <= self._end_us:
             self.repeated += end_us == self._end_us
@@ -127,7 +127,7 @@ class FrameGate:
         return start_ns, end_ns
 
     def remarks(self) -> list[str]:
-        """Oddities of the times, one sentence each."""
+        """Return notes about the times, one sentence each."""
         reasons = (
             (self.repeated, "they end in the same microsecond as the previous one"),
             (self.backward, "their times go backward"),
@@ -192,7 +192,7 @@ def sweep_times(
 
 
 def mean_period_ns(stream: Stream, nominal_hz: float | None = None) -> int:
-    """Time from sample to sample: of the given or declared rate, else the mean, else 0.1 s."""
+    """Return the time between samples: of the given or declared rate, else the mean, else 0.1 s."""
     rate_hz = nominal_hz or (stream.spec and stream.spec.rate_hz)
     if rate_hz:
         return round(1e9 / rate_hz)

@@ -22,7 +22,7 @@ _FACTOR = np.array([-2.0, 2, 2, 2, -2, 2, 2, 2, -2])
 
 
 def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
-    """Rotation matrices f8 [..., 3, 3] of quaternions [..., 4] of any non-zero length.
+    """Return rotation matrices f8 [..., 3, 3] of quaternions [..., 4] of any non-zero length.
 
     Raises:
         ValueError: a quaternion is zero or not finite.
@@ -39,7 +39,7 @@ def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
 
 
 def quaternion_of_rotation(rotation: npt.ArrayLike) -> Floats:
-    """Unit quaternions f8 [..., 4] with w >= 0 of rotation matrices [..., 3, 3].
+    """Return unit quaternions f8 [..., 4] with w >= 0 of rotation matrices [..., 3, 3].
 
     Matrices may be off by rounding.  The largest of the four components is computed first, to
     avoid division by a small number (Shepperd's method).
@@ -69,7 +69,10 @@ def quaternion_of_rotation(rotation: npt.ArrayLike) -> Floats:
 
 
 def rotation_of_rpy(rpy_rad: npt.ArrayLike) -> Floats:
-    """Rotation matrices f8 [..., 3, 3] of roll, pitch, yaw [..., 3]: Rz(yaw) Ry(pitch) Rx(roll)."""
+    """Return rotation matrices f8 [..., 3, 3] of roll, pitch, yaw [..., 3].
+
+    They are Rz(yaw) Ry(pitch) Rx(roll).
+    """
     roll, pitch, yaw = np.moveaxis(np.asarray(rpy_rad, np.float64) / 2, -1, 0)
     cr, sr, cp, sp = np.cos(roll), np.sin(roll), np.cos(pitch), np.sin(pitch)
     cy, sy = np.cos(yaw), np.sin(yaw)
@@ -86,7 +89,7 @@ def rotation_of_rpy(rpy_rad: npt.ArrayLike) -> Floats:
 
 
 def transform(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Floats:
-    """Transformations f8 [..., 4, 4] of rotation matrices [..., 3, 3] and translations [..., 3]."""
+    """Return transformations f8 [..., 4, 4] of rotations [..., 3, 3] and translations [..., 3]."""
     r, t = np.asarray(rotation, np.float64), np.asarray(translation, np.float64)
     shape = np.broadcast_shapes(r.shape[:-2], t.shape[:-1])
     matrix = np.zeros((*shape, 4, 4))
@@ -95,7 +98,7 @@ def transform(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Floats:
 
 
 def invert(matrix: npt.ArrayLike) -> Floats:
-    """Inverses f8 [..., 4, 4] of rigid transformations."""
+    """Return inverses f8 [..., 4, 4] of rigid transformations."""
     m = np.asarray(matrix, np.float64)
     back = np.swapaxes(m[..., :3, :3], -1, -2)
     return transform(back, -(back @ m[..., :3, 3, None])[..., 0])
@@ -108,7 +111,7 @@ def apply(matrix: npt.ArrayLike, points: npt.ArrayLike) -> Floats:
 
 
 def slerp(first: npt.ArrayLike, second: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
-    """Rotations between two rotations, along the shorter way at a constant rate.
+    """Interpolate between two rotations, along the shorter way at a constant rate.
 
     Args:
         first, second: unit quaternions [n, 4].
@@ -160,7 +163,7 @@ def interpolate_poses(
 
 
 def is_rotation(matrix: npt.ArrayLike, tolerance: float = 1e-3) -> npt.NDArray[np.bool_]:
-    """Whether each of the matrices [n, 3, 3] is a rotation, within the tolerance."""
+    """Return where the matrices [n, 3, 3] are rotations, within the tolerance."""
     r = np.asarray(matrix, np.float64)
     finite = np.asarray(np.isfinite(r).all(axis=(1, 2)))
     r = np.where(finite[:, None, None], r, 0.0)

@@ -51,7 +51,7 @@ class LabelFile:
         return str(self.header.get("source") or "unknown")
 
     def lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Place (``FILE:LINE``) and label of every line.
+        """Yield place (``FILE:LINE``) and label of every line.
 
         Raises:
             FormatError: a line is not a JSON mapping, or has no ``t_ns``.
@@ -62,21 +62,21 @@ class LabelFile:
             for number, line in enumerate(file, start=2):
                 if stripped := line.strip():
                     where = f"{path}:{number}"
-                    label = _mapping(stripped, where)
+                    label = _parse_mapping(stripped, where)
                     if type(label.get("t_ns")) is not int:
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
                     yield where, label
 
     def by_time(self) -> Iterator[tuple[int, Lines]]:
-        """Time and `lines` of all labels of one time, in the order of the file.
+        """Yield time and `lines` of all labels of one time, in the order of the file.
 
         Raises:
             FormatError: a line is invalid, or its time is before that of the previous line.
         """
-        for t_ns, lines in groupby(self._in_order(), key=lambda line: line[1]["t_ns"]):
+        for t_ns, lines in groupby(self._check_order(), key=lambda line: line[1]["t_ns"]):
             yield t_ns, list(lines)
 
-    def _in_order(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _check_order(self) -> Iterator[tuple[str, dict[str, Any]]]:
         last: int | None = None
         for where, label in self.lines():
             if last is not None and label["t_ns"] < last:
@@ -86,18 +86,18 @@ class LabelFile:
 
 
 def cuboid_files(session: Path) -> list[LabelFile]:
-    """``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
-    return _files(session / CUBOIDS, "recorder-cuboids")
+    """Return ``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
+    return _read_files(session / CUBOIDS, "recorder-cuboids")
 
 
 def box_files(session: Path) -> dict[str, LabelFile]:
-    """``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
-    files = _files(session / BOXES, "recorder-boxes")
+    """Return ``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
+    files = _read_files(session / BOXES, "recorder-boxes")
     return {str(file.header.get("camera") or file.name): file for file in files}
 
 
 def mask_files(session: Path) -> dict[str, dict[str, Path]]:
-    """``_masks/CAMERA/NAME.png`` by camera and name."""
+    """Return ``_masks/CAMERA/NAME.png`` by camera and name."""
     masks: dict[str, dict[str, Path]] = {}
     for path in sorted((session / MASKS).glob("*/*.png")):
         if not path.name.startswith("."):
@@ -106,7 +106,7 @@ def mask_files(session: Path) -> dict[str, dict[str, Path]]:
 
 
 def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
-    """A list of numbers from each label: f8 [n, length].
+    """Return a list of numbers from each label: f8 [n, length].
 
     Raises:
         FormatError: see `numbers`.
@@ -123,7 +123,7 @@ def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
 
 
 def texts(lines: Lines, key: str) -> list[str]:
-    """A text from each label; raises as `text`."""
+    """Return a text from each label; raises as `text`."""
     found: list[Any] = [label.get(key) for _, label in lines]
     if set(map(type, found)) == {str} and "" not in found and _is_unicode("".join(found)):
         return found
@@ -131,7 +131,7 @@ def texts(lines: Lines, key: str) -> list[str]:
 
 
 def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tuple[float, ...]:
-    """A list of numbers from a label.
+    """Return a list of numbers from a label.
 
     Raises:
         FormatError: the value is not such a list; the message names `where` and key.
@@ -143,14 +143,14 @@ def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tupl
 
 
 def _is_number(value: object) -> bool:
-    """Whether a JSON value is a finite number; False for true and false."""
+    """Return whether a JSON value is a finite number; False for true and false."""
     if type(value) is float:
         return math.isfinite(value)
     return type(value) is int and abs(value) <= _LARGEST
 
 
 def text(label: Mapping[str, Any], key: str, where: str) -> str:
-    """A text from a label; FormatError for another type or an empty text."""
+    """Return a text from a label; FormatError for another type or an empty text."""
     value = label.get(key)
     if not isinstance(value, str) or not value or not _is_unicode(value):
         raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
@@ -158,7 +158,7 @@ def text(label: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _is_unicode(value: str) -> bool:
-    """Whether a text is free of unpaired surrogates, which JSON allows and UTF-8 does not."""
+    """Return whether a text has no unpaired surrogates, which JSON allows and UTF-8 does not."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -232,20 +232,20 @@ class Cloud:
 
 
 def cloud_folders(session: Path) -> list[CloudFolder]:
-    """``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
+    """Return ``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
     paths = sorted((session / CLOUDS).glob("*/index.jsonl"))
-    return [CloudFolder(_file(path, "recorder-point-clouds")) for path in paths]
+    return [CloudFolder(_read_file(path, "recorder-point-clouds")) for path in paths]
 
 
-def _files(folder: Path, format_: str) -> list[LabelFile]:
+def _read_files(folder: Path, format_: str) -> list[LabelFile]:
     paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
-    return [_file(path, format_) for path in paths]
+    return [_read_file(path, format_) for path in paths]
 
 
-def _file(path: Path, format_: str) -> LabelFile:
+def _read_file(path: Path, format_: str) -> LabelFile:
     try:
         with path.open("rb") as file:
-            header = _mapping(file.readline(), f"{path}:1")
+            header = _parse_mapping(file.readline(), f"{path}:1")
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     if header.get("format") != format_ or header.get("version") != 1:
@@ -253,9 +253,9 @@ def _file(path: Path, format_: str) -> LabelFile:
     return LabelFile(path, header)
 
 
-def _mapping(line: bytes, where: str) -> dict[str, Any]:
+def _parse_mapping(line: bytes, where: str) -> dict[str, Any]:
     try:
-        value = _value(line)
+        value = _parse_value(line)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{where}: not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -263,8 +263,8 @@ def _mapping(line: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def _value(line: bytes) -> Any:
-    """The result of `json.loads`, without its usually needless search for encodings and blanks."""
+def _parse_value(line: bytes) -> Any:
+    """Return the result of `json.loads`, mostly without its search for encodings and blanks."""
     try:
         text = line.decode()
         value, end = _decode(text)
@@ -277,7 +277,7 @@ Mask = npt.NDArray[Any]
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> Mask:
-    """A PNG's non-zero pixels, bool [height, width]; FormatError for a missing or wrong image."""
+    """Read a PNG's non-zero pixels, bool [height, width]; FormatError if it is missing or wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -292,6 +292,6 @@ def read_mask(path: Path, size: tuple[int, int]) -> Mask:
 
 
 def decode_mask(data: bytes) -> Mask | None:
-    """An image's non-zero pixels, bool [height, width]; None where the data are no image."""
+    """Return an image's non-zero pixels, bool [height, width]; None where the data are no image."""
     grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) if data else None
     return None if grey is None else np.asarray(grey != 0)

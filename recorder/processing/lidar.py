@@ -95,7 +95,7 @@ class OusterOptics:
     _beams: tuple[Float32, Float32, Float32, Float32] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        direction, start = self._look_up()
+        direction, start = self._compute_beams()
         along, square = np.sum(direction * start, axis=0), np.sum(start * start, axis=0)
         beams = tuple(values.astype(np.float32) for values in (direction, start, along, square))
         object.__setattr__(self, "_beams", beams)
@@ -155,12 +155,12 @@ class OusterOptics:
         """
         return self._beams[:2]
 
-    def _look_up(self) -> tuple[Floats, Floats]:
-        """Unit vectors of the beams, and the points of range 0: f8 [3, beams * columns], m."""
+    def _compute_beams(self) -> tuple[Floats, Floats]:
+        """Return unit vectors of the beams, and points of range 0: f8 [3, beams * columns], m."""
         encoder = 2 * np.pi * (1 - np.arange(self.columns) / self.columns)
         shape = (self.beams, self.columns)
-        altitude = np.broadcast_to(_columnwise(self.altitude_rad), shape)
-        around = encoder - _columnwise(self.azimuth_rad)
+        altitude = np.broadcast_to(_to_columns(self.altitude_rad), shape)
+        around = encoder - _to_columns(self.azimuth_rad)
         level = np.cos(altitude)
         beam = np.stack([np.cos(around) * level, np.sin(around) * level, np.sin(altitude)])
         out, up = self.beam_to_lidar_m[0, 3], self.beam_to_lidar_m[2, 3]
@@ -177,7 +177,7 @@ class OusterOptics:
         return turn @ beam.reshape(3, -1), turn @ start + shift
 
     def model(self) -> SpinningModel | None:
-        """The spinning model; None where the beams cannot be ordered by elevation."""
+        """Return the spinning model; None where the beams cannot be ordered by elevation."""
         if self.altitude_rad.ndim != 1:
             return None
         order = np.argsort(-self.altitude_rad, kind="stable")
@@ -242,12 +242,12 @@ class OusterOptics:
         made = Rays(direction, distance, intensity, worst)
         for number, at in moved:
             points = (beam[:, at] * ranges[number][at] + start[:, at]).T
-            made = _with_own_rays(made, number, at, points)
+            made = _add_own_rays(made, number, at, points)
         return made
 
 
 def pixel_shifts(text: str, optics: OusterOptics, where: str) -> npt.NDArray[np.intp]:
-    """Columns by which each row is shifted, so that a column has the same azimuth in all rows.
+    """Return the shift of each row in columns, so that a column has the same azimuth in all rows.
 
     Pixel ``c`` of row ``r`` moves to column ``(c + shift[r]) % columns``.  Metadata of old firmware
     have no shifts; they then come from the beams' azimuths.
@@ -275,7 +275,7 @@ def pixel_shifts(text: str, optics: OusterOptics, where: str) -> npt.NDArray[np.
     return np.array(shifts, np.intp)
 
 
-def _with_own_rays(
+def _add_own_rays(
     rays: Rays, number: int, at: npt.NDArray[np.intp], points: npt.NDArray[np.float32]
 ) -> Rays:
     """Move the returns with that number, of the rays at `at`, to separate rays."""
@@ -301,7 +301,7 @@ def _project(
     beam: Float32,
     start: Float32,
 ) -> tuple[Float32, Floats]:
-    """Distances along rays to the points nearest to the true points, and the remaining errors."""
+    """Return distances along rays to the points nearest to the true points, and the errors."""
     distance = np.full(len(ranges_m), np.nan, np.float32)
     error = np.zeros(len(ranges_m))
     at = np.flatnonzero(hit)
@@ -313,5 +313,5 @@ def _project(
     return distance, error
 
 
-def _columnwise(angles: Floats) -> Floats:
+def _to_columns(angles: Floats) -> Floats:
     return angles[:, None] if angles.ndim == 1 else angles

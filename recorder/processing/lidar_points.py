@@ -34,7 +34,7 @@ is the beam; ns from the earliest column of the sweep."""
 
 METADATA: Final = "lidar.json"
 RETURNS: Final = (("rng", "rng_far", "rfl"), ("rng2", "rng2_far", "rfl2"))
-"""Channels of each return: range, what a range has beyond 65535 mm, reflectivity."""
+"""Channels of each return: range, excess of a range over 65535 mm, reflectivity."""
 _PERIOD_NS: Final = 100_000_000
 _LATEST: Final = np.iinfo(np.uint32).max
 
@@ -42,7 +42,7 @@ Values = npt.NDArray[Any]
 
 
 class SweepPoints:
-    """Makes the points of one lidar's sweeps.  Safe for several threads.
+    """A converter from the sweeps of one lidar to points.  Safe for several threads.
 
     Args:
         spec: declaration of the lidar's stream.
@@ -91,7 +91,7 @@ class SweepPoints:
         self._direction, self._start = direction[:, places], start[:, places]
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
-        """The points of a sweep: those of the first returns, then those of the second returns.
+        """Return the points of a sweep: of the first returns, then of the second returns.
 
         Args:
             sample: the sweep's values by channel, [beams, columns]; ``t_col`` u8 [columns].
@@ -122,11 +122,11 @@ class SweepPoints:
         return start_ns, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def image(self, values: Values) -> Values:
-        """Values of a sweep [beams, columns], in the order of the points of a row."""
+        """Return values of a sweep [beams, columns], in the order of the points of a row."""
         return values if self._places is None else values.take(self._places).reshape(self.shape)
 
     def range_mm(self, sample: Mapping[str, Values], number: int = 0) -> Values:
-        """Ranges of a return [beams, columns], as measured, in mm, 0 without a return.
+        """Return the ranges of a return [beams, columns], as measured, in mm, 0 without a return.
 
         Returns:
             u4 where ranges beyond 65535 mm are recorded, else the channel's own u2.
@@ -136,7 +136,7 @@ class SweepPoints:
         return values + np.asarray(sample[far]) if far in sample else values
 
     def column_times(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
-        """Times of a sweep's columns.
+        """Return the times of a sweep's columns.
 
         Args:
             sample: the sweep's values by channel.

@@ -60,13 +60,13 @@ class LidarOdometry:
 
     def blocks(self) -> Iterator[Block]:
         require_odometry()
-        odometry = self._odometry()
+        odometry = self._create_odometry()
         period_ns = mean_period_ns(self._stream, self._optics.frequency_hz)
         to_lidar = invert(self._mounting)
         times, poses = array("q"), []
         for index in range(len(self._stream)):
             end_ns = int(self._stream.times(index, index + 1)[0])
-            points, share = self._points(index, end_ns, period_ns)
+            points, share = self._select_points(index, end_ns, period_ns)
             odometry.register_frame(points, share)
             if times and end_ns <= times[-1]:
                 continue
@@ -75,8 +75,11 @@ class LidarOdometry:
             self._advance(1)
         yield np.array(times, np.int64), np.stack(poses)
 
-    def _points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
-        """Points f8 [n, 3] of the first return, and their times as shares (0 to 1) of the sweep."""
+    def _select_points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
+        """Return points f8 [n, 3] of the first return, and their times as shares of a sweep.
+
+        A share is between 0 and 1.
+        """
         ranges = lidar_range_mm(self._stream, index)
         rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
         t_col = None
@@ -95,7 +98,7 @@ class LidarOdometry:
         share = (sweep.columns_ns - sweep.start_ns) / span
         return points, np.tile(share, self._optics.beams)[hit]
 
-    def _odometry(self) -> Any:
+    def _create_odometry(self) -> Any:
         load_config = importlib.import_module("kiss_icp.config").load_config
         kiss_icp = importlib.import_module("kiss_icp.kiss_icp")
         self._version = importlib.metadata.version("kiss-icp")

@@ -1,8 +1,8 @@
-"""Pictures for screens: as recorded, or smaller where the screen is.
+"""Pictures for screens: as recorded, or reduced to the screen's width.
 
 A JPEG is decoded at 1/2, 1/4 or 1/8 of its size at a fraction of the cost of its full size (the
-inverse cosine transform of fewer coefficients, libjpeg's ``scale_denom``).  Raw pictures are shown
-between their levels, of video the keyframes.
+inverse cosine transform of fewer coefficients, libjpeg's ``scale_denom``).  Raw pictures are scaled
+between their levels; of video, only keyframes are shown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def screen_jpeg(
     where: str,
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[Buffer, tuple[int, int]]:
-    """A recorded picture as a JPEG for a screen.
+    """Return a recorded picture as a JPEG for a screen.
 
     Args:
         channel: the picture's channel, one for which `has_pictures` holds.
@@ -51,25 +51,25 @@ def screen_jpeg(
     Raises:
         FormatError: the picture is damaged, or is not as large as the channel declares.
     """
-    factor = _reduction(channel.shape[1], width)
+    factor = _choose_reduction(channel.shape[1], width)
     if channel.pixels is not None or CHANNEL_FORMATS[channel.format].keyed:
-        return _screened_other(channel, picture, factor, where, settings or {})
-    return _screened_jpeg(channel, picture, factor, where)
+        return _encode_other(channel, picture, factor, where, settings or {})
+    return _reduce_jpeg(channel, picture, factor, where)
 
 
 def has_pictures(channel: ChannelSpec) -> bool:
-    """Whether `screen_jpeg` can show a channel."""
+    """Return whether `screen_jpeg` can show a channel."""
     return channel.picture
 
 
-def _reduction(full: int, wanted: int) -> int:
-    """1, 2, 4 or 8: the reduction that brings a full width nearest to the wanted one."""
+def _choose_reduction(full: int, wanted: int) -> int:
+    """Return the reduction 1, 2, 4 or 8 that brings a full width nearest to the wanted one."""
     if not 0 < wanted < full:
         return 1
     return int(min(8, 2 ** round(math.log2(full / wanted))))
 
 
-def _screened_jpeg(
+def _reduce_jpeg(
     channel: ChannelSpec, picture: Buffer, factor: int, where: str
 ) -> tuple[Buffer, tuple[int, int]]:
     found, data = CHANNEL_FORMATS[channel.format], bytes(picture)
@@ -88,7 +88,7 @@ def _screened_jpeg(
     return jpeg, (image.shape[0], image.shape[1])
 
 
-def _screened_other(
+def _encode_other(
     channel: ChannelSpec, picture: Buffer, factor: int, where: str, settings: Mapping[str, Any]
 ) -> tuple[Buffer, tuple[int, int]]:
     try:

@@ -66,10 +66,10 @@ class PoseSource(Protocol):
         """Name of the source: ``_pose``, ``imu``, ``identity``."""
 
     def blocks(self) -> Iterator[Block]:
-        """Times, int64 [n], strictly rising, and poses, f8 [n, 4, 4], rig to world."""
+        """Yield times, int64 [n], strictly rising, and poses, f8 [n, 4, 4], rig to world."""
 
     def describe(self) -> dict[str, Any]:
-        """Description for an archive's metadata: at least ``source`` and ``measured``."""
+        """Return a description for an archive's metadata: at least ``source`` and ``measured``."""
 
 
 def find_poses(session: Session, calibration: Calibration, wanted: str = "auto") -> PoseSource:
@@ -88,7 +88,7 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
     if wanted == "identity":
         return Identity()
     if wanted not in ("auto", "imu"):
-        return _named(session, calibration, wanted)
+        return _find_named(session, calibration, wanted)
     if wanted == "auto":
         found: list[Stream] = [s for s in session.streams.values() if has_poses(s) and len(s)]
         if found:
@@ -100,11 +100,13 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
                 return NpzPoses(path)
         for path in sorted(session.path.glob("_*/pose.npz")):
             return NpzPoses(path)
-    imu = _oriented_imu(session)
+    imu = _find_oriented_imu(session)
     if imu is not None and wanted == "auto":
         for stream in session.streams.values():
-            if not stream.name.startswith("_") and _is_placed(stream):
-                return EarthPoses(stream, _oriented_imu(session, stream.name) or imu, calibration)
+            if not stream.name.startswith("_") and _has_positions(stream):
+                return EarthPoses(
+                    stream, _find_oriented_imu(session, stream.name) or imu, calibration
+                )
     if imu is not None:
         return ImuOrientation(imu, calibration)
     if wanted == "imu":
@@ -112,32 +114,34 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
     return Identity()
 
 
-def _named(session: Session, calibration: Calibration, name: str) -> PoseSource:
+def _find_named(session: Session, calibration: Calibration, name: str) -> PoseSource:
     path = session.path / name / "pose.npz"
     if name not in session.streams and path.is_file():
         return NpzPoses(path)
     stream = session.stream(name)
     if has_poses(stream):
         return StreamPoses(stream)
-    if kind_of(stream) == "imu" and _oriented(stream):
+    if kind_of(stream) == "imu" and _has_orientations(stream):
         return ImuOrientation(stream, calibration)
-    if _is_placed(stream) and (imu := _oriented_imu(session, name) or _oriented_imu(session)):
+    if _has_positions(stream) and (
+        imu := _find_oriented_imu(session, name) or _find_oriented_imu(session)
+    ):
         return EarthPoses(stream, imu, calibration)
     raise SessionError(f"{stream.path}: has neither poses (pos, rot) nor orientations")
 
 
-def _oriented_imu(session: Session, position: str = "") -> Stream | None:
-    """The first IMU with orientations; the one of the position stream `position` if it is given."""
+def _find_oriented_imu(session: Session, position: str = "") -> Stream | None:
+    """Return the first IMU with orientations; that of the position stream `position` if given."""
     for stream in session.streams.values():
         if position and position != f"{stream.name}_gnss":
             continue
-        if kind_of(stream) == "imu" and len(stream) and _oriented(stream):
+        if kind_of(stream) == "imu" and len(stream) and _has_orientations(stream):
             return stream
     return None
 
 
-def _is_placed(stream: Stream) -> bool:
-    """Whether a stream has positions on Earth."""
+def _has_positions(stream: Stream) -> bool:
+    """Return whether a stream has positions on Earth."""
     channel = position_channel(stream)
     return channel is not None and any(
         is_position(batch.data[channel]).any() for batch in stream.iterate(WINDOW, [channel])
@@ -145,7 +149,7 @@ def _is_placed(stream: Stream) -> bool:
 
 
 def has_poses(stream: Stream) -> bool:
-    """Whether a stream has poses: positions and orientations at times."""
+    """Return whether a stream has poses: positions and orientations at times."""
     pos, rot = stream.meta.get("pos"), stream.meta.get("rot")
     return (
         stream.has_times
@@ -156,8 +160,8 @@ def has_poses(stream: Stream) -> bool:
     )
 
 
-def _oriented(stream: Stream) -> bool:
-    """Whether an orientation is among an IMU's first samples."""
+def _has_orientations(stream: Stream) -> bool:
+    """Return whether an orientation is among an IMU's first samples."""
     if stream.meta.get("rot", {}).get("shape") != [3]:
         return False
     first = stream.read(0, min(len(stream), 100), ["rot"])["rot"]
@@ -165,7 +169,7 @@ def _oriented(stream: Stream) -> bool:
 
 
 class Identity:
-    """A rig with unknown poses: it stays in the world's origin."""
+    """A rig with unknown poses, at rest in the world's origin."""
 
     name = "identity"
 
@@ -177,7 +181,7 @@ class Identity:
 
 
 class _CheckedPoses:
-    """Yields samples with rising times and valid poses; counts the samples that are left out."""
+    """A source that passes samples with rising times and valid poses, and counts the others."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -200,14 +204,14 @@ class _CheckedPoses:
 
     def describe(self) -> dict[str, Any]:
         left_out = {"poses_left_out": self._left_out} if self._left_out else {}
-        return self._source() | left_out
+        return self._describe_source() | left_out
 
     def _read(self) -> Iterator[Block]:
-        """Times and poses as recorded."""
+        """Yield times and poses as recorded."""
         raise NotImplementedError
 
-    def _source(self) -> dict[str, Any]:
-        """The description without the number of samples that are left out."""
+    def _describe_source(self) -> dict[str, Any]:
+        """Return the description without the number of samples that are left out."""
         raise NotImplementedError
 
 
@@ -231,12 +235,12 @@ class StreamPoses(_CheckedPoses):
                 matrix = rotation_of_quaternion(rot)
                 matrix[bad] = np.nan
             elif rot.shape[1:] == (3,):
-                matrix = _rotations(rot)
+                matrix = _compute_rotations(rot)
             else:
                 matrix = rot
             yield batch.t_ns, transform(matrix, pos)
 
-    def _source(self) -> dict[str, Any]:
+    def _describe_source(self) -> dict[str, Any]:
         text = {"source": f"sensor {self.name}", "measured": True}
         spec = self._stream.spec
         if spec is not None and spec.description:
@@ -268,7 +272,7 @@ class NpzPoses(_CheckedPoses):
             raise FormatError(f"{self._path}: is not a trajectory: {error}") from None
         yield t_ns, poses
 
-    def _source(self) -> dict[str, Any]:
+    def _describe_source(self) -> dict[str, Any]:
         return {"source": f"{self.name}/pose.npz", "measured": True}
 
 
@@ -287,12 +291,12 @@ class ImuOrientation(_CheckedPoses):
             yield t_ns, transform(rotation, np.zeros(3))
 
     def rotations(self) -> Iterator[Block]:
-        """Times and rotations f8 [n, 3, 3], rig to east, north, up; NaN where not measured."""
+        """Yield times and rotations f8 [n, 3, 3], rig to east, north, up; NaN if not measured."""
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
             yield batch.t_ns, imu_rotations(batch.data["rot"], self._local) @ of_rig
 
-    def _source(self) -> dict[str, Any]:
+    def _describe_source(self) -> dict[str, Any]:
         return {
             "source": f"orientation of {self.name}",
             "measured": False,
@@ -303,10 +307,11 @@ class ImuOrientation(_CheckedPoses):
 
 
 class EarthPoses(_CheckedPoses):
-    """Positions on Earth with the orientation of an IMU; the world is east, north, up at the first.
+    """Positions on Earth with the orientation of an IMU.
 
-    Positions are interpolated linearly.  A pose is left out beside a position that was not
-    measured, between two positions more than two seconds apart, and outside of all positions.
+    The world's axes are east, north and up at the first position.  Positions are interpolated
+    linearly.  A pose is left out beside a position that was not measured, between two positions
+    more than two seconds apart, and outside of all positions.
 
     Args:
         stream: positions (`recorder.processing.earth.position_channel`), at least one is valid.
@@ -351,7 +356,7 @@ class EarthPoses(_CheckedPoses):
             rotation = self._axes[before] @ rotation
             yield t_ns, transform(rotation, position - rotation @ self._lever_m)
 
-    def _source(self) -> dict[str, Any]:
+    def _describe_source(self) -> dict[str, Any]:
         return {
             "source": f"positions of {self.name}, orientation of {self._orientation.name}",
             "measured": True,
@@ -362,20 +367,20 @@ class EarthPoses(_CheckedPoses):
 
 
 def imu_rotations(rpy_rad: npt.ArrayLike, local: str) -> Floats:
-    """Rotations f8 [n, 3, 3] from an IMU to east, north, up; NaN where an angle is NaN.
+    """Return rotations f8 [n, 3, 3] from an IMU to east, north, up; NaN where an angle is NaN.
 
     Args:
         rpy_rad: roll, pitch, yaw [n, 3] in the device's local frame.
         local: its local frame: ``ENU``, ``NED`` or ``NWU``.
     """
-    matrices: Floats = _FROM_LOCAL.get(local, np.eye(3)) @ _rotations(
+    matrices: Floats = _FROM_LOCAL.get(local, np.eye(3)) @ _compute_rotations(
         np.asarray(rpy_rad, np.float64)
     )
     return matrices
 
 
-def _rotations(rpy_rad: Floats) -> Floats:
-    """Rotation matrices of roll, pitch, yaw [n, 3]; NaN where an angle is NaN."""
+def _compute_rotations(rpy_rad: Floats) -> Floats:
+    """Return rotation matrices of roll, pitch, yaw [n, 3]; NaN where an angle is NaN."""
     bad = np.asarray(~np.isfinite(rpy_rad).all(axis=1))
     matrix = rotation_of_rpy(np.where(bad[:, None], 0.0, rpy_rad))
     matrix[bad] = np.nan
@@ -393,20 +398,20 @@ class Cover:
     """
 
     def __init__(self, source: PoseSource, start_ns: int, last_ns: int) -> None:
-        """Both ends must be whole microseconds, and the last greater than the first."""
-        self._source, self._start, self._last = source, start_ns, last_ns
+        """Cover an interval; both ends are whole microseconds, and the last is greater."""
+        self._describe_source, self._start, self._last = source, start_ns, last_ns
         self.held_before_ns = self.held_after_ns = self.longest_gap_ns = 0
         self.count = 0
 
     def blocks(self) -> Iterator[Block]:
-        """Times, strictly rising from the interval's start to its last time, and poses.
+        """Yield times, strictly rising from the interval's start to its last time, and poses.
 
         Raises:
             FormatError: the source has no pose.
         """
         known: Block | None = None  # the latest pose
         begun = False
-        for t_ns, poses in self._source.blocks():
+        for t_ns, poses in self._describe_source.blocks():
             if not len(t_ns):
                 continue
             if known is not None:
@@ -414,40 +419,40 @@ class Cover:
             if not begun and t_ns[-1] >= self._start:
                 begun = True
                 self.held_before_ns = max(0, int(t_ns[0]) - self._start)
-                yield self._counted(
+                yield self._count_poses(
                     np.array([self._start]),
                     interpolate_poses(t_ns, poses, np.array([self._start])),
                 )
             if begun:
                 first = 0 if known is None else 1
-                yield from self._inside(t_ns, poses, first)
+                yield from self._select_inside(t_ns, poses, first)
             known = t_ns[-1:], poses[-1:]
             if t_ns[-1] >= self._last:
                 end = np.array([self._last])
-                yield self._counted(end, interpolate_poses(t_ns, poses, end))
+                yield self._count_poses(end, interpolate_poses(t_ns, poses, end))
                 return
         if known is None:
-            raise FormatError(f"{self._source.name}: holds no pose")
+            raise FormatError(f"{self._describe_source.name}: holds no pose")
         for at in ([] if begun else [self._start]) + [self._last]:
-            yield self._counted(np.array([at]), known[1])
-        if not isinstance(self._source, Identity):
+            yield self._count_poses(np.array([at]), known[1])
+        if not isinstance(self._describe_source, Identity):
             self.held_after_ns = self._last - max(int(known[0][0]), self._start)
 
-    def _inside(self, t_ns: Times, poses: Floats, first: int) -> Iterator[Block]:
+    def _select_inside(self, t_ns: Times, poses: Floats, first: int) -> Iterator[Block]:
         us = NS_PER_US
         inside = (t_ns // us > self._start // us) & (t_ns // us < self._last // us)
         gaps = np.diff(t_ns)[(t_ns[1:] > self._start) & (t_ns[:-1] < self._last)]
         self.longest_gap_ns = max(self.longest_gap_ns, int(gaps.max(initial=0)))
         inside[:first] = False
         if inside.any():
-            yield self._counted(t_ns[inside], poses[inside])
+            yield self._count_poses(t_ns[inside], poses[inside])
 
-    def _counted(self, t_ns: Times, poses: Floats) -> Block:
+    def _count_poses(self, t_ns: Times, poses: Floats) -> Block:
         self.count += len(t_ns)
         return t_ns, poses
 
     def describe(self) -> dict[str, Any]:
-        """Description for an archive's metadata, after `blocks` has ended."""
+        """Return a description for an archive's metadata, after `blocks` has ended."""
         held = {"held_before_s": self.held_before_ns, "held_after_s": self.held_after_ns}
         text: dict[str, Any] = {name: ns / 1e9 for name, ns in held.items() if ns}
         return {"poses": self.count, "longest_gap_s": self.longest_gap_ns / 1e9, **text}
@@ -475,7 +480,7 @@ class RollingTrajectory:
         self._poses: Floats = np.empty((0, 4, 4))
 
     def at(self, t_ns: Times) -> Floats:
-        """Poses at the rising times [n]; outside of the trajectory, its nearest pose.
+        """Return poses at the rising times [n]; outside of the trajectory, its nearest pose.
 
         An empty trajectory is a rig in the world's origin.
         """

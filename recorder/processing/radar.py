@@ -1,4 +1,4 @@
-"""Detections from the raw samples of an FMCW radar whose transmitters take turns (TDM-MIMO).
+"""Detections from the raw samples of an FMCW radar with time-multiplexed transmitters (TDM-MIMO).
 
 Range and Doppler are computed by Fourier transforms (TI, "The fundamentals of millimeter wave radar
 sensors", SPYY005).  Targets are detected by a CFAR on the logarithm of the power summed over all
@@ -54,14 +54,14 @@ Turns = npt.NDArray[np.int16]
 
 
 class SpeedMethod(IntEnum):
-    """How the multiple of a detection's speed was found."""
+    """Method by which the multiple of a detection's speed was found."""
 
     AMBIGUOUS = 0
-    """Not found: the speed is the one nearest to zero."""
+    """Unresolved: the speed is the one nearest to zero."""
     ARRAY = 1
-    """By the phases over the calibrated array."""
+    """Resolved by the phases over the calibrated array."""
     RANGE_RATE = 2
-    """By the range in the frames before and after."""
+    """Resolved by the range in the frames before and after."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Detections:
         method: SpeedMethod,
         geometry: RadarGeometry,
     ) -> Detections:
-        """These detections with other multiples.
+        """Return these detections with other multiples.
 
         Args:
             where: bool [n], the detections to change.
@@ -127,7 +127,7 @@ class Detections:
 
 
 def rcs_db(found: Detections, reference_db: float) -> Float32:
-    """Radar cross sections, f4 [n], dB above 1 m2.
+    """Return radar cross sections, f4 [n], dB above 1 m2.
 
     Args:
         found: the detections.
@@ -138,7 +138,7 @@ def rcs_db(found: Detections, reference_db: float) -> Float32:
 
 
 def margins_db(fit_db: Float32, chosen: npt.NDArray[np.integer]) -> Float32:
-    """How much better the chosen multiples fit than the best other ones, f4 [n]."""
+    """Return the margin of the chosen multiples over the best other ones in dB, f4 [n]."""
     if fit_db.shape[1] < 2:
         return np.zeros(len(fit_db), np.float32)
     others = fit_db.copy()
@@ -148,7 +148,7 @@ def margins_db(fit_db: Float32, chosen: npt.NDArray[np.integer]) -> Float32:
 
 
 class RadarProcessor:
-    """Finds targets in frames of one chirp configuration.  Safe for several threads.
+    """A detector of targets in frames of one chirp configuration.  Safe for several threads.
 
     Args:
         geometry: geometry of the radar.
@@ -179,7 +179,7 @@ class RadarProcessor:
         ]
 
     def spectra(self, iq: npt.NDArray[np.int16]) -> Complex64:
-        """Doppler and range spectra of each antenna pair.
+        """Return Doppler and range spectra of each antenna pair.
 
         Args:
             iq: int16 [chirps, tx, rx, values], as recorded.
@@ -191,11 +191,11 @@ class RadarProcessor:
         return antenna_spectra(iq, self._window, self.geometry.iq_order)
 
     def cube(self, iq: npt.NDArray[np.int16]) -> Complex64:
-        """The result of `spectra` as complex64 [doppler, tx, rx, range]."""
+        """Return the result of `spectra` as complex64 [doppler, tx, rx, range]."""
         return self.spectra(iq).transpose(2, 0, 1, 3)
 
     def detect(self, iq: npt.NDArray[np.int16]) -> Detections:
-        """Targets of a frame.
+        """Detect the targets of a frame.
 
         Args:
             iq: int16 [chirps, tx, rx, values], as recorded.
@@ -203,7 +203,7 @@ class RadarProcessor:
         return self.find(self.spectra(iq))
 
     def find(self, spectra: Complex64) -> Detections:
-        """Targets of a frame.
+        """Find the targets of a frame in its spectra.
 
         Args:
             spectra: complex64 [tx, rx, doppler, range], from `spectra`.
@@ -211,7 +211,7 @@ class RadarProcessor:
         return self.find_all([spectra])[0]
 
     def find_all(self, spectra: Sequence[Complex64]) -> list[Detections]:
-        """Targets of several frames; the same results as one by one, at a lower cost.
+        """Find the targets of several frames, with the same results as one by one, at a lower cost.
 
         Args:
             spectra: for each frame complex64 [tx, rx, doppler, range], from `spectra`.
@@ -242,12 +242,14 @@ class RadarProcessor:
                 residual = geometry.calibration.residual_deg
                 good = decided(fit_db, total_db, snr_db, residual, signal.shape[1:])
                 best = np.argmax(fit_db, axis=1)
-                turns = np.where(good, self._turns(velocity)[np.arange(len(cells)), best], turns)
+                turns = np.where(
+                    good, self._list_turns(velocity)[np.arange(len(cells)), best], turns
+                )
         velocity = velocity + turns * 2 * geometry.max_velocity
         distance = (column + vertex(level, cells, RANGE)) * geometry.range_resolution
         distance = np.maximum(distance - self._bias_m - velocity * geometry.coupling_s, 0.0)
         kind = turns % fit_db.shape[1]
-        fit32, unit32 = fit_db.astype(np.float32), _unit32(directions)
+        fit32, unit32 = fit_db.astype(np.float32), _normalize(directions)
         columns: tuple[npt.NDArray[Any], ...] = (
             distance.astype(np.float32),
             velocity.astype(np.float32),
@@ -265,14 +267,14 @@ class RadarProcessor:
             for first, end in pairwise([0, *ends.tolist()])
         ]
 
-    def _turns(self, velocity: Floats) -> npt.NDArray[np.int64]:
-        """Multiples that are tried, [n, multiple]; column k holds multiples of k modulo tx."""
+    def _list_turns(self, velocity: Floats) -> npt.NDArray[np.int64]:
+        """Return candidate multiples, [n, multiple]; column k holds multiples of k modulo tx."""
         return np.where(velocity[:, None] > 0, *self._multiples)
 
     def _fit(
         self, array: AntennaArray, signal: npt.NDArray[np.complex128], velocity: Floats
     ) -> tuple[Floats, Floats]:
-        """How well each multiple fits the phases over the array, and the directions for it.
+        """Return how well each multiple fits the phases over the array, and the directions for it.
 
         Args:
             array: the radar's antenna array.
@@ -283,7 +285,7 @@ class RadarProcessor:
             f8 [n, multiple], dB; f8 [n, multiple, 3].
         """
         count, tx, rx = signal.shape
-        speeds = velocity[:, None] + self._turns(velocity) * 2 * self.geometry.max_velocity
+        speeds = velocity[:, None] + self._list_turns(velocity) * 2 * self.geometry.max_velocity
         phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self.geometry.late_s
         turned = signal[:, None] * np.exp(1j * phase)[..., None]  # [n, multiple, tx, rx]
         turned = turned.reshape(count, tx, tx * rx)
@@ -293,6 +295,6 @@ class RadarProcessor:
         return fit_db.reshape(count, tx), direction.reshape(count, tx, 3)
 
 
-def _unit32(vectors: Floats) -> Float32:
+def _normalize(vectors: Floats) -> Float32:
     unit: Float32 = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
     return unit

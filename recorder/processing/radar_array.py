@@ -2,7 +2,7 @@
 
 The transmitters of a radar take turns, and a moving target turns their phases.  Each multiple of
 twice the largest unambiguous speed turns them differently, so that the multiple with the best match
-may be the right one: `decided` tells where the match is trustworthy.
+may be the right one: `decided` returns where the match is trustworthy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Indices = npt.NDArray[np.intp]
 _SURE = 4.0
 """Standard deviations by which the best multiple must exceed the second."""
 _SPARE_DB = 0.3
-"""Margin that is needed without any error: the search for a direction is not exact."""
+"""Margin that is required even without any error: the search for a direction is not exact."""
 _SECOND_WAVE = 0.15
 """Largest share of the power that one plane wave may leave unexplained, beside the errors."""
 _LEVELS = 6
@@ -33,7 +33,7 @@ machine.
 
 
 class AntennaArray:
-    """Finds the directions of signals by their phases.
+    """An antenna array that finds the directions of signals by their phases.
 
     Args:
         tx_m, rx_m: f8 [antennas, 3], x forward, y left, z up.
@@ -54,11 +54,11 @@ class AntennaArray:
         deep, wide, high = (places.max(axis=0) - places.min(axis=0)) / wavelength
         self._plane = bool(deep < _LEVEL_WAVELENGTHS)
         level = bool(high < _LEVEL_WAVELENGTHS)
-        sideways = _sines(wide)
+        sideways = _compute_sines(wide)
         self._wide, self._high = (float(np.sin(np.radians(angle))) for angle in view_deg)
-        up = np.zeros(1) if level else _sines(high) * self._high
+        up = np.zeros(1) if level else _compute_sines(high) * self._high
         grid = np.stack(np.meshgrid(sideways, up, indexing="ij"), axis=-1).reshape(-1, 2)
-        self._grid = grid[self._visible(*grid.T) & (np.sum(grid * grid, axis=1) <= 0.999)]
+        self._grid = grid[self._is_visible(*grid.T) & (np.sum(grid * grid, axis=1) <= 0.999)]
         self._steering: Complex128 = self._steer(self._grid)
         self._coarse: Complex64 = np.ascontiguousarray(self._steering.T.astype(np.complex64))
         ways = [(a, b) for a in (-1, 0, 1) for b in ((0,) if level else (-1, 0, 1))]
@@ -68,14 +68,14 @@ class AntennaArray:
         # For a plane array across x, the phase change of a move does not depend on its start.
         self._turns = [np.exp(1j * (self._places[:, 1:] @ move)) for move in self._moves]
 
-    def _visible(self, left: Floats, up: Floats) -> npt.NDArray[np.bool_]:
-        """Whether directions are in the field of view."""
+    def _is_visible(self, left: Floats, up: Floats) -> npt.NDArray[np.bool_]:
+        """Return whether directions are in the field of view."""
         room = 1 - up * up
         inside = (np.abs(up) <= self._high + 1e-9) & (left * left <= self._wide**2 * room + 1e-9)
         return np.asarray(inside & (left * left <= room))
 
     def steering(self, direction: Floats) -> Complex128:
-        """Factors that turn back the phases of targets in these directions.
+        """Return factors that turn back the phases of targets in these directions.
 
         Args:
             direction: f8 [n, 3], unit vectors.
@@ -86,11 +86,11 @@ class AntennaArray:
         return np.asarray(np.exp(1j * (direction @ self._places.T)))
 
     def _steer(self, sines: Floats) -> Complex128:
-        """[n, antennas]: factors that turn back the phases of targets in these directions."""
-        return self.steering(np.concatenate([_forward(sines)[..., None], sines], axis=-1))
+        """Return factors [n, antennas] that turn back the phases of targets in these directions."""
+        return self.steering(np.concatenate([_compute_forward(sines)[..., None], sines], axis=-1))
 
     def coarse(self, signal: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], Indices]:
-        """The best direction of a grid whose step is a quarter of the beam's width.
+        """Find the best direction of a grid whose step is a quarter of the beam's width.
 
         Args:
             signal: complex [n, multiple, antennas].
@@ -107,7 +107,7 @@ class AntennaArray:
         return fit.max(axis=-1) ** 2, np.argmax(fit, axis=-1)
 
     def climb(self, signal: npt.NDArray[Any], start: Indices) -> tuple[Floats, Floats]:
-        """Refine directions of the grid; returns the best fit's power [n] and unit vectors [n, 3].
+        """Refine directions of the grid; return the best fit's power [n] and unit vectors [n, 3].
 
         Args:
             signal: complex [n, antennas].
@@ -123,26 +123,26 @@ class AntennaArray:
             else:
                 steering = self._steer(np.moveaxis(around, 0, 2))
                 value = np.abs(np.einsum("nma,na->nm", steering, signal))
-            value[~self._visible(*around)] = -1.0
+            value[~self._is_visible(*around)] = -1.0
             best = np.argmax(value, axis=1)
             sines = around[:, every, best]
             turned *= turns.T[best]
-        return value[every, best] ** 2, np.stack([_forward(sines.T), *sines], axis=1)
+        return value[every, best] ** 2, np.stack([_compute_forward(sines.T), *sines], axis=1)
 
 
-def _sines(extent: float) -> Floats:
-    """Sines, a quarter of a beam's width apart, for an array of this extent in wavelengths."""
+def _compute_sines(extent: float) -> Floats:
+    """Return sines, a quarter of a beam's width apart; the array's extent is in wavelengths."""
     return np.linspace(-1, 1, 2 * max(4, int(np.ceil(4 * extent))) + 1)
 
 
-def _forward(sines: Floats) -> Floats:
+def _compute_forward(sines: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(1 - np.sum(sines * sines, axis=-1), 0.0)))
 
 
 def decided(
     fit_db: Floats, total_db: Floats, snr_db: Floats, residual_deg: float, pairs: tuple[int, ...]
 ) -> npt.NDArray[np.bool_]:
-    """Whether the best multiple of each detection can be trusted, bool [n].
+    """Return whether the best multiple of each detection can be trusted, bool [n].
 
     The errors of the phases come from noise and from the calibration's residual.  Their variance
     e^2, relative to the signal's power, is the sum of both.  With n antenna pairs the best match F

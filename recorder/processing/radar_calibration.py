@@ -1,4 +1,4 @@
-"""Measures the calibration of a radar's antennas from frames of a standing vehicle.
+"""Measurement of the calibration of a radar's antennas, from frames of a standing vehicle.
 
 A corner reflector at a known place is the better way: the path from each transmitter over the
 reflector to each receiver is known exactly, near field included.  Without one, static clutter in
@@ -38,7 +38,7 @@ _ROUNDS: Final = 60
 
 
 class CalibrationError(RecorderError):
-    """The frames give no calibration.
+    """An error of frames that give no calibration.
 
     Example: the reflector is not at the given place, or the vehicle moves.
     """
@@ -52,7 +52,7 @@ class Measured:
         calibration: the calibration.
         frames: number of frames.
         cells: number of range cells that were used.
-        level_db: power of the cells above what is beside them, dB.
+        level_db: power of the cells above their neighbours, dB.
     """
 
     calibration: PhaseCalibration
@@ -74,7 +74,7 @@ def calibrate_by_reflector(
     Raises:
         CalibrationError: nothing stands out there, something moves, or the phases vary too much.
     """
-    processor = _plain(geometry)
+    processor = _create_processor(geometry)
     assert geometry.tx_m is not None
     assert geometry.rx_m is not None
     range_m, azimuth, elevation = place[0], *np.radians(place[1:])
@@ -96,12 +96,12 @@ def calibrate_by_reflector(
         raise CalibrationError(f"{where} is beyond the radar's range")
     waves, ranges, levels = [], [], []
     for iq in frames:
-        spectra = _aligned(processor, iq)
+        spectra = _compute_spectra(processor, iq)
         power = mean_power(spectra)
         column = int(np.argmax(np.where(near, power[0], 0)))
         every = power[:, near]
         if every.max() > np.median(every) * 10 ** (_CLEAR_DB / 10):
-            _refuse_motion(every.max(axis=1), where)
+            _reject_motion(every.max(axis=1), where)
         cell = np.array([column])
         offset = float(vertex(log_power(power[None]), cell, RANGE)[0])
         ranges.append((column + offset) * cell_m)
@@ -123,7 +123,7 @@ def calibrate_by_reflector(
     coefficients, spread_deg = _invert(np.array(waves))
     residual = float(np.hypot(spread_deg, np.degrees(np.sqrt(0.5 * 10 ** (-level_db / 10)))))
     return Measured(
-        _accepted(coefficients, float(np.median(ranges)) - range_m, residual, "reflector"),
+        _accept(coefficients, float(np.median(ranges)) - range_m, residual, "reflector"),
         len(waves), 1, level_db,
     )  # fmt: skip
 
@@ -135,12 +135,12 @@ def calibrate_by_clutter(geometry: RadarGeometry, frames: Iterable[Samples]) -> 
         CalibrationError: too few things or directions, a moving vehicle, or phases that vary too
             much.
     """
-    processor = _plain(geometry)
+    processor = _create_processor(geometry)
     assert geometry.tx_m is not None
     assert geometry.rx_m is not None
     total, power, count = None, None, 0
     for iq in frames:
-        spectra = _aligned(processor, iq)
+        spectra = _compute_spectra(processor, iq)
         still = spectra[:, :, 0].astype(np.complex128)
         total = still if total is None else total + still
         every = mean_power(spectra)
@@ -149,7 +149,7 @@ def calibrate_by_clutter(geometry: RadarGeometry, frames: Iterable[Samples]) -> 
     if total is None or power is None:
         raise CalibrationError("the session has no frame of the radar")
     far = np.arange(geometry.ranges) * geometry.range_resolution >= LEAKAGE_M
-    _refuse_motion(power[:, far].sum(axis=1), "the clutter")
+    _reject_motion(power[:, far].sum(axis=1), "the clutter")
     steady = np.abs(total).mean(axis=(0, 1))[far].sum()
     if steady < 0.5 * count**0.5 * np.sqrt(power[0, far]).sum():
         raise CalibrationError("the clutter's phases change from frame to frame: the vehicle moves")
@@ -169,25 +169,25 @@ def calibrate_by_clutter(geometry: RadarGeometry, frames: Iterable[Samples]) -> 
             f"{_LEAST_CELLS} in {_LEAST_BINS} are needed; use a reflector"
         )
     level_db = float(10 * np.log10(np.median(still_power[columns]) / floor))
-    calibration = _accepted(coefficients, 0.0, residual, "clutter")
+    calibration = _accept(coefficients, 0.0, residual, "clutter")
     return Measured(calibration, count, len(azimuths), level_db)
 
 
-def _plain(geometry: RadarGeometry) -> RadarProcessor:
+def _create_processor(geometry: RadarGeometry) -> RadarProcessor:
     if geometry.tx_m is None or geometry.rx_m is None:
         raise CalibrationError("radar.json has no antennas")
     return RadarProcessor(replace(geometry, calibration=None))
 
 
-def _aligned(processor: RadarProcessor, iq: Samples) -> Complex64:
+def _compute_spectra(processor: RadarProcessor, iq: Samples) -> Complex64:
     step = find_step(iq, processor.geometry.iq_order)
     if step is not None:
         raise CalibrationError(f"misaligned capture: a step before sample {step} of every chirp")
     return processor.spectra(iq)
 
 
-def _refuse_motion(power: npt.NDArray[np.float32], what: str) -> None:
-    """Refuse powers over Doppler [doppler] that are not strongest at zero."""
+def _reject_motion(power: npt.NDArray[np.float32], what: str) -> None:
+    """Reject powers over Doppler [doppler] that are not strongest at zero."""
     fastest = int(np.argmax(power))
     if min(fastest, len(power) - fastest) > 1:
         raise CalibrationError(
@@ -196,7 +196,7 @@ def _refuse_motion(power: npt.NDArray[np.float32], what: str) -> None:
 
 
 def _invert(waves: Complex128) -> tuple[Complex128, float]:
-    """Coefficients that make waves [n, tx, rx] equal over the antennas, and their spread, deg."""
+    """Return coefficients that make waves [n, tx, rx] equal over the antennas; spread, deg."""
     unit = waves / np.sqrt(np.mean(np.abs(waves) ** 2, axis=(1, 2), keepdims=True))
     mean = unit[0]
     for _ in range(4):
@@ -204,17 +204,17 @@ def _invert(waves: Complex128) -> tuple[Complex128, float]:
         mean = np.mean(unit * np.abs(turn) / turn, axis=0)
     turn = np.sum(unit * mean.conj(), axis=(1, 2), keepdims=True)
     off = np.angle(unit * np.abs(turn) / turn * mean.conj())
-    return _normal(1 / mean), float(np.degrees(np.sqrt(np.mean(off**2))))
+    return _normalize(1 / mean), float(np.degrees(np.sqrt(np.mean(off**2))))
 
 
-def _normal(coefficients: Complex128) -> Complex128:
+def _normalize(coefficients: Complex128) -> Complex128:
     turn = np.sum(coefficients / np.abs(coefficients))
     scale = np.sqrt(np.mean(np.abs(coefficients) ** 2))
     return np.asarray(coefficients / scale * np.conj(turn) / np.abs(turn))
 
 
 def _fit_in_turn(array: AntennaArray, signal: Complex128) -> tuple[Complex128, float, Floats]:
-    """Coefficients [tx, rx], their residual (deg), and the azimuths (deg) of the used signals."""
+    """Return coefficients [tx, rx], their residual (deg), azimuths (deg) of the used signals."""
     count, tx, rx = signal.shape
     flat = signal.reshape(count, tx * rx)
     coefficients = np.ones(tx * rx, np.complex128)
@@ -229,22 +229,22 @@ def _fit_in_turn(array: AntennaArray, signal: Complex128) -> tuple[Complex128, f
         good = share >= min(_CLUTTER_SHARE, float(np.quantile(share, 0.5)))
         waves = (flat * array.steering(direction))[good].reshape(-1, tx, rx)
         found, spread = _invert(waves)
-        coefficients = _without_ramp(array, found.reshape(-1))
+        coefficients = _remove_ramp(array, found.reshape(-1))
         azimuths = np.degrees(np.arctan2(direction[good, 1], direction[good, 0]))
     return coefficients.reshape(tx, rx), spread, azimuths
 
 
-def _without_ramp(array: AntennaArray, coefficients: Complex128) -> Complex128:
-    """Coefficients without the part that a direction explains as well."""
+def _remove_ramp(array: AntennaArray, coefficients: Complex128) -> Complex128:
+    """Return coefficients without the part that a direction explains as well."""
     back = coefficients[None].conj()
     _, start = array.coarse(back[:, None])
     _, direction = array.climb(back, start[:, 0])
     straight = np.array([[1.0, 0.0, 0.0]])
     ramp = array.steering(direction) * array.steering(straight).conj()
-    return _normal(coefficients * ramp[0].conj())
+    return _normalize(coefficients * ramp[0].conj())
 
 
-def _accepted(
+def _accept(
     coefficients: Complex128, bias_m: float, residual_deg: float, method: str
 ) -> PhaseCalibration:
     if residual_deg > LARGEST_RESIDUAL_DEG:
@@ -256,7 +256,7 @@ def _accepted(
 
 
 def as_mapping(measured: Measured, geometry: RadarGeometry) -> dict[str, object]:
-    """The sensor's ``antennas`` in a calibration file."""
+    """Return the sensor's ``antennas`` in a calibration file."""
     found = measured.calibration
     pairs = np.stack([found.coefficients.real, found.coefficients.imag], axis=-1)
     known = geometry.identity()

@@ -1,4 +1,4 @@
-"""Finds the cells of a radar's range-Doppler map that hold a target.
+"""Detection of the cells of a radar's range-Doppler map that contain a target.
 
 A cell holds a target if it exceeds the surrounding noise (a CFAR on logarithms), the leakage from
 stronger cells, and its neighbours.  Most cells do not exceed the noise; the other conditions are
@@ -35,13 +35,13 @@ more than 6 dB above these side lobes is a separate target.
 
 
 def log_power(power: Float32) -> Float32:
-    """Natural logarithms of powers; finite also for zero power."""
+    """Return natural logarithms of powers; finite also for zero power."""
     level: Float32 = np.log(np.maximum(power, _TINY))
     return level
 
 
 def log_noise(level: Float32) -> Floats:
-    """The mean of the cells around each cell, without the nearest: f8 of the shape of `level`.
+    """Return the mean of the cells around each cell, without the nearest: f8, shape of `level`.
 
     The mean of logarithms hardly rises with a few strong targets nearby, which would otherwise
     hide weaker targets.  Doppler wraps around; in range, cells beyond the ends are not counted.
@@ -52,33 +52,33 @@ def log_noise(level: Float32) -> Floats:
     _, doppler, ranges = level.shape
     outer = min(GUARD[1] + TRAIN[1], (doppler - 1) // 2)
     reach = ((outer, GUARD[0] + TRAIN[0]), (min(GUARD[1], max(0, outer - 1)), GUARD[0]))
-    counted, nearest = (_box_cells(ranges, *one) for one in reach)
+    counted, nearest = (_count_box_cells(ranges, *one) for one in reach)
     share = 1 / np.maximum(counted - nearest, 1)
     noise = np.empty(level.shape)
     for frame, into in zip(level, noise, strict=True):
         wrapped = np.concatenate([frame[doppler - outer :], frame, frame[:outer]])
-        total, near = (_box(wrapped, *one)[outer : outer + doppler] for one in reach)
+        total, near = (_sum_boxes(wrapped, *one)[outer : outer + doppler] for one in reach)
         np.subtract(total, near, out=into)
         into *= share
     return noise
 
 
-def _box(values: Float32, up: int, along: int) -> Floats:
-    """Sums over boxes of cells, f8, added in double precision by OpenCV; zero beyond the edges."""
+def _sum_boxes(values: Float32, up: int, along: int) -> Floats:
+    """Return sums over boxes of cells, f8, in double precision by OpenCV; 0 beyond the edges."""
     size = (2 * along + 1, 2 * up + 1)
     sums = cv2.boxFilter(values, cv2.CV_64F, size, normalize=False, borderType=cv2.BORDER_CONSTANT)
     return np.asarray(sums, np.float64)
 
 
-def _box_cells(ranges: int, up: int, along: int) -> Floats:
-    """Number of cells in each column's sum, f8 [range]."""
+def _count_box_cells(ranges: int, up: int, along: int) -> Floats:
+    """Return the number of cells in each column's sum, f8 [range]."""
     columns = np.arange(ranges)
     low, high = np.maximum(columns - along, 0), np.minimum(columns + along + 1, ranges)
     return np.asarray((high - low) * float(2 * up + 1))
 
 
 def find_peaks(power: Float32, good: npt.NDArray[np.bool_]) -> Cells:
-    """Cells that no neighbour exceeds, and that exceed the leakage from stronger cells.
+    """Return cells that no neighbour exceeds, and that exceed the leakage from stronger cells.
 
     The first cell of range is excluded, because it contains leakage from the transmitter.
 
@@ -93,19 +93,19 @@ def find_peaks(power: Float32, good: npt.NDArray[np.bool_]) -> Cells:
     cells = cells[cells % power.shape[2] > 0]
     for axis in (DOPPLER, RANGE):
         here = power.take(cells)
-        before, after = _beside(power, cells, axis, _NEXT)
+        before, after = _take_beside(power, cells, axis, _NEXT)
         cells = cells[(here > before) & (here >= after)]  # the first of equal cells
     here = power.take(cells)
     strong = np.ones(len(cells), np.bool_)
     for axis in (DOPPLER, RANGE):
         near = power.shape[axis] > 2 * abs(_LEAK_STEPS)
-        beside = _beside(power, cells, axis, _LEAK_STEPS[near])
+        beside = _take_beside(power, cells, axis, _LEAK_STEPS[near])
         strong &= (beside * _LEAK_SHARES[near, None] < here).all(axis=0)
     return np.asarray(cells[strong])
 
 
 def strongest(power: Float32, cells: Cells, limit: int) -> tuple[Cells, Cells]:
-    """The strongest cells of each frame, in descending order, and their number per frame.
+    """Return the strongest cells of each frame, in descending order, and their number per frame.
 
     Args:
         power: f4 [frames, doppler, range].
@@ -120,14 +120,14 @@ def strongest(power: Float32, cells: Cells, limit: int) -> tuple[Cells, Cells]:
 
 
 def vertex(level: Float32, cells: Cells, axis: int) -> Floats:
-    """Offset of a peak from its cell's centre, -0.5 to 0.5, by a parabola through logarithms.
+    """Return the offset of a peak from its cell's centre, -0.5 to 0.5, by a parabola of logarithms.
 
     Args:
         level: f4 [frames, doppler, range], logarithms of powers.
         cells: [n], indices into the flat `level`.
         axis: `DOPPLER` or `RANGE`; at the ends of the range the offset is 0.
     """
-    before, after = _beside(level, cells, axis, _NEXT).astype(np.float64)
+    before, after = _take_beside(level, cells, axis, _NEXT).astype(np.float64)
     middle = level.take(cells).astype(np.float64)
     curve = before - 2 * middle + after
     shift = np.where(curve < 0, 0.5 * (before - after) / np.where(curve < 0, curve, 1.0), 0.0)
@@ -137,8 +137,8 @@ def vertex(level: Float32, cells: Cells, axis: int) -> Floats:
     return np.asarray(np.clip(shift, -0.5, 0.5))
 
 
-def _beside(values: Float32, cells: Cells, axis: int, steps: Cells) -> Float32:
-    """Values some steps away from cells, [steps, n]; Doppler wraps around, 0 beyond the range."""
+def _take_beside(values: Float32, cells: Cells, axis: int, steps: Cells) -> Float32:
+    """Return values some steps from cells, [steps, n]; Doppler wraps around, 0 beyond the range."""
     _, doppler, ranges = values.shape
     steps = steps[:, None]
     if axis == DOPPLER:

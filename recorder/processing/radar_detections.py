@@ -1,4 +1,4 @@
-"""A radar's detections as points.
+"""Detections of a radar as points.
 
 ::
 
@@ -30,7 +30,7 @@ step of the converter squared, per antenna; dB above the noise; `radar.SpeedMeth
 
 
 def detection_points(found: Detections) -> npt.NDArray[Any]:
-    """Detections as `DETECTION` [n], in the same order."""
+    """Return detections as `DETECTION` [n], in the same order."""
     points = np.empty(len(found), DETECTION)
     for axis, name in enumerate("xyz"):
         points[name] = found.direction[:, axis] * found.range_m
@@ -73,7 +73,7 @@ class RadarDetections:
         self._found: set[int] = set()
 
     def points(self, index: int) -> npt.NDArray[Any]:
-        """The detections of a frame, `DETECTION` [n], the strongest first."""
+        """Return the detections of a frame, `DETECTION` [n], the strongest first."""
         first, last = max(0, index - REACH), min(index + REACH, self._count - 1)
         for batch in range(first // BATCH, last // BATCH + 1):
             with self._locks[batch]:
@@ -84,9 +84,9 @@ class RadarDetections:
         return detection_points(self.frames.resolved(index))
 
     def facts(self) -> dict[str, Any]:
-        """What the speeds are, for metadata."""
+        """Return the properties of the speeds, for metadata."""
         return speed_facts(self.processor)
 
     def remarks(self) -> list[str]:
-        """Oddities of the frames, one sentence each."""
+        """Return notes about the frames, one sentence each."""
         return self.frames.remarks()

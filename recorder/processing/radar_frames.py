@@ -32,7 +32,7 @@ Samples = npt.NDArray[np.int16]
 Times = npt.NDArray[np.int64]
 
 BATCH: Final = 8
-"""Frames whose detections are found together, which costs less than one by one."""
+"""Number of frames whose detections are found together, which costs less than one by one."""
 _KEPT: Final = 64  # frames whose detections are kept in memory
 
 
@@ -43,7 +43,7 @@ class _Entry:
 
 
 class RadarFrames:
-    """Resolves the detections of one stream.  Safe for several threads.
+    """The resolved detections of one stream.  Safe for several threads.
 
     Args:
         processor: finds the detections of a frame.
@@ -64,7 +64,7 @@ class RadarFrames:
         self._steps: dict[int, int] = {}
 
     def spectra(self, index: int, iq: Samples) -> Complex64:
-        """The spectra of a frame, for `find`; also looks whether the frame is misaligned.
+        """Return the spectra of a frame, for `find`; also check whether the frame is misaligned.
 
         Args:
             index: of the frame.
@@ -77,7 +77,7 @@ class RadarFrames:
     def find(self, indices: Sequence[int], spectra: Sequence[Complex64] | None = None) -> None:
         """Find the detections of frames that are not known yet, `BATCH` at a time.
 
-        Frames that cannot be read are left: reading them raises the error where they are wanted.
+        Frames that cannot be read are skipped; `resolved` raises their error.
 
         Args:
             indices: of the frames.
@@ -93,62 +93,67 @@ class RadarFrames:
             for number in new[first : first + BATCH]:
                 index = indices[number]
                 with suppress(RecorderError, OSError):
-                    made = self._spectra(index) if spectra is None else spectra[number]
+                    made = self._compute_spectra(index) if spectra is None else spectra[number]
                     batch.append((index, made))
             if batch:
                 found = self.processor.find_all([made for _, made in batch])
                 for (index, _), one in zip(batch, found, strict=True):
-                    entry = self._entry(index)
+                    entry = self._get_entry(index)
                     with entry.lock:
-                        entry.found = self._checked(index, one)
+                        entry.found = self._check_alignment(index, one)
 
     def step(self, index: int) -> int | None:
-        """Where a frame that was looked at is misaligned: a sample of each chirp; else None."""
+        """Return the sample of each chirp where a checked frame has a step; None if aligned."""
         return self._steps.get(index)
 
     def resolved(self, index: int) -> Detections:
-        """The detections of a frame."""
-        found = self._found(index)
+        """Return the detections of a frame, with resolved speeds."""
+        found = self._find_frame(index)
         if not (found.method == SpeedMethod.AMBIGUOUS).any():
             return found
         around = range(max(0, index - REACH), min(index + REACH + 1, len(self._times_s)))
         others = [
             (float(self._times_s[k] - self._times_s[index]), other)
             for k in around
-            if k != index and (other := self._neighbour(k)) is not None
+            if k != index and (other := self._find_neighbour(k)) is not None
         ]
         return resolve_by_range_rate(found, others, self.processor.geometry)
 
-    def _neighbour(self, index: int) -> Detections | None:
-        """The detections of a frame; None if it cannot be read, which its own packing reports."""
+    def _find_neighbour(self, index: int) -> Detections | None:
+        """Return the detections of a frame; None if it cannot be read.
+
+        The packing of that frame reports the error.
+        """
         try:
-            return self._found(index)
+            return self._find_frame(index)
         except (RecorderError, OSError):
             return None
 
     def remarks(self) -> list[str]:
-        """Oddities of the frames that were looked at, one sentence each."""
+        """Return notes about the frames that were checked, one sentence each."""
         return step_remarks(Counter(self._steps.values()))
 
-    def _found(self, index: int) -> Detections:
-        entry = self._entry(index)
+    def _find_frame(self, index: int) -> Detections:
+        entry = self._get_entry(index)
         with entry.lock:
             if entry.found is None:
-                entry.found = self._checked(index, self.processor.find(self._spectra(index)))
+                entry.found = self._check_alignment(
+                    index, self.processor.find(self._compute_spectra(index))
+                )
             return entry.found
 
-    def _spectra(self, index: int) -> Complex64:
+    def _compute_spectra(self, index: int) -> Complex64:
         return self.spectra(index, self._read(index))
 
-    def _checked(self, index: int, found: Detections) -> Detections:
-        """The detections; in a misaligned frame the array decides nothing."""
+    def _check_alignment(self, index: int, found: Detections) -> Detections:
+        """Return the detections; those of a misaligned frame with ambiguous speeds."""
         if index not in self._steps:
             return found
         geometry = self.processor.geometry
         every = np.ones(len(found), np.bool_)
         return found.turned(every, np.zeros_like(found.turns), SpeedMethod.AMBIGUOUS, geometry)
 
-    def _entry(self, index: int) -> _Entry:
+    def _get_entry(self, index: int) -> _Entry:
         with self._lock:
             entry = self._entries.pop(index, None) or _Entry()
             self._entries[index] = entry
@@ -158,7 +163,7 @@ class RadarFrames:
 
 
 def step_remarks(steps: Mapping[int, int]) -> list[str]:
-    """What misaligned frames are noted as.
+    """Return notes about misaligned frames.
 
     Args:
         steps: number of frames by the sample before which they step.
@@ -173,7 +178,7 @@ def step_remarks(steps: Mapping[int, int]) -> list[str]:
 
 
 def speed_facts(processor: RadarProcessor) -> dict[str, Any]:
-    """What an archive's metadata says of the speeds."""
+    """Return the properties of the speeds for an archive's metadata."""
     geometry = processor.geometry
     calibration = geometry.calibration
     return {
@@ -188,7 +193,7 @@ def speed_facts(processor: RadarProcessor) -> dict[str, Any]:
 
 
 def max_velocity_m_s(processor: RadarProcessor) -> float:
-    """The largest speed that a detection can have."""
+    """Return the largest speed that a detection can have, m/s."""
     geometry = processor.geometry
     return max(FASTEST_M_S, geometry.max_velocity * (geometry.shape[1] + 1))
 
@@ -199,7 +204,7 @@ _EDGE: Final = 4  # samples at a chirp's ends: filters settle there
 
 
 def find_step(iq: npt.NDArray[np.int16], order: str | None) -> int | None:
-    """Find the sample of a chirp at which every chirp has a step; None: the capture is aligned.
+    """Find the sample of a chirp at which every chirp has a step; None if the capture is aligned.
 
     If a capture is cut some packets too early or too late, each recorded chirp holds the end of
     one chirp and the beginning of the next one.  The signal then has a step at the same sample of

@@ -1,4 +1,4 @@
-"""What `radar.json` says of a radar: chirps, antennas and their calibration."""
+"""Contents of `radar.json`: chirps, antennas and their calibration of a radar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 SPEED_OF_LIGHT = 299_792_458.0  # m/s
 WIDEST_VIEW_DEG: Final = (90.0, 44.4)
-"""Field of view of files that name none."""
+"""Field of view, deg, for files without one."""
 _RESIDUAL_DEG: Final = 5.0  # of a calibration that does not name its residual
 
 
@@ -178,7 +178,10 @@ class RadarGeometry:
         return self.doppler_resolution * self.shape[0] / 2
 
     def identity(self) -> dict[str, Any]:
-        """What a calibration of the antennas is for: device, transmitters, centre frequency."""
+        """Return the identity of the antennas: device, transmitters, centre frequency (GHz).
+
+        A calibration of the antennas is for one identity.
+        """
         known = self.document
         used = known.get("transmitters") or list(range(self.shape[1]))
         return {

@@ -29,7 +29,7 @@ from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.radar_spectra import Complex64, Float32, mean_power
 
 _DOPPLER_CELLS: Final = 4
-"""Cells of each range whose azimuths are computed: the strongest; the others hold noise."""
+"""Number of the strongest cells of each range whose azimuths are computed; others hold noise."""
 _LEAST_AZIMUTHS: Final = 91
 _TINY: Final = np.float32(1e-30)
 
@@ -77,7 +77,7 @@ class RadarMaps:
         self._factors: Complex64 = turned.reshape(tx * rx, chirps).astype(np.complex64)
 
     def range_doppler(self, spectra: Complex64) -> tuple[Float32, float]:
-        """Mean power over all antennas.
+        """Return the mean power over all antennas.
 
         Args:
             spectra: complex64 [tx, rx, doppler, range], from `RadarProcessor.spectra`.
@@ -86,10 +86,10 @@ class RadarMaps:
             f4 [speeds, ranges], dB above the noise; the noise, dB above one step of the converter
             squared.
         """
-        return _levels(np.roll(mean_power(spectra), -self._first, axis=0))
+        return _compute_levels(np.roll(mean_power(spectra), -self._first, axis=0))
 
     def range_azimuth(self, spectra: Complex64) -> tuple[Float32, float]:
-        """Power of plane waves from each azimuth, the largest among the strongest Doppler cells.
+        """Return, by azimuth, the largest plane-wave power among the strongest Doppler cells.
 
         Args:
             spectra: complex64 [tx, rx, doppler, range], from `RadarProcessor.spectra`.
@@ -110,11 +110,11 @@ class RadarMaps:
         flat = spectra.reshape(-1, chirps * ranges)
         signal = flat.take(rows * ranges + np.arange(ranges), axis=1)  # [antenna, kept, range]
         signal *= self._factors.take(rows, axis=1)
-        waves = self._wave_power(signal.reshape(len(flat), -1))
-        return _levels(waves.reshape(-1, kept, ranges).max(axis=1))
+        waves = self._compute_wave_power(signal.reshape(len(flat), -1))
+        return _compute_levels(waves.reshape(-1, kept, ranges).max(axis=1))
 
-    def _wave_power(self, signal: Complex64) -> Float32:
-        """Power of plane waves, f4 [azimuths, n], per antenna, in signals [antennas, n]."""
+    def _compute_wave_power(self, signal: Complex64) -> Float32:
+        """Return the power of plane waves, f4 [azimuths, n], per antenna, of [antennas, n]."""
         step = max(1, SINGLE_THREADED // self._steering.size)
         power = np.empty((len(self._steering), signal.shape[1]), np.float32)
         for at in range(0, signal.shape[1], step):
@@ -123,8 +123,8 @@ class RadarMaps:
         return power
 
 
-def _levels(power: Float32) -> tuple[Float32, float]:
-    """Power in dB above the median, and the median in dB."""
+def _compute_levels(power: Float32) -> tuple[Float32, float]:
+    """Return power in dB above the median, and the median in dB."""
     level = np.log10(np.maximum(power, _TINY))
     level *= np.float32(10)
     noise = np.float32(np.median(level))
@@ -133,6 +133,6 @@ def _levels(power: Float32) -> tuple[Float32, float]:
 
 
 def in_db_steps(level_db: Float32, least_db: float, step_db: float) -> npt.NDArray[np.uint8]:
-    """Levels as ``least_db + step_db * u1``, limited to what 8 bits can hold."""
+    """Return levels as ``least_db + step_db * u1``, limited to what 8 bits can hold."""
     steps = (level_db - np.float32(least_db)) * np.float32(1 / step_db) + np.float32(0.5)
     return np.asarray(np.clip(steps, 0, 255), np.uint8)

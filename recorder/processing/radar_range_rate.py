@@ -1,4 +1,4 @@
-"""Resolves radial speeds by the change of the range from frame to frame.
+"""Resolution of radial speeds by the change of the range from frame to frame.
 
 A speed that is off by twice ``max_velocity`` changes the range between two frames by
 ``2 max_velocity T`` more or less: 1 m for a frame period of 0.1 s and 5 m/s, which is many range
@@ -35,7 +35,7 @@ _LEAD: Final = 2  # frames by which the best multiple must lead
 def resolve_by_range_rate(
     found: Detections, others: Sequence[tuple[float, Detections]], geometry: RadarGeometry
 ) -> Detections:
-    """The detections of a frame, the ambiguous ones resolved where the frames around tell.
+    """Return the detections of a frame, with ambiguous ones resolved by the frames around it.
 
     Args:
         found: the frame's detections.
@@ -49,9 +49,9 @@ def resolve_by_range_rate(
     votes = np.zeros((len(found), 2 * most + 1), np.int64)
     usable = 0
     for dt_s, other in others:
-        if _tolerance_m(dt_s, geometry) is not None:
+        if _compute_tolerance_m(dt_s, geometry) is not None:
             usable += 1
-            votes += _votes(found, other, dt_s, most, geometry)
+            votes += _count_votes(found, other, dt_s, most, geometry)
     turns = np.arange(-most, most + 1)
     principal = found.velocity_m_s - found.turns * 2.0 * geometry.max_velocity
     speeds = principal[:, None] + turns * 2 * geometry.max_velocity
@@ -64,26 +64,31 @@ def resolve_by_range_rate(
     return found.turned(clear, turns[best].astype(np.int16), SpeedMethod.RANGE_RATE, geometry)
 
 
-def _tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
-    """Largest error of a range predicted so far ahead; None: the multiples are not apart enough."""
+def _compute_tolerance_m(dt_s: float, geometry: RadarGeometry) -> float | None:
+    """Return the largest error of a range predicted so far ahead, in m.
+
+    Return None if the time is too long, or the multiples are not far enough apart.
+    """
     tolerance = _CELLS * geometry.range_resolution + _JERK_M_S * abs(dt_s)
     apart = 2 * geometry.max_velocity * abs(dt_s)
     return None if abs(dt_s) > _LONGEST_S or apart < _SEPARATE * tolerance else tolerance
 
 
-def _votes(
+def _count_votes(
     found: Detections, other: Detections, dt_s: float, most: int, geometry: RadarGeometry
 ) -> npt.NDArray[np.bool_]:
-    """Whether another frame has a matching detection, bool [n, multiple]."""
+    """Return whether another frame has a matching detection, bool [n, multiple]."""
     period = 2 * geometry.max_velocity
     votes = np.zeros((len(found), 2 * most + 1), np.bool_)
-    tolerance = _tolerance_m(dt_s, geometry) or 0.0
+    tolerance = _compute_tolerance_m(dt_s, geometry) or 0.0
     step = other.velocity_m_s[None].astype(np.float64) - found.velocity_m_s[:, None]
     step -= period * np.rint(step / period)
     alike = np.abs(step) <= geometry.doppler_resolution + _FASTER_M_S2 * abs(dt_s)
     alike &= np.abs(other.power_db[None] - found.power_db[:, None]) <= _LOUDER_DB
     principal = found.velocity_m_s - found.turns * period
-    moved: Floats = _uncoupled(other, geometry)[None] - _uncoupled(found, geometry)[:, None]
+    moved: Floats = (
+        _remove_coupling(other, geometry)[None] - _remove_coupling(found, geometry)[:, None]
+    )
     excess = moved / dt_s - (principal[:, None] + step / 2)
     turns = np.rint(excess / period).astype(np.int64)
     off = np.abs(excess - turns * period) * abs(dt_s)
@@ -101,7 +106,7 @@ def _votes(
     return votes
 
 
-def _uncoupled(found: Detections, geometry: RadarGeometry) -> Floats:
-    """Ranges that do not depend on the multiple, f8 [n]."""
+def _remove_coupling(found: Detections, geometry: RadarGeometry) -> Floats:
+    """Return ranges that do not depend on the multiple, f8 [n], m."""
     turned = found.turns * 2 * geometry.max_velocity
     return np.asarray(found.range_m + turned * geometry.coupling_s, np.float64)

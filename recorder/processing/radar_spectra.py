@@ -28,7 +28,7 @@ ORDERS = tuple(_PLACES)
 
 
 def hann_window(chirps: int, samples: int, order: str | None) -> Float32:
-    """Window for recorded values, normalized so that a tone of amplitude 1 has power 1.
+    """Return a window for recorded values; a tone of amplitude 1 then has power 1.
 
     Args:
         chirps, samples: numbers of chirps and samples of a frame.
@@ -45,7 +45,7 @@ def hann_window(chirps: int, samples: int, order: str | None) -> Float32:
 
 
 def antenna_spectra(iq: npt.NDArray[np.int16], window: Float32, order: str | None) -> Complex64:
-    """Doppler and range spectra of each antenna pair.
+    """Return Doppler and range spectra of each antenna pair.
 
     Args:
         iq: int16 [chirps, tx, rx, values], as recorded.
@@ -77,7 +77,7 @@ def to_pairs(iq: npt.NDArray[Value], order: str) -> npt.NDArray[Value]:
 
 
 def mean_power(spectra: Complex64) -> Float32:
-    """Mean power over all antennas, f4 [doppler, range], of spectra [tx, rx, doppler, range]."""
+    """Return the mean power over all antennas, f4 [doppler, range], of [tx, rx, doppler, range]."""
     tx, rx, doppler, ranges = spectra.shape
     parts = spectra.view(np.float32).reshape(tx * rx, -1)
     squares = np.einsum("ai,ai->i", parts, parts).reshape(doppler, ranges, 2)
@@ -85,7 +85,7 @@ def mean_power(spectra: Complex64) -> Float32:
 
 
 def values_at(spectra: Complex64, places: npt.NDArray[np.intp]) -> Complex64:
-    """Complex64 [n, tx, rx]: spectra at indices into the flat map of Doppler and range."""
+    """Return spectra at indices into the flat map of Doppler and range: c8 [n, tx, rx]."""
     tx, rx = spectra.shape[:2]
     flat = spectra.reshape(tx * rx, -1)
     return flat.take(places, axis=1).T.reshape(-1, tx, rx)

@@ -1,4 +1,4 @@
-"""Prepares the next samples while the current one is processed."""
+"""Preparation of the next samples while the current one is processed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AHEAD = 2
 
 
 class ReadAhead(Closing, Generic[Made]):
-    """Makes results of samples by threads, a few samples ahead.
+    """Results of samples that threads compute a few samples ahead.
 
     For work that releases the GIL: reading, decompressing, transforming::
 
@@ -39,7 +39,7 @@ class ReadAhead(Closing, Generic[Made]):
         self._pool = ThreadPoolExecutor(ahead, "ahead")
 
     def take(self, index: int) -> Made:
-        """The result of a sample; indices must rise, otherwise nothing is made ahead.
+        """Return the result of a sample; indices must rise, otherwise nothing is computed ahead.
 
         Raises:
             IndexError: the sample does not exist.
@@ -56,6 +56,6 @@ class ReadAhead(Closing, Generic[Made]):
         return self._pending.pop(index).result()
 
     def close(self) -> None:
-        """Stop making results; waits for results in progress."""
+        """Stop computing results; wait for results in progress."""
         self._pool.shutdown(cancel_futures=True)
         self._pending.clear()

@@ -1,7 +1,7 @@
-"""The calibration in a recording of others: places from transforms, models from cameras' topics.
+"""Calibration from a recording of others: places from transforms, models from camera topics.
 
-What is not certain is left out, with the reason: a sensor whose frame moves in the rig, a camera
-whose model has no counterpart, a model for another size of picture.
+Uncertain parts are left out, with the reason: a sensor whose frame moves in the rig, a camera whose
+model has no counterpart, a model for another picture size.
 
 The rig's frame is ``rig`` (this recorder's archives) or ``base_link`` (REP-105: x forward, y left,
 z up, as in the rig).  Camera frames are optical frames in both: z forward, x right, y down.
@@ -50,11 +50,11 @@ _TERMS: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[int, ...]]]] = {
 
 @dataclass(slots=True)
 class RecordedCalibration:
-    """What was found.
+    """The calibration found in a recording.
 
     Attributes:
         sensors: the entries of ``calibration.yaml`` by sensor.
-        notes: a sentence for each sensor about what is left out, and why.
+        notes: a sentence for each omission, with its reason.
     """
 
     sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -76,15 +76,14 @@ def recorded_calibration(
     frames: Mapping[str, str],
     sizes: Mapping[str, tuple[int, int]],
 ) -> RecordedCalibration:
-    """Make a calibration of a recording's topics.
+    """Read a calibration from a recording's topics.
 
     Args:
         bag: the recording.
         topics: those with transforms and models of cameras.
-        sensors: what is imported.
+        sensors: the imported sensors.
         frames: by sensor, the frame in its messages.
         sizes: by camera, width and height of its pictures.
-
     """
     found = RecordedCalibration()
     tree, models = _Tree(), dict[str, CameraInfo]()
@@ -103,10 +102,10 @@ def recorded_calibration(
         if (size := sizes.get(sensor.name)) is not None:
             rectified = _is_rectified(sensor.topic)
             try:
-                info = _model_of(sensor.topic, frame, size, models)
+                info = _find_model(sensor.topic, frame, size, models)
                 if info is not None:
-                    turn = _rectification(info).T if rectified else turn
-                    entry |= _model(info, size, rectified=rectified)
+                    turn = _read_rectification(info).T if rectified else turn
+                    entry |= _convert_model(info, size, rectified=rectified)
             except FormatError as error:
                 found.notes.append(f"{sensor.name}: no camera model: {error}")
         try:
@@ -123,7 +122,7 @@ def recorded_calibration(
 
 
 def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
-    """The messages of a topic, decoded; what cannot be read is noted once, and left out."""
+    """Yield the decoded messages of a topic; note the first that cannot be read, and skip them."""
     decode, is_noted = content_of(bag.topics[topic]).decode, False
     try:
         for message in bag.messages([topic]):
@@ -163,10 +162,10 @@ class _Tree:
             self._moves[child] = f"{child!r:.80} moves in {parent!r:.80}"
 
     def in_rig(self, frame: str) -> Floats | None:
-        """T_sensor_rig f8 [4, 4] of a frame; None where there are no transforms.
+        """Return ``T_sensor_rig`` f8 [4, 4] of a frame; None without any transform.
 
         Raises:
-            FormatError: why there is none.
+            FormatError: the transforms give no place; the message has the reason.
         """
         if not self._parents:
             return None
@@ -191,18 +190,18 @@ class _Tree:
 
 
 def _is_rectified(topic: str) -> bool:
-    """Whether the pictures of a topic are rectified: ``image_rect`` and the like (image_proc)."""
+    """Return whether a topic's pictures are rectified: ``image_rect`` and the like (image_proc)."""
     *_, name = topic.removesuffix("/compressed").split("/")
     return not {"rect", "rectified"}.isdisjoint(name.lower().split("_"))
 
 
-def _model_of(
+def _find_model(
     topic: str, frame: str, size: tuple[int, int], models: Mapping[str, CameraInfo]
 ) -> CameraInfo | None:
-    """The model of a camera's pictures, of those that are of the pictures' frame and size.
+    """Return the model for a camera's pictures, by their frame and size.
 
-    The nearest one counts: beside the pictures' topic or above it.  Where the frame is not named,
-    no other counts.
+    The nearest model is used: the one beside the pictures' topic, or above it.  Without a frame,
+    only such models are used.
 
     Args:
         topic: of the pictures.
@@ -214,7 +213,7 @@ def _model_of(
         None: the recording has no models.
 
     Raises:
-        FormatError: why none of the recording's models is taken.
+        FormatError: none of the recording's models fits; the message has the reason.
     """
     if not models:
         return None
@@ -241,26 +240,26 @@ def _model_of(
     nearest = max(near[name] for name in sized)
     first, *others = (name for name in sized if near[name] == nearest)
     for name in others:
-        if _numbers(models[name]) != _numbers(models[first]):
+        if _list_values(models[name]) != _list_values(models[first]):
             raise FormatError(f"{first} and {name} both fit, and differ")
     return models[first]
 
 
-def _numbers(info: CameraInfo) -> tuple[Any, ...]:
-    """All that a model says about the pictures."""
+def _list_values(info: CameraInfo) -> tuple[Any, ...]:
+    """Return all values of a model that concern the pictures."""
     size = info.width, info.height, info.binning_x, info.binning_y, info.roi
     return *size, info.distortion_model, info.d, info.k, info.r, info.p
 
 
-def _rectification(info: CameraInfo) -> Floats:
-    """The rotation [3, 3] from the raw to the rectified camera; where none is given, no turn."""
+def _read_rectification(info: CameraInfo) -> Floats:
+    """Return the rotation [3, 3] from the raw to the rectified camera; the identity without one."""
     rotation = np.reshape(info.r, (3, 3)) if len(info.r) == 9 else np.zeros((3, 3))
     is_rotation = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3)
     return np.asarray(rotation if is_rotation else np.eye(3), np.float64)
 
 
-def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[str, Any]:
-    """The entries of a camera model; of rectified pictures, by the projection matrix P.
+def _convert_model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[str, Any]:
+    """Return the entries of a camera model; for rectified pictures, by the projection matrix P.
 
     Raises:
         FormatError: it has no counterpart, or is for another size.
@@ -277,7 +276,7 @@ def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[
         matrix = tuple(info.p[row + at] for row in (0, 4, 8) for at in range(3)) if whole else ()
         name, distortion, what = "opencv-pinhole", dict[str, float](), "its projection matrix"
     else:
-        name, distortion = _distortion(info)
+        name, distortion = _convert_distortion(info)
         matrix, what = info.k, "its camera matrix"
     fx, skew, cx, zero, fy, cy, *last = matrix or (0,) * 9
     is_finite = np.isfinite((*matrix, *distortion.values())).all()
@@ -293,8 +292,8 @@ def _model(info: CameraInfo, size: tuple[int, int], *, rectified: bool) -> dict[
     }
 
 
-def _distortion(info: CameraInfo) -> tuple[str, dict[str, float]]:
-    """Our name of the model, and its terms.
+def _convert_distortion(info: CameraInfo) -> tuple[str, dict[str, float]]:
+    """Return our name of the model, and its terms.
 
     Raises:
         FormatError: it has no counterpart.

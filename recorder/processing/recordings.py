@@ -1,4 +1,4 @@
-"""A recording of others as sensors of a session: which driver plays which topic, under which name.
+"""Recordings of others as sensors of a session: topics, drivers and names.
 
 found = sensors_of(bag)
 found.sensors          # [ImportedSensor(name="front", driver="camera", topic="/front/image")]
@@ -24,10 +24,10 @@ DRIVERS: Final[Mapping[Kind, str]] = {
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "can",
 }
-"""The driver of each kind of topic that is played."""
+"""The driver that plays each kind of topic."""
 
 CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL})
-"""Kinds that a calibration is made from."""
+"""Kinds that contribute to a calibration."""
 
 _DEFAULT_NAMES: Final = {
     Kind.PICTURES: "camera",
@@ -55,13 +55,13 @@ _NO_SOURCE: Final = "a source cannot name the topic, because the name has '#' or
 
 @dataclass(frozen=True, slots=True)
 class ImportedSensor:
-    """A sensor of a session that a recording becomes.
+    """A sensor of the session that a recording is imported into.
 
     Attributes:
         name: the sensor's.
-        driver: that plays it.
-        topic: that is played.
-        messages: of that topic.
+        driver: the driver that plays it.
+        topic: the topic that is played.
+        messages: number of messages of that topic.
     """
 
     name: str
@@ -72,12 +72,12 @@ class ImportedSensor:
 
 @dataclass(slots=True)
 class Findings:
-    """What a recording becomes.
+    """The sensors and other topics found in a recording.
 
     Attributes:
         sensors: in the order of the topics.
-        left_out: by topic, why it becomes nothing.
-        for_calibration: topics that a calibration is made from.
+        left_out: by topic, why it is not imported.
+        for_calibration: topics that contribute to a calibration.
         counts_losses: the recording has a topic with its losses, which become the session's.
     """
 
@@ -135,15 +135,15 @@ def sensors_of(
         else:
             played[topic] = None
     if wanted is None:
-        copies = _copies(bag, played, kinds)
+        copies = _find_copies(bag, played, kinds)
         found.left_out |= copies
         played = {topic: name for topic, name in played.items() if topic not in copies}
     else:
-        _check(wanted, bag, played, found.left_out)
+        _check_wanted(wanted, bag, played, found.left_out)
         for topic in played.keys() - wanted.keys():
             found.left_out[topic] = "was not selected"
         played = {topic: wanted[topic] for topic in played if topic in wanted}
-    names = _names(played, kinds)
+    names = _assign_names(played, kinds)
     found.sensors = [
         ImportedSensor(names[topic], DRIVERS[kinds[topic]], topic, bag.topics[topic].count)
         for topic in played
@@ -151,10 +151,11 @@ def sensors_of(
     return found
 
 
-def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """The topics whose samples another played topic has, with the reason to leave them out.
+def _find_copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """Return the topics whose samples another played topic has, with the reason to skip them.
 
-    Of raw and compressed pictures, those with more messages are played; of as many, the compressed.
+    Of raw and compressed pictures, the topic with more messages is played; with equal counts, the
+    compressed one.
     """
     copies: dict[str, str] = {}
     for topic in played:
@@ -172,7 +173,7 @@ def _copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dic
 
 
 def played_topics(bag: Bag, found: Findings) -> set[str]:
-    """The topics that the sensors of a recording play: their own, and those of lidars' IMUs."""
+    """Return the topics that a recording's sensors play: their own, and those of lidars' IMUs."""
     topics = {sensor.topic for sensor in found.sensors}
     lidars = {s.topic.rpartition("/")[0] for s in found.sensors if s.driver == "ouster"}
     return topics | {
@@ -182,7 +183,7 @@ def played_topics(bag: Bag, found: Findings) -> set[str]:
     }
 
 
-def _check(
+def _check_wanted(
     wanted: Mapping[str, str | None],
     bag: Bag,
     played: Collection[str],
@@ -206,7 +207,7 @@ def _check(
 
 
 def _has_lidar(topic: str, kinds: Mapping[str, Kind]) -> bool:
-    """Whether packets of a lidar are beside a topic."""
+    """Return whether packets of a lidar are beside a topic."""
     namespace = topic.rpartition("/")[0]
     return any(
         kind is Kind.PACKETS
@@ -217,26 +218,29 @@ def _has_lidar(topic: str, kinds: Mapping[str, Kind]) -> bool:
 
 
 def _is_metadata(topic: str, kinds: Mapping[str, Kind]) -> bool:
-    """Whether a topic is the metadata of a lidar, which its driver reads."""
+    """Return whether a topic is the metadata of a lidar, which its driver reads."""
     return kinds[topic] is Kind.TEXT and "metadata" in topic and _has_lidar(topic, kinds)
 
 
-def _names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """A name for each topic: given ones, and those made of the topics; none is there twice."""
+def _assign_names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """Return a unique name for each topic: the given one, or one derived from the topic."""
     names = {topic: name for topic, name in played.items() if name is not None}
     taken = set(names.values())
     taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
     for topic in played:  # of lidars first: their IMUs are streams with names of their own
         if topic not in names and kinds[topic] is Kind.PACKETS:
-            names[topic] = _free(_name(topic, kinds[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, kinds[topic]), taken)
     for topic in played:
         if topic not in names:
-            names[topic] = _free(_name(topic, kinds[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, kinds[topic]), taken)
     return names
 
 
-def _name(topic: str, kind: Kind) -> str:
-    """A sensor's name: ``/front/image_raw/compressed`` is ``front``, ``/imu/data`` is ``imu``."""
+def _derive_name(topic: str, kind: Kind) -> str:
+    """Return a sensor's name, such as ``front`` for ``/front/image_raw/compressed``.
+
+    ``/imu/data`` becomes ``imu``.
+    """
     parts = [part for part in topic.lower().split("/") if part]
     while parts and parts[-1] in _ENDINGS[kind]:
         parts.pop()
@@ -246,8 +250,8 @@ def _name(topic: str, kind: Kind) -> str:
     return name if name[0].isalpha() else f"{_DEFAULT_NAMES[kind]}_{name}"
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """The name, or the name with a number; takes it, and the names of its further streams."""
+def _reserve_name(name: str, taken: set[str]) -> str:
+    """Return the name, with a number if it is in use; reserve it and its further streams' names."""
     free, number = name, 1
     while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:
         number += 1

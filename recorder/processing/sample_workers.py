@@ -1,8 +1,8 @@
-"""Processes that encode samples: what archives store of a sweep or a radar frame.
+"""Worker processes that encode samples for archives.
 
-Python runs one thread at a time, so that threads that pack wait for each other.  Here an encoder
-works in a worker process, which reads the session itself; the process that packs gets the encoded
-samples in order::
+The threads of a Python process run one at a time, so that threads that pack wait for each other.
+Here an encoder works in a worker process, which reads the session itself; the process that packs
+gets the encoded samples in order::
 
     def point_encoder(scale: float, worker: WorkerContext) -> SampleEncoder:
         stream = worker.session.streams["lidar"]
@@ -13,10 +13,10 @@ samples in order::
         for points in workers.encode_samples("lidar", factory, range(1000), group=4):
             ...
 
-Consecutive samples form groups.  All that is asked about a group of a stream goes to one worker,
-and each worker serves the earliest group first: archives that are packed at the same time stay
-close to each other, so that a worker decodes a sample once for all of them.  If they drift apart, a
-sample is decoded again.
+Consecutive samples form groups.  All tasks of a group of a stream go to one worker, and each worker
+serves the earliest group first: archives that are packed at the same time stay close to each other,
+so that a worker decodes a sample once for all of them.  If they drift apart, a sample is decoded
+again.
 """
 
 from __future__ import annotations
@@ -46,9 +46,12 @@ from recorder.session.reader import Session, sensor_folders
 from recorder.session.session_part import SessionPart
 
 LIDAR_GROUP: Final = 1
-"""Sweeps that one worker makes together."""
+"""Number of sweeps that one worker encodes together."""
 RADAR_GROUP: Final = 16
-"""Frames of a radar that one worker makes together; a few around them are read for their speeds."""
+"""Number of radar frames that one worker encodes together.
+
+A few frames around them are read for their speeds.
+"""
 
 _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
@@ -60,11 +63,11 @@ Remark = Callable[[str], None]
 
 
 SampleEncoder = Callable[[Sequence[int]], Sequence[Any]]
-"""Encodes samples of one stream, in a worker; returns one value per sample."""
+"""An encoder of samples of one stream, in a worker; it returns one value per sample."""
 
 
 class WorkerContext(Closing):
-    """What the encoders of a process share.
+    """State that the encoders of a process share.
 
     Attributes:
         session: opened with virtual sensors, or the part that is packed.  Its streams remember the
@@ -98,26 +101,26 @@ class WorkerContext(Closing):
         self._remarks.append(sentence)
 
     def answer(self, task: Task) -> Answer:
-        """Do a task; an error is returned, with the sample that causes it if there is one."""
+        """Do a task; return an error with the sample that causes it, if there is one."""
         self._remarks = []
         try:
-            return Answer(list(self._encoder(task)(task.indices)), self._remarks)
+            return Answer(list(self._get_encoder(task)(task.indices)), self._remarks)
         except Exception as error:  # noqa: BLE001  (who waits is told)
-            at = self._culprit(task, error)
-            return Answer([], self._remarks, at, _portable(error))
+            at = self._find_culprit(task, error)
+            return Answer([], self._remarks, at, _make_portable(error))
 
-    def _encoder(self, task: Task) -> SampleEncoder:
+    def _get_encoder(self, task: Task) -> SampleEncoder:
         if (encoder := self._encoders.get(task.factory)) is None:
             encoder = self._encoders[task.factory] = pickle.loads(task.factory)(self)
         return encoder
 
-    def _culprit(self, task: Task, error: Exception) -> int | None:
+    def _find_culprit(self, task: Task, error: Exception) -> int | None:
         """Find the sample that causes an error: the first that cannot be encoded alone."""
         if len(task.indices) == 1:
             return task.indices[0]
         for index in task.indices:
             try:
-                self._encoder(task)([index])
+                self._get_encoder(task)([index])
             except Exception as found:  # noqa: BLE001
                 return index if str(found) == str(error) else None
         return None
@@ -128,7 +131,10 @@ class WorkerContext(Closing):
 
 
 EncoderFactory = Callable[[WorkerContext], SampleEncoder]
-"""Makes an encoder; can be pickled: a function of a module, or a `functools.partial` of one."""
+"""A function that creates an encoder; it can be pickled.
+
+It is a function of a module, or a `functools.partial` of one.
+"""
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,7 @@ class Pending:
         self._future, self._remark = future, remark
 
     def result(self) -> list[Any]:
-        """Wait for the encoded samples; returns one value per sample.
+        """Wait for the encoded samples; return one value per sample.
 
         Raises:
             SampleError: the encoder raised an error.
@@ -245,7 +251,7 @@ class SampleWorkers(Closing):
 
     @property
     def pids(self) -> list[int]:
-        """Numbers of the processes."""
+        """The processes' ids."""
         return [worker.pid for worker in self._workers]
 
     @property
@@ -336,17 +342,17 @@ class SampleWorkers(Closing):
             self._context.close()
 
     def _start(self) -> None:
-        """Start the processes, with a thread for each that gives it its tasks."""
+        """Start the processes, with a thread for each that sends tasks to it."""
         for number in range(self._processes):
-            self._workers.append(WorkerProcess(_tuned_context, self._arguments))
+            self._workers.append(WorkerProcess(_create_tuned_context, self._arguments))
             thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
             self._threads.append(thread)
             thread.start()
 
     def _serve(self, number: int) -> None:
-        """Give a worker its tasks, one after the other."""
+        """Send a worker its tasks, one after the other."""
         worker = self._workers[number]
-        while (waiting := self._next(number)) is not None:
+        while (waiting := self._wait_for_task(number)) is not None:
             if not waiting.future.set_running_or_notify_cancel():
                 continue
             try:
@@ -361,16 +367,16 @@ class SampleWorkers(Closing):
                 self.done += 1
                 waiting.future.set_result(answer)
 
-    def _next(self, number: int) -> _Waiting | None:
-        """The earliest task that no other worker is to do; waits for one; None at the end."""
+    def _wait_for_task(self, number: int) -> _Waiting | None:
+        """Return the earliest task that no other worker owns; wait for one; None at the end."""
         with self._lock:
             while self._fault is None:
-                if (found := self._earliest(number)) is not None:
+                if (found := self._pop_earliest(number)) is not None:
                     return found
                 self._lock.wait()
             return None
 
-    def _earliest(self, number: int) -> _Waiting | None:
+    def _pop_earliest(self, number: int) -> _Waiting | None:
         others: list[_Waiting] = []
         found = None
         while self._waiting and found is None:
@@ -389,7 +395,7 @@ class SampleWorkers(Closing):
         return found
 
     def _fail(self, text: str) -> None:
-        """Let all that waits fail."""
+        """Fail all waiting tasks."""
         with self._lock:
             self._fault = self._fault or text
             left, self._waiting = self._waiting, []
@@ -420,17 +426,17 @@ class _Lazy(Pending):
         return super().result()
 
 
-def _tuned_context(*arguments: Any) -> WorkerContext:
-    """Make the context of a process that does nothing else."""
+def _create_tuned_context(*arguments: Any) -> WorkerContext:
+    """Return the context of a process that does nothing else."""
     tune_for_packing()
     return WorkerContext(*arguments)
 
 
 def open_part(path: Path, part: Part, redacted: Path | None = None) -> Session:
-    """A session as it is packed: whole with virtual sensors, or a part.
+    """Open a session for packing: whole with virtual sensors, or a part.
 
-    All that is packed is read through this: with a folder of redacted pictures, there is no way to
-    the recorded ones.
+    All packing reads the session through this function: with a folder of redacted pictures, the
+    recorded ones cannot be read.
 
     Raises:
         SessionError: the part is empty.
@@ -441,7 +447,7 @@ def open_part(path: Path, part: Part, redacted: Path | None = None) -> Session:
 
 
 def processes_for(path: Path) -> int:
-    """How many workers a session is worth: one for each processor, none for a small session.
+    """Return the number of workers for a session: one per processor, none for a small session.
 
     Args:
         path: the session's folder.
@@ -453,15 +459,15 @@ def processes_for(path: Path) -> int:
 
 
 def start_early(modules: Sequence[str]) -> None:
-    """Begin to start what workers are forked from, with modules imported; does not wait.
+    """Begin to start the process that workers are forked from, with modules imported; do not wait.
 
-    Once in a process; later workers start in some ms.
+    It is started once in a process; later workers start in some ms.
     """
     start_server([__name__, *modules])
 
 
-def _portable(error: Exception) -> Exception:
-    """An error that crosses to another process; with its traceback, where it is a defect."""
+def _make_portable(error: Exception) -> Exception:
+    """Return an error that can be pickled; an unexpected error gets its traceback as a note."""
     if not isinstance(error, RecorderError | OSError):
         error.add_note("in a worker:\n" + "".join(traceback.format_tb(error.__traceback__)))
     try:
@@ -491,11 +497,12 @@ def tune_for_packing() -> None:
 def tune_memory() -> None:
     """Make the C library keep up to 8 MiB of freed memory, in one heap for all threads.
 
-    Threads that have a heap keep it: to be called before others start.
+    Call it before other threads start: threads that have a heap keep it.
 
-    Otherwise a packer that makes arrays of some 100 kB for every frame causes the kernel to map
-    and clear their pages for every frame, which may cost more than the work itself.  A heap for
-    each thread would keep what the others could use.  Without effect if the C library is not glibc.
+    Otherwise a packer that makes arrays of some 100 kB for every frame causes the kernel to map and
+    clear their pages for every frame, which may cost more than the work itself.  A heap for each
+    thread would keep memory that the other threads could use.  The call has no effect if the C
+    library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

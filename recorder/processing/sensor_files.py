@@ -1,4 +1,4 @@
-"""Reads the metadata files that lie beside the samples of recorded sensors."""
+"""Metadata files beside the samples of recorded sensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAME_GHZ: Final = 0.5
 
 
 def read_text(stream: Stream, name: str) -> tuple[str, str]:
-    """Text and path of a metadata file; FormatError where it cannot be read."""
+    """Return text and path of a metadata file; FormatError where it cannot be read."""
     path = stream.path / name
     try:
         return path.read_text("utf-8"), str(path)
@@ -25,7 +25,7 @@ def read_text(stream: Stream, name: str) -> tuple[str, str]:
 
 
 def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
-    """Optics of a lidar, text and path of their file; FormatError for samples of another shape."""
+    """Return a lidar's optics, and text and path of their file; FormatError if shapes differ."""
     text, where = read_text(stream, "lidar.json")
     optics = OusterOptics.of_metadata(text, where)
     shape = (optics.beams, optics.columns)
@@ -36,13 +36,13 @@ def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
 
 
 def lidar_returns(stream: Stream) -> list[tuple[int, str]]:
-    """Number and channel of the reflectivity of each recorded return of a lidar."""
+    """Return number and channel of the reflectivity of each recorded return of a lidar."""
     channels = ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
     return [(number, rfl) for number, rng, rfl in channels if rng in stream.meta]
 
 
 def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
-    """Chirps and antennas of a radar, calibrated by the calibration file or by radar.json.
+    """Return a radar's geometry, calibrated by the calibration file or by radar.json.
 
     Raises:
         FormatError: the file ``radar.json`` does not fit the samples.
@@ -56,7 +56,7 @@ def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
     key = f"sensors.{stream.name}.antennas"
     for name, ours in geometry.identity().items():
         theirs = values.get(name)
-        if None not in (theirs, ours) and not _equal(theirs, ours):
+        if None not in (theirs, ours) and not _is_equal(theirs, ours):
             raise calibration.error(f"{key}.{name}", f"is {theirs!r}, but the radar's is {ours!r}")
     try:
         measured = PhaseCalibration.of_mapping(values, geometry.shape[1], geometry.shape[2])
@@ -67,7 +67,7 @@ def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
     return replace(geometry, calibration=measured)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     if isinstance(other, float):
         return isinstance(one, (int, float)) and abs(one - other) <= _SAME_GHZ
     return bool(one == other)

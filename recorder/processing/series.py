@@ -12,14 +12,17 @@ _MOST_BYTES: Final = 4096  # of a sample: streams of large samples are not read 
 
 
 def has_series(spec: StreamSpec) -> bool:
-    """Whether the samples are small and hold numbers that can be plotted."""
+    """Return whether the samples are small and hold numbers that can be plotted."""
     small = all(c.framing is not Framing.EACH for c in spec.channels)
     small = small and sum(c.sample_bytes for c in spec.channels) <= _MOST_BYTES
     return small and any(map(is_plotted, spec.channels))
 
 
 def is_plotted(channel: ChannelSpec) -> bool:
-    """Whether a channel holds few numbers; those of 8 bytes that are whole are stamps."""
+    """Return whether a channel holds few numbers that can be plotted.
+
+    Whole numbers of 8 bytes are stamps, and are not plotted.
+    """
     kind, size = channel.np_dtype.kind, channel.np_dtype.itemsize
     return (
         channel.framing is not Framing.EACH
@@ -29,12 +32,12 @@ def is_plotted(channel: ChannelSpec) -> bool:
 
 
 def count_values(channel: ChannelSpec) -> int:
-    """Numbers of one sample."""
+    """Return the number of values of one sample."""
     return channel.sample_bytes // channel.np_dtype.itemsize
 
 
 def value_names(channel: ChannelSpec) -> list[str]:
-    """Names of a sample's values: those that the description lists, else the axes of a vector."""
+    """Return names of a sample's values: as the description lists them, else a vector's axes."""
     count = count_values(channel)
     listed = channel.description.partition(";")[0].rpartition(":")[2].split(",")
     if count > 1 and len(listed) == count:

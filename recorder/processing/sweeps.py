@@ -1,4 +1,4 @@
-"""A lidar's sweeps for screens: every so manieth ray, upright, in few bytes.
+"""Sweeps of a lidar for screens: every Nth ray, destaggered, in a compact form.
 
 ::
 
@@ -25,10 +25,10 @@ _WHITE_SHARE: Final = 0.99  # of the values are not brighter than white
 
 
 class SweepGrid:
-    """The rays of a sweep that are shown, as an upright picture.
+    """The selected rays of a sweep, as a destaggered picture.
 
-    A sweep is staggered, as recorded: the beams of a column do not have one azimuth.  In the
-    picture they do, so that it can be shown as it is.
+    A sweep is staggered, as recorded: the beams of a column have different azimuths.  In the
+    picture a column has one azimuth.
 
     Args:
         optics: the sensor's beams.
@@ -38,7 +38,7 @@ class SweepGrid:
             that the distances of points are alike in both directions.
 
     Attributes:
-        row_step, column_step: every so manieth row and column is shown.
+        row_step, column_step: steps between the shown rows and columns.
         shape: rows and columns that are shown.
         direction: f4 [rows * columns, 3], unit vectors in the sensor's frame, row by row.
         origin: f4 [rows * columns, 3], the points of range 0, m.
@@ -77,12 +77,12 @@ class SweepGrid:
         )
 
     def cut(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values [rows, columns] of the shown rays, of a sweep [beams, columns]."""
+        """Select the values [rows, columns] of the shown rays from a sweep [beams, columns]."""
         return values.reshape(-1).take(self._places)
 
 
 def pack_ranges(range_mm: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint16], float]:
-    """Ranges in 16 bits.
+    """Convert ranges to 16 bits.
 
     Args:
         range_mm: unsigned integers in mm, 0 without a return.
@@ -102,7 +102,7 @@ def pack_ranges(range_mm: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint16], flo
 
 
 def pack_brightness(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], float]:
-    """Brightness in 8 bits; values of 8 bits (reflectivity) are as recorded.
+    """Convert brightness to 8 bits; values of 8 bits (reflectivity) are as recorded.
 
     Args:
         values: unsigned integers.

@@ -1,7 +1,7 @@
 """A process that answers tasks, one after the other, over a pair of sockets.
 
-Large buffers (arrays, bytes in `pickle.PickleBuffer`) go beside the pickle: they are sent from
-where they are, and received where they stay.
+Large buffers (arrays, bytes in `pickle.PickleBuffer`) are sent beside the pickle, without a copy on
+either side.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ _MOST_PARTS: Final = 256  # of a call of sendmsg; the system's limit is 1024
 def start_server(modules: Sequence[str]) -> None:
     """Start the process that workers are forked from, once; it imports modules by itself.
 
-    Workers are forked from a process that has no threads: forking the caller's, which has some,
-    is not safe.
+    Forking the caller's own process is not safe, since it has threads; this process has none.
     """
     forkserver.set_forkserver_preload(list(modules))
     forkserver.ensure_running()
 
 
 class WorkerProcess:
-    """A process in the state of the caller: niceness and idle priority are the same.
+    """A worker process with the niceness and idle priority of its caller.
 
     Args:
         make: makes what answers the tasks, by its method ``answer``; called in the process.
@@ -63,12 +62,12 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     def ask(self, task: Any) -> Any:
-        """The answer to a task; waits for it.
+        """Send a task, and wait for its answer.
 
         Raises:
             EOFError: the process has ended.
@@ -83,7 +82,7 @@ class WorkerProcess:
         return answer
 
     def end(self) -> str:
-        """How the process ended; waits for its end."""
+        """Wait for the process's end; return how it ended."""
         self._join()
         code = self._process.exitcode
         assert code is not None
@@ -130,7 +129,7 @@ def _run(
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out what a memoryview shows, too."""
+    """A pickler that leaves out the bytes of memoryviews, too."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is memoryview:

@@ -11,7 +11,7 @@ from typing import Any
 from recorder.contract.errors import RecorderError
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
-from recorder.session.accounts import Accounts, accounts_of, postprocessing_steps
+from recorder.session.accounts import Accounts, read_accounts, read_postprocessing_steps
 from recorder.session.journal import read_journal
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
@@ -39,7 +39,7 @@ class Findings:
         recorded: this recorder wrote it; else it is a plain roverd trace.
         header: its ``session.json``; empty without one.
         summary: see `summarize`; None if it cannot be opened.
-        accounts: see `accounts_of`; None if it cannot be opened.
+        accounts: see `read_accounts`; None if it cannot be opened.
         timeline: see `make_timeline`; None without a start.
         validation: the result of the check without digests; None if it was not checked.
         validation_fault: why it was not checked, where that was tried.
@@ -86,7 +86,7 @@ class Findings:
     @property
     def postprocessing(self) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
         """The steps of the daemon's postprocessing, and whether they were not wanted."""
-        return postprocessing_steps(self.path)
+        return read_postprocessing_steps(self.path)
 
 
 def look(path: Path, *, check: bool = True) -> Findings:
@@ -107,7 +107,7 @@ def look(path: Path, *, check: bool = True) -> Findings:
         return Findings(path, path.resolve().name, fault=odd_text(error))
     with session:
         try:
-            accounts = accounts_of(session)
+            accounts = read_accounts(session)
             summary = summarize(session, accounts=accounts)
             timeline = _timeline(path, summary)
         except ODD as error:

@@ -9,7 +9,7 @@ from typing import Any
 from recorder.report.markup import Html, details, element, table
 from recorder.report.material import Material
 from recorder.report.page import section
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 from recorder.session.kept_events import CAUSES
 
 _MOST = 400
@@ -82,4 +82,4 @@ def _row(event: Mapping[str, Any], start_ns: int | None) -> list[str | None]:
     if isinstance(t_ns, int) and start_ns is not None:
         at = f"{(t_ns - start_ns) / 1e9:.3f} s"
     where = None if stream is None else str(stream)
-    return [at, _kind(event), where, event_text(event)[:_LONGEST]]
+    return [at, _kind(event), where, format_event(event)[:_LONGEST]]

@@ -23,7 +23,7 @@ from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element, table
 from recorder.report.material import Material
 from recorder.report.page import section
-from recorder.session.accounts import incomplete_text
+from recorder.session.accounts import format_incomplete
 from recorder.session.stream import Stream
 from recorder.session.timeline import StreamTimeline, Timeline
 
@@ -103,7 +103,7 @@ def rates_section(material: Material) -> Html | None:
             None if expected is None else f"{expected:g}",
             None if gaps is None else _ms(gaps.period_ns),
             None if gaps is None else f"{_ms(gaps.least_ns)} to {_ms(gaps.longest_ns)}",
-            incomplete_text(entry["incomplete"]) or None,
+            format_incomplete(entry["incomplete"]) or None,
             human_bytes(entry["bytes"]),
         ]
         rows.append(cells)

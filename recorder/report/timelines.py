@@ -10,7 +10,7 @@ from recorder.report.findings import Findings
 from recorder.report.markup import Content, Html, details, element, table
 from recorder.report.material import Material
 from recorder.report.page import section
-from recorder.session.accounts import incomplete_text
+from recorder.session.accounts import format_incomplete
 from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeline, Timeline
 
 _LANE = 18
@@ -121,7 +121,7 @@ def _lane_text(found: Findings, name: str, stream: StreamTimeline) -> str:
             cause = str(interval.get("cause"))
             causes[cause] = causes.get(cause, 0) + 1
         words += [f"{cause}: {n} uncounted" for cause, n in causes.items()]
-        words += filter(None, [incomplete_text(entry.get("incomplete") or {})])
+        words += filter(None, [format_incomplete(entry.get("incomplete") or {})])
     return ", ".join(words)
 
 

@@ -19,7 +19,7 @@ from recorder.session.verdict import FAIL as FAIL
 from recorder.session.verdict import PASS as PASS
 from recorder.session.verdict import Reason as Reason
 from recorder.session.verdict import Verdict as Verdict
-from recorder.session.verdict import interval_text as interval_text
+from recorder.session.verdict import format_intervals as format_intervals
 
 
 def verdict(found: Findings, unreadable: Iterable[Reason] = ()) -> Verdict:
@@ -30,7 +30,7 @@ def verdict(found: Findings, unreadable: Iterable[Reason] = ()) -> Verdict:
         unreadable: further things that could not be read, such as pictures.
     """
     if found.accounts is None:
-        return session_verdict.unreadable_session(found.fault)
+        return session_verdict.judge_unreadable_session(found.fault)
     problems = (found.summary or {}).get("problems", ())
     known = found.accounts.problems
     further = [Reason("unreadable", "", text) for text in problems if text not in known]

@@ -1,1 +1,1 @@
-"""A session on disk: layout, journal, reading."""
+"""Sessions on disk: layout, journal, reading."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from recorder.session.events import make_event
 from recorder.session.layout import RECORDING
-from recorder.session.loss_accounts import lost_events
+from recorder.session.loss_accounts import group_lost_events
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -21,21 +21,21 @@ ABSENT = "absent"
 """Cause of the loss, and reason of the end, of a stream whose sensor was absent."""
 
 
-def absent_streams(
+def find_absent_streams(
     sensors: Mapping[str, Sequence[str]], known: Collection[str]
 ) -> dict[str, list[str]]:
-    """The streams of sensors without any known stream, by sensor.
+    """Return the streams of sensors without any known stream, by sensor.
 
     A sensor whose driver never declared a stream counts as one stream of the sensor's name.
 
-    >>> absent_streams({"cam": [], "imu": ["imu"], "lidar": []}, ["imu", "lidar_imu"])
+    >>> find_absent_streams({"cam": [], "imu": ["imu"], "lidar": []}, ["imu", "lidar_imu"])
     {'cam': ['cam']}
 
     Args:
         sensors: the streams that each configured sensor declared.
         known: streams that have data or events in the session.
     """
-    owners = {_owner(sensors, stream) for stream in known}
+    owners = {_find_owner(sensors, stream) for stream in known}
     return {
         sensor: list(streams) or [sensor]
         for sensor, streams in sensors.items()
@@ -43,10 +43,10 @@ def absent_streams(
     }
 
 
-def reported_losses(
+def collect_losses(
     session: Session, events: Iterable[Mapping[str, Any]] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """The ``lost`` events by stream, with an interval for every absent sensor.
+    """Return the ``lost`` events by stream, with an interval for every absent sensor.
 
     In a session that was not closed, a device that is lost, and has not come back, is an interval
     from its last sample to now (to the latest sample of any stream, if its writer died).
@@ -59,13 +59,13 @@ def reported_losses(
         FormatError: the event log cannot be read.
     """
     read = list(session.events() if events is None else events)
-    lost = lost_events(read)
+    lost = group_lost_events(read)
     header = session.header or {}
     if not session.recorded:
         return lost
     known = {*session.streams, *session.declared, *session.broken, *lost}
     known.update(header.get("epochs") or ())
-    missing = absent_streams(session.sensors(), known)
+    missing = find_absent_streams(session.sensors(), known)
     if session.state == RECORDING:
         _add_outages(session, read, lost, missing)
     end_ns = session.end_ns
@@ -86,7 +86,7 @@ def _add_outages(
     lost: dict[str, list[dict[str, Any]]],
     absent: Collection[str],
 ) -> None:
-    """Add the outages that have not ended; the writer counts one when it is over."""
+    """Add the outages that have not ended; the writer counts an outage only at its end."""
     gone: dict[str, int] = {}
     for event in events:
         if event.get("type") == "device" and isinstance(event.get("t_ns"), int):
@@ -95,14 +95,14 @@ def _add_outages(
                 gone.setdefault(sensor, event["t_ns"])
             else:
                 gone.pop(sensor, None)
-    now_ns = _now_ns(session)
+    now_ns = _read_now_ns(session)
     for sensor, t_ns in gone.items():
         names = session.sensors().get(sensor) or [sensor]
         if sensor in absent and not session.sensors().get(sensor):
             continue  # it has declared nothing: it is absent in any case
         for name in names:
             stream = session.streams.get(name)
-            since_ns = (session.start_ns or t_ns) if stream is None else _last_ns(stream, t_ns)
+            since_ns = (session.start_ns or t_ns) if stream is None else _read_last_ns(stream, t_ns)
             spec = session.declared.get(name)
             rate_hz = None if spec is None else spec.rate_hz
             gap_ns = max(0, now_ns - since_ns)
@@ -112,25 +112,25 @@ def _add_outages(
             lost.setdefault(name, []).append(event | {"estimate": estimate})
 
 
-def _now_ns(session: Session) -> int:
-    """Now on the clock of a live session; of a dead one its latest sample. Epoch ns."""
+def _read_now_ns(session: Session) -> int:
+    """Return now on the clock of a live session; of a dead one its latest sample. Epoch ns."""
     header = session.header or {}
     if session.live and isinstance(header.get("start_mono_ns"), int):
         return int(header["start_ns"]) - int(header["start_mono_ns"]) + time.monotonic_ns()
-    latest = (_last_ns(stream, 0) for stream in session.streams.values())
+    latest = (_read_last_ns(stream, 0) for stream in session.streams.values())
     return max(latest, default=int(header.get("start_ns") or 0))
 
 
-def _last_ns(stream: Stream, default: int) -> int:
-    """Stamp of a stream's last sample, epoch ns, by ``ts``."""
+def _read_last_ns(stream: Stream, default: int) -> int:
+    """Return the stamp of a stream's last sample, epoch ns, by ``ts``."""
     stamps = stream.channels["ts"] if stream.has_times else ()
     if not len(stamps):
         return default
     return round(float(stamps[len(stamps) - 1]) * 1e9)
 
 
-def _owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
-    """The sensor that a stream belongs to; a driver may add ``_suffix`` to its sensor's name."""
+def _find_owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
+    """Return the sensor of a stream; a driver may add ``_suffix`` to its sensor's name."""
     for sensor, streams in sensors.items():
         if stream in streams:
             return sensor

@@ -1,4 +1,4 @@
-"""What a session holds and lacks by its own accounts: what every verdict rests on.
+"""Accounts of a session: its stored and lost samples, the basis of every verdict.
 
 Only events, headers and the first and last stamps are read, so that ``recorder list`` can judge
 hundreds of sessions.  `recorder.session.verdict` judges.
@@ -17,9 +17,9 @@ import numpy as np
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.session import event_texts
-from recorder.session.absence import reported_losses
+from recorder.session.absence import collect_losses
 from recorder.session.events import INCOMPLETE
-from recorder.session.incidents import of_events
+from recorder.session.incidents import classify_events
 from recorder.session.layout import POSTPROCESSING, private
 from recorder.session.loss_accounts import losses
 from recorder.session.reader import Session
@@ -44,7 +44,7 @@ class Accounts:
         lost: by stream its ``lost`` events.
         happened: ``ended``, ``marks``, ``faults`` (`recorder.session.incidents`).
         slow: by stream the events of a rate below the minimum, as the supervisor saw it.
-        steps: the steps after the recording (`postprocessing_steps`).
+        steps: the steps after the recording (`read_postprocessing_steps`).
         problems: a message for everything that could not be read.
     """
 
@@ -77,7 +77,7 @@ class Accounts:
         return max((t_ns for t_ns in known if t_ns is not None), default=None)
 
 
-def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
+def read_accounts(session: Session, *, quick: bool = False) -> Accounts:
     """Read the accounts of a session; what cannot be read becomes a problem.
 
     Args:
@@ -86,14 +86,14 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
     """
     header = session.header or {}
     found = Accounts(session.state, session.live, session.recorded, header, session.declared)
-    found.steps = postprocessing_steps(session.path)[0]
+    found.steps = read_postprocessing_steps(session.path)[0]
     incomplete: dict[str, Incomplete] = {}
     try:
         events = list(session.events())
-        found.lost = reported_losses(session, events)
-        found.happened = of_events(events, header)
-        incomplete = incomplete_samples(events)
-        found.slow = _low_rates(events)
+        found.lost = collect_losses(session, events)
+        found.happened = classify_events(events, header)
+        incomplete = count_incomplete(events)
+        found.slow = _group_low_rates(events)
     except FormatError as error:
         found.problems.append(str(error))
     found.problems += map(str, session.broken.values())
@@ -105,9 +105,9 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
         stream = session.streams.get(name)
         if stream is not None:
             try:
-                entry |= _extent(stream, quick=quick)
+                entry |= _measure_extent(stream, quick=quick)
                 if not session.recorded:
-                    entry["incomplete"] = _invalid(stream)
+                    entry["incomplete"] = _count_invalid(stream)
             except FormatError as error:
                 found.problems.append(str(error))
         elif name not in session.broken:
@@ -121,8 +121,8 @@ def accounts_of(session: Session, *, quick: bool = False) -> Accounts:
     return found
 
 
-def incomplete_samples(events: Iterable[Event]) -> dict[str, Incomplete]:
-    """By stream, the stored samples that lack parts, from the events of a session."""
+def count_incomplete(events: Iterable[Event]) -> dict[str, Incomplete]:
+    """Return the stored samples that lack parts, by stream, from the events of a session."""
     found: dict[str, Incomplete] = {}
     for event in events:
         count, parts = event.get("count"), event.get("parts")
@@ -135,22 +135,22 @@ def incomplete_samples(events: Iterable[Event]) -> dict[str, Incomplete]:
 
 
 def sum_incomplete(incomplete: Mapping[str, Mapping[str, int]]) -> tuple[int, int]:
-    """Samples that lack parts, and parts, over all causes."""
+    """Return the samples that lack parts, and the missing parts, over all causes."""
     samples = sum(counts["samples"] for counts in incomplete.values())
     return samples, sum(counts["parts"] for counts in incomplete.values())
 
 
-def incomplete_text(incomplete: Mapping[str, Mapping[str, int]]) -> str:
-    """For people: ``22 samples lack 353 parts (network)``; empty if nothing is missing."""
+def format_incomplete(incomplete: Mapping[str, Mapping[str, int]]) -> str:
+    """Format for people: ``22 samples lack 353 parts (network)``; empty if nothing is missing."""
     samples, parts = sum_incomplete(incomplete)
     causes = ", ".join(cause for cause, counts in incomplete.items() if counts["samples"])
     if not samples:
         return ""
-    return event_texts.incomplete_text(samples, parts, causes)
+    return event_texts.format_incomplete(samples, parts, causes)
 
 
-def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-    """The steps of the daemon after the recording of a session, and whether none was wanted."""
+def read_postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+    """Return the daemon's steps after the recording, and whether they are to be skipped."""
     try:
         values = json.loads(private(path, POSTPROCESSING).read_bytes())
         steps = values.get("steps") or {}
@@ -160,7 +160,7 @@ def postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], b
         return {}, False
 
 
-def _low_rates(events: Iterable[Event]) -> dict[str, list[Event]]:
+def _group_low_rates(events: Iterable[Event]) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = {}
     for event in events:
         if (event.get("type"), event.get("cause")) == ("rate", "low"):
@@ -168,20 +168,20 @@ def _low_rates(events: Iterable[Event]) -> dict[str, list[Event]]:
     return found
 
 
-def _extent(stream: Stream, *, quick: bool) -> dict[str, Any]:
+def _measure_extent(stream: Stream, *, quick: bool) -> dict[str, Any]:
     if quick:
-        return _stamped_extent(stream)
+        return _measure_stamped_extent(stream)
     length = len(stream)
     extent: dict[str, Any] = {"samples": length}
     if length and stream.has_times:
         first = int(stream.times(0, 1)[0])
         last = int(stream.times(length - 1, length)[0])
-        extent |= _between(first, last, length)
+        extent |= _describe_span(first, last, length)
     return extent
 
 
-def _stamped_extent(stream: Stream) -> dict[str, Any]:
-    """The extent by ``ts``, in which a sample is written last."""
+def _measure_stamped_extent(stream: Stream) -> dict[str, Any]:
+    """Return the extent by ``ts``, the channel in which a sample is written last."""
     if not stream.has_times:
         return {}
     stamps = stream.channels["ts"]
@@ -191,18 +191,18 @@ def _stamped_extent(stream: Stream) -> dict[str, Any]:
     first, last = (float(stamps.read(at, at + 1)[0]) for at in (0, length - 1))
     if not np.isfinite(first) or not np.isfinite(last):
         raise FormatError(f"{stream.path / 'ts'}: {first} and {last} are no times")
-    return {"samples": length, **_between(round(first * 1e9), round(last * 1e9), length)}
+    return {"samples": length, **_describe_span(round(first * 1e9), round(last * 1e9), length)}
 
 
-def _between(first_ns: int, last_ns: int, length: int) -> dict[str, Any]:
+def _describe_span(first_ns: int, last_ns: int, length: int) -> dict[str, Any]:
     extent: dict[str, Any] = {"first_ns": first_ns, "last_ns": last_ns}
     if last_ns > first_ns:
         extent["rate_hz"] = (length - 1) * 1e9 / (last_ns - first_ns)
     return extent
 
 
-def _invalid(stream: Stream) -> Incomplete:
-    """A radar's frames that lack packets, in a trace of another recorder."""
+def _count_invalid(stream: Stream) -> Incomplete:
+    """Return the radar frames that lack packets, in a trace of another recorder."""
     if "valid" not in stream.meta or not len(stream):
         return {}
     count = 0

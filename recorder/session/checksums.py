@@ -1,9 +1,9 @@
 """MD5 checksums of a session's data, in the CSV format of ``roverd checksum``.
 
 ``python -m recorder.session.checksums SESSION`` writes ``_recorder/checksums.csv`` at idle
-priority, in CPU and I/O.  It covers all files outside ``_recorder`` and ``_archives``,
-except the report.  With ``--wait`` behind SESSION it reads what is there, and completes its work
-when a byte comes on its standard input: what is added to the session meanwhile is covered too.
+priority, in CPU and I/O.  It covers all files outside ``_recorder`` and ``_archives``, except the
+report.  With ``--wait`` after SESSION it reads the present files first, and completes its work when
+a byte arrives on its standard input, so that files added meanwhile are covered too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Known = tuple[tuple[int, int], str]
 
 
 def data_files(session: Path) -> Iterator[Path]:
-    """Every file of the session's data, relative to it, sorted."""
+    """Yield every file of the session's data, relative to it, sorted."""
     for path in sorted(Path(e.path) for _, _, files in walk(session, fail) for e in files):
         relative = path.relative_to(session)
         if path.is_file() and relative.parts[0] not in (PRIVATE, ARCHIVES, REPORT):
@@ -35,12 +35,12 @@ def data_files(session: Path) -> Iterator[Path]:
 
 
 def write_checksums(session: Path, others: Callable[[], object] = lambda: None) -> Path:
-    """Write the session's checksums, durably and atomically; what they list is durable before.
+    """Write the session's checksums, durably and atomically; sync the listed files first.
 
     Args:
         session: its folder.
-        others: called once all files are read; returns when nobody else adds to the session.  What
-            is new or changed by then is read again.
+        others: called once all files are read; returns when no other process adds files.  Files
+            that are new or changed by then are read again.
 
     Returns:
         The CSV: columns ``file`` (relative to the session) and ``md5``.
@@ -63,7 +63,7 @@ def write_checksums(session: Path, others: Callable[[], object] = lambda: None) 
 
 
 def _read(path: Path, before: _Known | None = None) -> _Known:
-    """Size and time of change of a file, and its digest, which is the one before if both are."""
+    """Return size, time of change and digest of a file; reuse the digest of an unchanged file."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         state = found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""When a session's samples became durable, by its journal."""
+"""Times at which a session's samples became durable, by its journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.session.reader import Session
 
 
 class CommitTimes:
-    """The commits of a session: up to which stamp each of them has a stream's samples.
+    """The commits of a session: by stream, the stamp of the newest sample that each commit has.
 
     ::
 
@@ -54,7 +54,7 @@ class CommitTimes:
                     self._commit_ns.setdefault(name, array("q")).append(commit_ns)
 
     def of(self, stream: str, stamp_ns: int) -> int | None:
-        """When the sample with a stamp became durable, epoch ns; None if that is unknown."""
+        """Return when the sample with a stamp became durable, epoch ns; None if that is unknown."""
         known = self._last_ns.get(stream)
         if known is None:
             return None

@@ -16,12 +16,12 @@ from recorder.session import layout
 from recorder.session.folders import fail, walk
 from recorder.session.journal import walk_journal
 from recorder.session.journal_frames import Frame
-from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.session.journal_state import NO_LEAF, JournalState, digest_jointly
 from recorder.session.packed_channels import (
     PackedChannel,
     RecordedFile,
+    find_packed,
     open_recorded,
-    packed_in_place,
 )
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
@@ -51,7 +51,7 @@ def check_digests(session: Session, report: Report, advance: Callable[[int], Non
 
 
 def digest_ticks(session: Session) -> int:
-    """Megabytes that `check_digests` reads at most."""
+    """Return the megabytes that `check_digests` reads at most."""
     size = 0
     for place, _, files in walk(session.path, fail):
         if "_archives" not in Path(place).parts:
@@ -60,11 +60,11 @@ def digest_ticks(session: Session) -> int:
 
 
 def check_staged(session: Session, packed: PackedChannel, folder: Path, report: Report) -> None:
-    """Check that packed files in another folder hold what the session's recorded files hold.
+    """Check that packed files in another folder have the content of the session's recorded files.
 
     Args:
         session: closed.
-        packed: what the files are.
+        packed: the description of the files.
         folder: has them.
         report: receives the faults.
 
@@ -93,7 +93,7 @@ class _Check:
         self._staged: Path | None = None
 
     def run(self) -> None:
-        state = self._look_through()
+        state = self._scan_journal()
         for gap in state.damage:
             text = f"{self._journal}: bytes {gap.start} to {gap.end} are damaged"
             if [gap.start, gap.end] in self._known_gaps:
@@ -102,7 +102,7 @@ class _Check:
                 self._report.error(text)
         self._check_metadata()
         self._specs = state.specs
-        self._packed = packed_in_place(self._path, state.packed)
+        self._packed = find_packed(self._path, state.packed)
         for packed in {entry.channel: entry for entry in self._packed.values()}.values():
             self._check_packed(packed)
         with contextlib.ExitStack() as stack:
@@ -113,20 +113,20 @@ class _Check:
         self._report.checked.append(f"digests: {leaves} ranges of {len(state.files)} files")
 
     def check_staged(self, packed: PackedChannel, folder: Path) -> None:
-        state = self._look_through()
+        state = self._scan_journal()
         self._specs, self._packed = state.specs, dict.fromkeys(packed.files, packed)
         self._staged = folder
         for name in packed.files:
             file = self._open(name)
             proven = state.leaves.get(name, NO_LEAF).end
             if not file.seek(0, io.SEEK_END) == state.files.get(name) == proven:
-                self._error(name, f"{self._path / name}: is not of the committed length")
+                self._report_error(name, f"{self._path / name}: is not of the committed length")
         state.files = {name: state.files[name] for name in packed.files if name in state.files}
         with contextlib.ExitStack() as stack:
             stack.callback(lambda: [file.close() for file in self._files.values()])
             self._check_leaves(state)
 
-    def _look_through(self) -> JournalState:
+    def _scan_journal(self) -> JournalState:
         """Check the journal's chain of records, and collect digests, cuts and gaps."""
         before: Frame | None = None
         state = JournalState()
@@ -169,10 +169,10 @@ class _Check:
             try:
                 found = digest(path.read_bytes())
             except OSError as error:
-                self._error(name, f"{path}: cannot be read: {error.strerror}")
+                self._report_error(name, f"{path}: cannot be read: {error.strerror}")
             else:
                 if found != value:
-                    self._error(name, f"{path}: is not as it was recorded")
+                    self._report_error(name, f"{path}: is not as it was recorded")
 
     def _check_leaves(self, last: JournalState) -> int:
         samples: dict[str, tuple[int, int]] = {}  # by stream, at the commits of leaves
@@ -187,7 +187,7 @@ class _Check:
                 if name in last.files and not self._was_cut(name, leaf, frame.start):
                     count += 1
                     if self._read_leaf(name, leaf.start, leaf.end, last) != leaf:
-                        self._tell(name, leaf, samples.get(name.partition("/")[0]))
+                        self._report_leaf(name, leaf, samples.get(name.partition("/")[0]))
         return count
 
     def _was_cut(self, name: str, leaf: Leaf, at: int) -> bool:
@@ -206,7 +206,7 @@ class _Check:
         return running.leaf()
 
     def _check_packed(self, packed: PackedChannel) -> None:
-        """Check the bytes of packed files; `_read_leaf` checks what they hold."""
+        """Check the bytes of packed files; `_read_leaf` checks their unpacked content."""
         for name, value in zip(packed.files, packed.digests, strict=True):
             path = self._path / name
             try:
@@ -214,7 +214,7 @@ class _Check:
             except OSError:  # another rule reports it
                 continue
             if running.leaf().digest != value:
-                self._error(name, f"{path}: is not as it was packed after the session")
+                self._report_error(name, f"{path}: is not as it was packed after the session")
 
     def _open(self, name: str) -> RecordedFile:
         file = self._files.pop(name, None)
@@ -241,7 +241,7 @@ class _Check:
             start = state.leaves[name].end if name in state.leaves else 0
             if length > start and (leaf := self._read_leaf(name, start, length, state)) is not None:
                 found[name] = leaf
-        if joint_digest(found) != state.digest:
+        if digest_jointly(found) != state.digest:
             text = "what was committed last is not as it was recorded; `recorder recover` finds it"
             self._report.error(f"{self._path}: {text}")
 
@@ -250,16 +250,16 @@ class _Check:
             with contextlib.suppress(OSError):
                 if patched_digest(self._path / name, state.patchable.get(name, ())) != value:
                     text = "sizes and counts in its headers are not as they were recorded"
-                    self._error(name, f"{self._path / name}: {text}")
+                    self._report_error(name, f"{self._path / name}: {text}")
 
-    def _tell(self, name: str, leaf: Leaf, samples: tuple[int, int] | None) -> None:
+    def _report_leaf(self, name: str, leaf: Leaf, samples: tuple[int, int] | None) -> None:
         text = f"bytes {leaf.start} to {leaf.end} are not as they were recorded"
         if samples is not None and samples[1] > samples[0]:
             text += f" (samples {samples[0]} to {samples[1] - 1})"
         first = None if samples is None else samples[0]
-        self._error(name, f"{self._path / name}: {text}", first)
+        self._report_error(name, f"{self._path / name}: {text}", first)
 
-    def _error(self, name: str, text: str, sample: int | None = None) -> None:
+    def _report_error(self, name: str, text: str, sample: int | None = None) -> None:
         stream, _, file = name.partition("/")
         known = stream in self._session.streams
         channel = file if known else None

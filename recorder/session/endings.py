@@ -1,4 +1,4 @@
-"""The reasons for which sessions end, in words."""
+"""Reasons for the end of a session, as texts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ENDS = {
     "sealed": "early: the disk failed or is full",
     "killed": "early",
 }
-"""For people, why a session ended."""
+"""Texts for people, by the reason of a session's end."""
 
 
 def record_seal(session: Path, reason: str) -> None:
-    """Record why a session's disk failed, if the writer could not, and the disk takes it now.
+    """Record why a session's disk failed, if the writer could not, and the disk works again.
 
     Nothing happens where the session has an end already, or the disk still fails.
     """

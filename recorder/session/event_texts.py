@@ -27,8 +27,8 @@ _SENTENCES: Final[Mapping[tuple[str, str], str]] = {
 }
 
 
-def event_text(event: Event) -> str:
-    """An event as a sentence for people, without its stream: ``lost 3 samples (network)``.
+def format_event(event: Event) -> str:
+    """Format an event as a sentence for people, without its stream: ``lost 3 samples (network)``.
 
     Args:
         event: as in the event log (`recorder.session.events`).
@@ -43,25 +43,25 @@ def event_text(event: Event) -> str:
     if given is not None:
         return str(given).removeprefix(f"{event.get('stream')}: ")
     if kind == "lost":
-        return _lost(event, cause)
+        return _format_loss(event, cause)
     if kind == INCOMPLETE and isinstance(event.get("count"), int):
-        return incomplete_text(int(event["count"]), int(event.get("parts") or 0), cause)
+        return format_incomplete(int(event["count"]), int(event.get("parts") or 0), cause)
     if kind == "rate" and isinstance(event.get("rate_hz"), int | float):
-        return _rate(event, cause)
+        return _format_rate(event, cause)
     if isinstance(step_ns := event.get("step_ns"), int):
         return f"stepped by {step_ns / 1e9:+.3f} s"
     text = _SENTENCES.get((kind, cause)) or " ".join(part for part in (kind, cause) if part)
-    more = ", ".join(_values({key: event[key] for key in event if key not in _NAMED}))
+    more = ", ".join(_format_values({key: event[key] for key in event if key not in _NAMED}))
     return f"{text}: {more}" if more else text
 
 
-def event_line(event: Event) -> str:
-    """The sentence after what it is about: ``imu: lost 3 samples (network)``."""
+def format_event_line(event: Event) -> str:
+    """Format an event with its stream or type: ``imu: lost 3 samples (network)``."""
     about = event.get("stream") or event.get("type")
-    return f"{about}: {event_text(event)}"
+    return f"{about}: {format_event(event)}"
 
 
-def _lost(event: Event, cause: str) -> str:
+def _format_loss(event: Event, cause: str) -> str:
     count, estimate, duration_ns = (event.get(k) for k in ("count", "estimate", "duration_ns"))
     text = "lost samples"
     if count is not None:
@@ -73,13 +73,13 @@ def _lost(event: Event, cause: str) -> str:
     return f"{text} ({cause})" if cause else text
 
 
-def incomplete_text(samples: int, parts: int, causes: str) -> str:
-    """Say how many samples lack how many parts: ``22 samples lack 353 parts (network)``."""
+def format_incomplete(samples: int, parts: int, causes: str) -> str:
+    """Format how many samples lack how many parts: ``22 samples lack 353 parts (network)``."""
     lacking = "1 sample lacks" if samples == 1 else f"{samples} samples lack"
     return f"{lacking} {parts} part{'' if parts == 1 else 's'}" + (f" ({causes})" if causes else "")
 
 
-def _rate(event: Event, cause: str) -> str:
+def _format_rate(event: Event, cause: str) -> str:
     word = "below" if cause == "low" else "again above"
     floor = "the minimum"
     if event.get("agreed") is not None:
@@ -89,14 +89,16 @@ def _rate(event: Event, cause: str) -> str:
     return f"{event['rate_hz']:.3g} Hz is {word} {floor}{about}"
 
 
-def _values(values: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """Values in words: ``cut bytes 40``, of nested ones each with the name of its group."""
+def _format_values(values: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """Yield values as texts: ``cut bytes 40``, nested ones each with the name of its group."""
     for key, value in values.items():
         name = f"{within}{key.replace('_', ' ')}"
         if isinstance(value, Mapping):
-            yield from _values(value, f"{name} ")
+            yield from _format_values(value, f"{name} ")
         elif isinstance(value, list | tuple):
-            yield from _values({f"{key} {k + 1}": each for k, each in enumerate(value)}, within)
+            yield from _format_values(
+                {f"{key} {k + 1}": each for k, each in enumerate(value)}, within
+            )
         elif value is not None:
             shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
             yield f"{name} {shown:g}" if isinstance(shown, float) else f"{name} {shown}"

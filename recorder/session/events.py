@@ -3,7 +3,7 @@
 One JSON object a line: ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns}``,
 and the event's own keys.  ``count`` is null for an uncounted loss, which may have an ``estimate``.
 Events of one stream and cause within a second are merged.  The ``count`` of an `INCOMPLETE` event
-is a number of stored samples, and its ``parts`` what they lack together.
+is a number of stored samples, and its ``parts`` the sum of their missing parts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _KNOWN = ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "
 def make_event(
     kind: str, t_ns: int, stream: str = "", cause: str = "", **more: Any
 ) -> dict[str, Any]:
-    """An event with every key of the format; `more` sets or adds keys."""
+    """Return an event with every key of the format; `more` sets or adds keys."""
     event: dict[str, Any] = dict.fromkeys(_KNOWN)
     event |= {"t_ns": t_ns, "type": kind, "stream": stream or None, "cause": cause or None}
     return event | more
 
 
 class EventLog:
-    """Merges events and appends them to their file.
+    """The log of a session's events, which merges events and appends them to a file.
 
     Events that may still be merged are `pending`.  The journal's commit records hold them until
     they are in the file, so that no event is lost with a killed writer.
@@ -46,7 +46,7 @@ class EventLog:
     def add(self, event: dict[str, Any]) -> None:
         """Log an event, or merge it into an earlier one of its stream and cause."""
         for earlier in self.pending:
-            if _mergeable(earlier, event):
+            if _can_merge(earlier, event):
                 _merge(earlier, event)
                 return
         self.pending.append(event)
@@ -64,20 +64,20 @@ class EventLog:
 
 
 class ClockWatch:
-    """Detects steps of the calendar clock; `ts` counts from the session's start, without steps."""
+    """Detection of steps of the calendar clock; `ts` counts from the start, without steps."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_ns = clock.realtime_ns() - clock.monotonic_ns()
 
     def step_ns(self) -> int | None:
-        """The clock's step since the last call; None without one."""
+        """Return the clock's step since the last call; None without one."""
         offset_ns = self._clock.realtime_ns() - self._clock.monotonic_ns()
         step_ns, self._offset_ns = offset_ns - self._offset_ns, offset_ns
         return step_ns if abs(step_ns) > _CLOCK_STEP_NS else None
 
 
-def _mergeable(earlier: dict[str, Any], event: dict[str, Any]) -> bool:
+def _can_merge(earlier: dict[str, Any], event: dict[str, Any]) -> bool:
     return (
         all(earlier[key] == event[key] for key in ("type", "stream", "cause"))
         and earlier.get("epoch") == event.get("epoch")

@@ -1,4 +1,4 @@
-"""All files below a folder, however deep it goes."""
+"""Traversal of all files below a folder, at any depth."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ _Entries = list[os.DirEntry[str]]
 
 
 def fail(error: OSError) -> None:
-    """For `walk`: a folder that cannot be read is an error."""
+    """Raise the error of a folder that cannot be read; for `walk`."""
     raise error
 
 
 def walk(
     top: str | Path, failed: Callable[[OSError], None] = lambda _: None
 ) -> Iterator[tuple[str, _Entries, _Entries]]:
-    """Like ``os.walk``, which calls itself for each folder in a folder before Python 3.12.
+    """Yield all folders and files, as ``os.walk`` does, without recursion.
+
+    ``os.walk`` calls itself for each nested folder before Python 3.12.
 
     Args:
         top: the first folder.

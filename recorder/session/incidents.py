@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 from recorder.session.layout import RECOVERED, SEALED
 from recorder.session.reader import Session
 
@@ -16,7 +16,7 @@ _KILLED: Mapping[Any, str] = {
     "killed": "the recorder was killed, or its disk failed",
     "power": "the power was cut, or the machine was restarted",
 }
-"""By cause of a recovery's event, what ended a session that has no reason of its own."""
+"""By cause of a recovery's event, why a session ended that has no reason of its own."""
 
 _FAULTS: Mapping[str, tuple[str, ...]] = {
     "fault": (),
@@ -26,11 +26,11 @@ _FAULTS: Mapping[str, tuple[str, ...]] = {
     "writer": ("restarted",),
     "clock": ("step",),
 }
-"""Types of events that are faults, with the causes that are; empty: all causes."""
+"""By type of events that are faults, the causes that are faults; empty: all causes."""
 
 
 def incidents(session: Session) -> dict[str, Any]:
-    """The reason of a session's end, its marks and its faults.
+    """Return the reason of a session's end, its marks and its faults.
 
     Returns:
         - ``ended``: ``{cause, detail}``; cause is ``duration``, ``sources`` (all that can end have
@@ -43,11 +43,13 @@ def incidents(session: Session) -> dict[str, Any]:
     Raises:
         FormatError: the event log cannot be read.
     """
-    return of_events(session.events(), session.header or {})
+    return classify_events(session.events(), session.header or {})
 
 
-def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) -> dict[str, Any]:
-    """`incidents` of a session's events and its ``session.json``."""
+def classify_events(
+    events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return `incidents` of a session's events and its ``session.json``."""
     ended: dict[str, Any] | None = None
     floor: dict[str, Any] | None = None
     sealed = header.get("sealed")
@@ -64,7 +66,7 @@ def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) ->
             ended = {"cause": cause, "detail": detail}
         elif _is_fault(kind, cause):
             keys = ("t_ns", "type", "stream", "cause")
-            faults.append({key: event.get(key) for key in keys} | {"detail": _detail(event)})
+            faults.append({key: event.get(key) for key in keys} | {"detail": _format_detail(event)})
         if (kind, cause) == ("disk", "floor"):
             floor = {"cause": "floor", "detail": detail}
         if (kind, cause) == ("disk", SEALED):
@@ -83,8 +85,8 @@ def _is_fault(kind: Any, cause: Any) -> bool:
     return causes is not None and (not causes or cause in causes)
 
 
-def _detail(event: Mapping[str, Any]) -> str:
-    """The detail of an event, for people; of a step its size."""
+def _format_detail(event: Mapping[str, Any]) -> str:
+    """Return the detail of an event, for people; for a step of the clock, its size."""
     if not event.get("detail") and event.get("step_ns") is None:
         return ""
-    return event_text({**event, "stream": None})
+    return format_event({**event, "stream": None})

@@ -1,4 +1,4 @@
-"""The journal of a session: what is durable, record by record.
+"""The journal of a session: the durable content, record by record.
 
 =========  ====================================================================================
 record     holds
@@ -62,7 +62,7 @@ _SNAPSHOT_COMMITS = 300
 
 
 class JournalWriter:
-    """Appends records, one thread at a time; `sync` makes them durable, from any thread.
+    """The writer of a journal: one thread at a time appends; any thread may sync.
 
     A record is handed to the kernel at once, so that `sync`, which may take long, needs no lock.
 
@@ -88,7 +88,7 @@ class JournalWriter:
         body = self.state.compact({"n": self.state.commits, **values})
         self._append("commit", body)
         self._commits += 1
-        self._snapshot_due |= self.state.says_once(body)
+        self._snapshot_due |= self.state.has_unique_parts(body)
         if self._snapshot_due or self._commits >= _SNAPSHOT_COMMITS:
             self.snapshot()
 
@@ -113,7 +113,7 @@ class JournalWriter:
 
 
 def read_range(path: Path, start: int, stop: int) -> bytes:
-    """Bytes of a file, fewer if it ends before `stop`; OSError."""
+    """Return bytes of a file, fewer if it ends before `stop`; OSError."""
     with path.open("rb") as file:
         file.seek(start)
         return file.read(max(0, stop - start))
@@ -155,7 +155,7 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
         if before.end < after.start:
             state.damage.append(Damage(before.end, after.start))
     for frame in frames[begin:]:
-        _take(state, frame, path)
+        _apply(state, frame, path)
     if not state.boot_id:
         raise SessionError(f"{path}: its first records are damaged; nothing was changed")
     state.finish()
@@ -163,7 +163,7 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
 
 
 class JournalFollower:
-    """Reads a journal record by record, also while it is written.
+    """A reader of a journal, record by record, also while it is written.
 
     Attributes:
         state: after the last record that was read.
@@ -179,7 +179,7 @@ class JournalFollower:
         self._lost = False  # skip records that refer to a lost one, up to the next snapshot
 
     def read(self) -> Iterator[tuple[Frame, Any]]:
-        """The records since the last call, each with its content; `state` is the one after it.
+        """Yield the records since the last call, each with its content; `state` includes it.
 
         Raises:
             SessionError: as `read_journal`.
@@ -197,7 +197,7 @@ class JournalFollower:
                 state.damage[-1].end = frame.end
                 continue
             try:
-                content = _take(state, frame, self._path)
+                content = _apply(state, frame, self._path)
             except SessionError:
                 if not state.damage:
                     raise
@@ -207,10 +207,10 @@ class JournalFollower:
             yield frame, content
 
 
-def first_record(path: Path) -> bytes:
-    """The digest of a journal's first record, which names its session among all others.
+def digest_first_record(path: Path) -> bytes:
+    """Return the digest of a journal's first record, which identifies its session.
 
-    Read from the record itself: what later records repeat can have been made anew.
+    It is computed from the record itself: an attacker can rewrite what later records repeat.
 
     Args:
         path: of the journal.
@@ -229,7 +229,7 @@ def first_record(path: Path) -> bytes:
 
 
 def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
-    """Every record of a journal in order, with its content and the state after it.
+    """Yield every record of a journal in order, with its content and the state after it.
 
     Raises:
         SessionError: as `read_journal`.
@@ -239,8 +239,8 @@ def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
         yield frame, content, follower.state
 
 
-def leaf_start(path: Path, name: str, length: int) -> int:
-    """Where the digests of a file continue after a cut before its latest leaf.
+def find_leaf_start(path: Path, name: str, length: int) -> int:
+    """Return the offset where a file's digests continue after a cut before its latest leaf.
 
     Args:
         path: of the journal.
@@ -255,8 +255,8 @@ def leaf_start(path: Path, name: str, length: int) -> int:
     return start
 
 
-def _take(state: JournalState, frame: Frame, path: Path) -> Any:
-    """Take a record, and note damaged bytes before it."""
+def _apply(state: JournalState, frame: Frame, path: Path) -> Any:
+    """Apply a record, and note damaged bytes before it."""
     if frame.start > state.length:
         state.miss(state.length, frame.start)
     try:
@@ -270,8 +270,8 @@ def _take(state: JournalState, frame: Frame, path: Path) -> Any:
         raise SessionError(f"{path}: {text}") from None
 
 
-def _plain(value: Any) -> Any:
-    """Digests as hex digits, leaves as lists, for JSON."""
+def _convert_value(value: Any) -> Any:
+    """Convert digests to hex digits and leaves to lists, for JSON."""
     return value.hex() if isinstance(value, bytes) else [value.start, value.end, value.digest]
 
 
@@ -280,7 +280,9 @@ def main() -> int:
     try:
         for frame, content, _ in walk_journal(layout.private(Path(sys.argv[1]), layout.JOURNAL)):
             values = content if isinstance(content, dict) else {"bytes": len(content)}
-            print(json.dumps({"at": frame.start, "k": frame.kind, **values}, default=_plain))
+            print(
+                json.dumps({"at": frame.start, "k": frame.kind, **values}, default=_convert_value)
+            )
     except SessionError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The checks of a session's journal against its files, and of its checksums."""
+"""Checks of a session's journal against its files, and of its checksums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.session.checksums import CHECKSUMS, data_files
 from recorder.session.journal import read_journal
 from recorder.session.journal_state import JournalState
 from recorder.session.layout import CLEAN, JOURNAL, RECOVERED, REPACK, private
-from recorder.session.packed_channels import packed_in_place
+from recorder.session.packed_channels import find_packed
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 
@@ -20,10 +20,10 @@ _BLOCK = 1 << 20
 
 
 def check_journal(session: Session, report: Report) -> bool:
-    """Check a session's journal: readable, and in agreement with its files and ``session.json``.
+    """Check a session's journal: readable, and consistent with its files and ``session.json``.
 
-    A closed session's files end where the last commit says, to the byte; an open one's hold at
-    least what was committed, and its journal may end in a record that is torn.
+    A closed session's files have the length of the last commit, to the byte.  An open session's
+    files have at least the committed length, and its journal may end in a torn record.
 
     Returns:
         Whether the journal can be read.
@@ -59,7 +59,7 @@ def check_journal(session: Session, report: Report) -> bool:
 
 def _check_lengths(session: Session, journal: JournalState, report: Report, closed: bool) -> None:
     reported = {(problem.stream, problem.channel) for problem in report.problems}
-    packed = packed_in_place(session.path, journal.packed)
+    packed = find_packed(session.path, journal.packed)
     for name, length in journal.files.items():
         path = session.path / name
         if name in packed and name == packed[name].channel:
@@ -96,7 +96,7 @@ def _check_declarations(session: Session, journal: JournalState, report: Report)
 def check_checksums(
     session: Session, report: Report, deep: bool, advance: Callable[[int], None]
 ) -> None:
-    """Check ``checksums.csv``, if there is one: every file is listed; `deep`: and unchanged.
+    """Check ``checksums.csv``, if it exists: every file is listed, and unchanged if `deep`.
 
     Args:
         session: to check.
@@ -120,49 +120,51 @@ def check_checksums(
     listed: dict[str, str] = dict(rows[1:])
     found = {str(relative) for relative in data_files(session.path)}
     for name in sorted(listed.keys() - found):
-        report.error(f"{session.path / name}: is missing; {path.name} lists it", _of(session, name))
+        report.error(
+            f"{session.path / name}: is missing; {path.name} lists it", _find_stream(session, name)
+        )
     for name in sorted(found - listed.keys()):
-        report.warning(f"{session.path / name}: is not in {path.name}", _of(session, name))
+        report.warning(f"{session.path / name}: is not in {path.name}", _find_stream(session, name))
     if deep:
-        packed = _packed_md5(session.path)
+        packed = _read_packed_md5(session.path)
         for name in sorted(listed.keys() & found):
             try:
-                digest = _md5(session.path / name, advance)
+                digest = _compute_md5(session.path / name, advance)
             except OSError as error:
                 text = f"{session.path / name}: cannot be read: {error.strerror}"
-                report.error(text, _of(session, name))
+                report.error(text, _find_stream(session, name))
                 continue
             if digest != listed[name] and digest != packed.get(name):
                 text = f"{session.path / name}: has changed since it was closed: MD5 {digest}"
-                report.error(f"{text}, not {listed[name]}", _of(session, name))
+                report.error(f"{text}, not {listed[name]}", _find_stream(session, name))
     kind = "compared" if deep else "listed"
     report.checked.append(f"_recorder/{CHECKSUMS}: {len(listed)} files {kind}")
 
 
-def _packed_md5(session: Path) -> dict[str, str]:
-    """MD5 of files that were packed after the session; the list may not have them yet."""
+def _read_packed_md5(session: Path) -> dict[str, str]:
+    """Return MD5 of files that were packed after the session; the list may not have them yet."""
     try:
         journal = read_journal(private(session, JOURNAL))
     except SessionError:  # it was reported
         return {}
-    packed = packed_in_place(session, journal.packed).values()
+    packed = find_packed(session, journal.packed).values()
     return {name: md5 for p in packed for name, md5 in zip(p.files, p.md5, strict=True)}
 
 
 def checksum_ticks(session: Session) -> int:
-    """Megabytes, rounded up per file, that a deep check of the checksums reads."""
+    """Return the megabytes, rounded up per file, that a deep check of the checksums reads."""
     if not private(session.path, CHECKSUMS).is_file():
         return 0
     sizes = ((session.path / name).stat().st_size for name in data_files(session.path))
     return sum(-(-size // _BLOCK) for size in sizes)
 
 
-def _of(session: Session, name: str) -> str | None:
+def _find_stream(session: Session, name: str) -> str | None:
     folder = Path(name).parts[0] if name else ""
     return folder if folder in session.streams else None
 
 
-def _md5(path: Path, advance: Callable[[int], None]) -> str:
+def _compute_md5(path: Path, advance: Callable[[int], None]) -> str:
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

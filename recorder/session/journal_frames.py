@@ -33,7 +33,7 @@ FIRST = bytes(DIGEST_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A record as it lies in the journal.
+    """A record with its place in the journal.
 
     Attributes:
         start, end: offsets in the journal.
@@ -52,7 +52,7 @@ class Frame:
 
 
 def encode_frame(kind: str, content: Any, previous: bytes) -> bytes:
-    """A record's frame.
+    """Encode a record's frame.
 
     Args:
         kind, content: the record; msgpack must be able to hold the content.
@@ -64,14 +64,14 @@ def encode_frame(kind: str, content: Any, previous: bytes) -> bytes:
 
 
 def _decode(data: bytes, at: int, base: int) -> Frame | None:
-    """The whole frame at an offset; None without one."""
+    """Return the whole frame at an offset; None without one."""
     if len(data) - at < _HEAD.size:
         return None
     marker, _, size, previous = _HEAD.unpack_from(data, at)
     end = at + _HEAD.size + size
     if marker != MARKER or size > MAX_BODY or end > len(data):
         return None
-    if not _intact(data, at, end):
+    if not _is_intact(data, at, end):
         return None
     try:
         kind, content = msgpack.unpackb(data[at + _HEAD.size : end], strict_map_key=False)
@@ -82,13 +82,13 @@ def _decode(data: bytes, at: int, base: int) -> Frame | None:
     return Frame(base + at, base + end, kind, content, previous, digest(data[at:end]))
 
 
-def _intact(data: bytes, at: int, end: int) -> bool:
+def _is_intact(data: bytes, at: int, end: int) -> bool:
     crc = int.from_bytes(data[at + 4 : at + 8], "little")
     return zlib.crc32(memoryview(data)[at + 8 : end]) == crc
 
 
 def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
-    """Every whole record of a journal's bytes, also after a damaged one.
+    """Yield every whole record of a journal's bytes, also after a damaged one.
 
     Args:
         data: bytes of the journal; frames that are cut at either end are skipped.

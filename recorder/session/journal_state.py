@@ -17,7 +17,7 @@ from recorder.formats.digests import Digested, Leaf, Range, digest
 from recorder.formats.roverd import known_lengths
 from recorder.session import layout
 from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
-from recorder.session.merkle import MerkleTree, leaf_digest
+from recorder.session.merkle import MerkleTree, digest_leaf
 from recorder.session.packed_channels import PackedChannel
 
 _SNAPSHOT = (
@@ -40,7 +40,7 @@ EPOCH_DEFAULTS: Mapping[str, Any] = {
 _POSITION = ("epoch", "number", "seq", *EPOCH_DEFAULTS, "samples", "last_ns")
 
 NO_LEAF = Leaf(0, 0, digest(b""))
-"""The leaf of a file without a committed one."""
+"""The leaf of a file without a committed leaf."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class JournalState:
         next_first: digest of the first record of its journal.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
-        digest: of all bytes between the leaves and the committed lengths (`joint_digest`);
+        digest: of all bytes between the leaves and the committed lengths (`digest_jointly`);
             None if leaves reach to the committed lengths, or if it cannot be compared.
         unsure: a lost record may have had later leaves: `digest` need not match.
         tags_at: offsets of the TAGS records in ``session.vrs``; None if unknown.
@@ -122,7 +122,7 @@ class JournalState:
     _uncommitted: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, frame: Frame) -> Any:
-        """Apply the next record; returns its content.
+        """Apply the next record; return its content.
 
         Raises:
             KeyError, TypeError, ValueError, IndexError, ProtocolError: not a record of this
@@ -172,8 +172,8 @@ class JournalState:
         self.length, self.signed = frame.end, frame.kind == "sign"
         return content
 
-    def following(self, session: Path) -> Path | None:
-        """The folder of the session that continues `session`; None if there is none."""
+    def find_next_session(self, session: Path) -> Path | None:
+        """Return the folder of the session that continues `session`; None if there is none."""
         return None if self.next is None else Path(self.next_folder or session.parent, self.next)
 
     def miss(self, start: int, end: int) -> None:
@@ -200,9 +200,9 @@ class JournalState:
                 self._uncommitted.append(record | dict(zip(_OF_END, ends[epoch], strict=True)))
 
     def durations(self) -> dict[str, float] | None:
-        """Durations of commits: count; in ms, bounds for half and 99% of them, and the longest.
+        """Return durations of commits; None without a commit.
 
-        None without a commit.
+        They are the count and, in ms, bounds for half and 99% of the commits, and the longest.
         """
         count = sum(self.took.values())
         if not count:
@@ -215,7 +215,7 @@ class JournalState:
         return bounds | {"longest_ms": self.longest_us / 1e3}
 
     def known(self, path: str, length: int) -> Digested:
-        """The known digests of a file that is reopened with a length.
+        """Return the known digests of a file that is reopened with a length.
 
         Raises:
             LookupError: it is cut to before its latest leaf.
@@ -232,7 +232,7 @@ class JournalState:
         for record in content.get("records", ()):
             if record not in self._uncommitted:
                 self._uncommitted.append(record)
-        known = self._committed_records(positions)
+        known = self._select_committed(positions)
         self._take_epochs(known)
         self._uncommitted = [r for r in self._uncommitted if r not in known]
         self.files, self.positions, self.events = content["files"], positions, content["events"]
@@ -246,10 +246,10 @@ class JournalState:
             self.patchable.setdefault(path, []).extend(ranges)
         for path, leaf in content.get("leaves", ()):
             self.leaves[path] = leaf
-            self.tree.append(leaf_digest(path, leaf))
+            self.tree.append(digest_leaf(path, leaf))
 
-    def _committed_records(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Records of epochs that a commit has; other epochs began during the commit."""
+    def _select_committed(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the records of epochs that a commit has; other epochs began during the commit."""
         if not self._uncommitted:
             return []
         known = {(name, e) for name, p in positions.items() for e in (p["epoch"], *p["past"])}
@@ -268,7 +268,7 @@ class JournalState:
     # Commits hold names and epochs by number, and only lengths that samples do not determine.
 
     def compact(self, content: Mapping[str, Any]) -> list[Any]:
-        """A commit's content for its frame; `take` is the inverse."""
+        """Return a commit's content for its frame; `take` is the inverse."""
         new: list[Any] = []
 
         def number(value: Any) -> int:
@@ -291,7 +291,7 @@ class JournalState:
             row = [number(name), number(position["epoch"]), samples, seq - samples]
             row += [position["number"] - seq, last_ns - t_ns if last_ns >= 0 else None]
             streams.append([*row, more] if more else row)
-        derived = _derived(self.specs, content["streams"])
+        derived = _derive_lengths(self.specs, content["streams"])
         files = {number(p): n for p, n in content["files"].items() if derived.get(p) != n}
         absent = [number(path) for path in derived if path not in content["files"]]
         leaves = [
@@ -309,15 +309,15 @@ class JournalState:
             more["absent"] = absent
         if content.get("tags_at") != self.tags_at:
             more["tags_at"] = content.get("tags_at")
-        if records := self._committed_records(content["streams"]):
+        if records := self._select_committed(content["streams"]):
             more["records"] = records  # a power cut may take them, and leave this one
         evidence = leaves or content.get("digest")
         body = [content["n"], t_ns, content.get("took_us", 0), streams, files]
         body += [content["events"], evidence, new]
         return [*body, more] if more else body
 
-    def says_once(self, body: list[Any]) -> bool:
-        """Whether a commit's content for its frame has parts that no later commit repeats."""
+    def has_unique_parts(self, body: list[Any]) -> bool:
+        """Return whether a commit's content has parts that no later commit repeats."""
         return bool(body[7] or any(key in more for more in body[8:] for key in _ONCE))
 
     def _expand(self, body: list[Any]) -> dict[str, Any]:
@@ -346,7 +346,7 @@ class JournalState:
                 "last_ns": -1 if last_ns is None else last_ns + t_ns,
             }
         more = rest[0] if rest else {}
-        files = _derived(self.specs, positions)
+        files = _derive_lengths(self.specs, positions)
         for path in more.get("absent", ()):
             del files[known[path]]
         files |= {known[path]: length for path, length in lengths.items()}
@@ -378,7 +378,7 @@ class JournalState:
     # A snapshot is the whole state: readers begin at the last one.
 
     def snapshot(self) -> bytes:
-        """The state for a snapshot record; `take` is the inverse."""
+        """Return the state for a snapshot record; `take` is the inverse."""
         values = {key: getattr(self, f"_{key}" if key in _PRIVATE else key) for key in _SNAPSHOT}
         values["specs"] = [spec.to_wire() for spec in self.specs.values()]
         values["leaves"] = {p: [v.start, v.end, v.digest] for p, v in self.leaves.items()}
@@ -386,7 +386,7 @@ class JournalState:
         return zlib.compress(msgpack.packb(values), 1)
 
     def _restore(self, packed: bytes) -> None:
-        values = msgpack.unpackb(_inflated(packed), strict_map_key=False)
+        values = msgpack.unpackb(_inflate(packed), strict_map_key=False)
         specs = [StreamSpec.from_wire(spec) for spec in values["specs"]]
         self.specs = {spec.name: spec for spec in specs}
         epochs = values["epochs"].items()
@@ -404,8 +404,8 @@ class JournalState:
         self.unsure = False
 
 
-def _inflated(packed: bytes) -> bytes:
-    """The unpacked bytes of a snapshot; ValueError if it is damaged or too large."""
+def _inflate(packed: bytes) -> bytes:
+    """Return the unpacked bytes of a snapshot; ValueError if it is damaged or too large."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(packed, MAX_BODY)
@@ -416,10 +416,10 @@ def _inflated(packed: bytes) -> bytes:
     return data
 
 
-def _derived(
+def _derive_lengths(
     specs: Mapping[str, StreamSpec], positions: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Lengths of the files that follow from each stream's number of samples."""
+    """Return lengths of the files that follow from each stream's number of samples."""
     lengths = {}
     for name, position in positions.items():
         spec, samples = specs.get(name), position.get("samples", 0)
@@ -434,8 +434,8 @@ def _derived(
     return lengths
 
 
-def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
-    """One digest of the bytes of several files after their last leaves.
+def digest_jointly(leaves: Mapping[str, Leaf]) -> bytes:
+    """Return one digest of the bytes of several files after their last leaves.
 
     Args:
         leaves: by path, that range of each file; empty ranges are left out.
@@ -448,7 +448,7 @@ def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
     return digest(bytes(text))
 
 
-def closing(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
-    """Content of a session's last record, after its ``session.json`` is written."""
+def describe_close(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
+    """Return the content of a session's last record, after its ``session.json`` is written."""
     header = layout.private(session, layout.SESSION_JSON).read_bytes()
     return {"state": state, "session": digest(header), "root": journal.tree.root}

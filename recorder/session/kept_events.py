@@ -1,4 +1,4 @@
-"""Events: moments of which some seconds before and after are kept, and where they are stored.
+"""Events whose surroundings are kept: moments with some seconds before and after.
 
 ::
 
@@ -67,7 +67,7 @@ class KeptEvent(msgspec.Struct, frozen=True):
         from_ns, until_ns: the promised window, epoch ns.
         state: ``open`` (not durable yet), ``kept``, or ``short`` (durable, with shortfalls).
         parts: names of the sessions that hold it, in order of time.
-        shortfalls: what is missing of the window.
+        shortfalls: the missing intervals of the window.
     """
 
     id: str
@@ -91,7 +91,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 def read_events(session: Path) -> list[KeptEvent]:
-    """The events that touch a session, by time; none where only a person keeps the session.
+    """Return a session's events by time; [] for a session that is kept without an event.
 
     Raises:
         FormatError: ``_recorder/keep`` cannot be read.
@@ -107,8 +107,8 @@ def read_events(session: Path) -> list[KeptEvent]:
     return sorted(claim.events, key=_order)
 
 
-def events_of_origin(header: Mapping[str, Any], where: Path) -> list[KeptEvent]:
-    """The events that a clip holds some of, by time; none of another session.
+def parse_origin_events(header: Mapping[str, Any], where: Path) -> list[KeptEvent]:
+    """Return the events that a clip holds some of, by time; none of another session.
 
     Raises:
         FormatError: they are no events.
@@ -132,7 +132,7 @@ def write_events(disk: Disk, session: Path, events: Iterable[KeptEvent]) -> None
 
 
 def write_unstored(disk: Disk, root: Path, event: KeptEvent, *, remove: bool = False) -> None:
-    """Store an event that no session holds, durably; or, with `remove`, no longer.
+    """Store an event that no session holds, durably; with `remove`, delete it.
 
     Raises:
         FormatError: the other events of the file cannot be read.
@@ -146,7 +146,7 @@ def write_unstored(disk: Disk, root: Path, event: KeptEvent, *, remove: bool = F
 
 
 def read_index(root: Path, failed: Callable[[str], None] | None = None) -> list[KeptEvent]:
-    """The events of all sessions directly in a root, by time, each once.
+    """Return the events of all sessions directly in a root, by time, each once.
 
     Args:
         root: a folder of sessions.
@@ -181,7 +181,7 @@ def _order(event: KeptEvent) -> tuple[int, str]:
 
 
 def _merge(one: KeptEvent, other: KeptEvent) -> KeptEvent:
-    """An event as two sessions have it; a kill may have left one of them with an older state."""
+    """Merge an event of two sessions; after a kill, one of them may have an older state."""
     newer, older = (one, other) if one.state != OPEN else (other, one)
     shortfalls = newer.shortfalls if older.state == OPEN else newer.shortfalls + older.shortfalls
     unique = tuple(dict.fromkeys(shortfalls))
@@ -203,7 +203,7 @@ def _read_lines(path: Path) -> list[KeptEvent]:
 
 
 def _read(path: Path) -> bytes:
-    """Content of a file; nothing where it is missing."""
+    """Return the content of a file; empty where it is missing."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

@@ -2,7 +2,7 @@
 
 A file ``vehicle.register`` beside the key, an SQLite database to which entries are only appended::
 
-    with register.changing() as entries:
+    with register.lock_entries() as entries:
         entries.append(OPEN, first, {"folder": "/data/sessions/drive-1"})
         entries.of(first)
 
@@ -81,21 +81,21 @@ class Register:
     def make(self) -> None:
         """Make an empty register, durably; OSError, StorageError."""
         os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
-        with self._connected() as connection:
+        with self._connect() as connection:
             connection.executescript(_MAKE)
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         PosixDisk().sync_folder(self.path.parent)
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[Entries]:
-        """Keep other processes from appending; what is appended is durable at the end, or void.
+    def lock_entries(self) -> Iterator[Entries]:
+        """Lock the register for appending; entries are durable at the end, or discarded.
 
         Raises:
             UsageError: the register is missing or damaged.
             StorageError: it cannot be written, or another process holds it too long.
         """
-        with self._connected() as connection:
+        with self._connect() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield Entries(connection, self.path)
@@ -105,13 +105,13 @@ class Register:
                     connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Entries]:
-        """The entries as they are; errors as `changing`."""
-        with self._connected() as connection:
+    def open_entries(self) -> Iterator[Entries]:
+        """Read the entries without a lock; errors as `lock_entries`."""
+        with self._connect() as connection:
             yield Entries(connection, self.path)
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         if not self.path.exists():
             raise UsageError(f"{self.path}: is missing; make a new key: docs/security.md")
         try:
@@ -123,7 +123,7 @@ class Register:
         except sqlite3.OperationalError as error:
             raise StorageError(f"{self.path}: cannot be used: {error}") from None
         except sqlite3.Error:
-            raise _damaged(self.path) from None
+            raise _create_damage_error(self.path) from None
 
 
 class Entries:
@@ -140,40 +140,40 @@ class Entries:
         return "" if row is None else str(row[0])
 
     def of(self, first: str) -> list[Entry]:
-        """The entries of a session, in order; UsageError if one is damaged."""
+        """Return the entries of a session, in order; UsageError if one is damaged."""
         rows = self._connection.execute(f"{_ROWS} WHERE one.first = ? ORDER BY one.number", [first])
-        return [self._checked(row) for row in rows]
+        return [self._check_row(row) for row in rows]
 
     def since_signature(self) -> list[Entry]:
-        """The last `SIGN` entry and what follows it; everything, if there is none."""
+        """Return the last `SIGN` entry and the later ones; all entries, if there is none."""
         found: list[Entry] = []
         for row in self._connection.execute(f"{_ROWS} ORDER BY one.number DESC"):
-            found.append(self._checked(row))
+            found.append(self._check_row(row))
             if found[-1].kind == SIGN:
                 break
         return found[::-1]
 
     def append(self, kind: str, first: str, content: dict[str, Any]) -> None:
-        """Append an entry; within `Register.changing`."""
+        """Append an entry; within `Register.lock_entries`."""
         text = json.dumps(content, sort_keys=True)
-        link = _link(self.link, kind, first, text)
+        link = _compute_link(self.link, kind, first, text)
         self._connection.execute(
             "INSERT INTO entries (number, kind, first, content, link)"
             " SELECT coalesce(max(number), 0) + 1, ?, ?, ?, ? FROM entries",
             [kind, first, text, link],
         )
 
-    def _checked(self, row: Any) -> Entry:
+    def _check_row(self, row: Any) -> Entry:
         kind, first, text, link, before = row
         is_text = all(isinstance(value, str) for value in row)
-        if not is_text or _link(before, kind, first, text) != link:
-            raise _damaged(self._path)
+        if not is_text or _compute_link(before, kind, first, text) != link:
+            raise _create_damage_error(self._path)
         return Entry(kind, first, json.loads(text))
 
 
-def _link(before: str, kind: str, first: str, text: str) -> str:
+def _compute_link(before: str, kind: str, first: str, text: str) -> str:
     return digest("\0".join((before, kind, first, text)).encode()).hex()
 
 
-def _damaged(path: Path) -> UsageError:
+def _create_damage_error(path: Path) -> UsageError:
     return UsageError(f"{path}: is damaged; make a new key: docs/security.md")

@@ -1,4 +1,4 @@
-"""The files of a session's folder, and how the folder is created.
+"""The files of a session's folder, and the creation of the folder.
 
 The folder is created under a temporary name and renamed before the first sample, so that every
 session has its configuration.
@@ -44,7 +44,7 @@ REPACK = "repack"
 VRS = "session.vrs"
 ARCHIVES = "_archives"
 REPORT = "report.html"
-"""The report of a session in its folder; it is made anew at any time and belongs to no data."""
+"""The report of a session in its folder; it can be rebuilt at any time, and belongs to no data."""
 POSTPROCESSING = "finalize.json"
 """In ``_recorder``: the steps of the daemon after the recording."""
 INDEX = "index.html"
@@ -69,12 +69,12 @@ RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered
 
 
 def private(session: Path, name: str = "") -> Path:
-    """A path in the session's ``_recorder`` folder."""
+    """Return a path in the session's ``_recorder`` folder."""
     return session / PRIVATE / name if name else session / PRIVATE
 
 
 def read_session_json(session: Path) -> dict[str, Any]:
-    """The session's ``session.json``.
+    """Return the content of the session's ``session.json``.
 
     Raises:
         SessionError: the file is missing or not valid.
@@ -91,8 +91,8 @@ def read_session_json(session: Path) -> dict[str, Any]:
     return values
 
 
-def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
-    """The ``session.json`` of a session that begins now, without its name."""
+def create_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
+    """Return the ``session.json`` of a session that begins now, without its name."""
     realtime_ns, mono_ns = clock.realtime_ns(), clock.monotonic_ns()
     start_ns = plan.source_start_ns
     if start_ns is None:
@@ -122,7 +122,7 @@ def write_session_json(disk: Disk, session: Path, values: Mapping[str, Any]) -> 
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes free for this user on the folder's file system (or its nearest parent's)."""
+    """Return the free bytes for this user on the folder's file system (or its nearest parent's)."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
@@ -159,15 +159,15 @@ def create_session(
                 f"{root}: {free / 1e9:.2f} GB free, storage.min_free_gb asks for "
                 f"{plan.min_free_gb:g}"
             )
-        with _alone(root):
+        with _lock_root(root):
             return _create(disk, root, plan, values, begin)
     except OSError as error:
-        raise StorageError(f"{root}: {_reason(error)}") from None
+        raise StorageError(f"{root}: {_describe_error(error)}") from None
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Create one session of a root at a time: two of one name share their temporary folder.
+def _lock_root(root: Path) -> Iterator[None]:
+    """Lock a root, so that one session is created at a time: equal names share a temporary folder.
 
     Raises:
         StorageError: another process creates one all the time.
@@ -202,7 +202,7 @@ def _create(
     temporary = root / f".{plan.name}.tmp"
     if temporary.exists():  # an earlier start that was interrupted; it has no sample
         shutil.rmtree(temporary)
-    name = _free_name(root, plan)
+    name = _find_free_name(root, plan)
     try:
         disk.make_folder(temporary)
         disk.make_folder(private(temporary))
@@ -222,7 +222,7 @@ def _create(
     return root / name
 
 
-def _free_name(root: Path, plan: SessionPlan) -> str:
+def _find_free_name(root: Path, plan: SessionPlan) -> str:
     if not (root / plan.name).exists():
         return plan.name
     if plan.exact_name:
@@ -234,7 +234,7 @@ def _free_name(root: Path, plan: SessionPlan) -> str:
     raise StorageError(f"{root}: no free name beside {plan.name!r}")
 
 
-def _reason(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     match error.errno:
         case errno.EROFS:
             return "is on a read-only file system"

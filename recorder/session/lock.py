@@ -17,12 +17,12 @@ _TRIES = 50  # of 10 ms each
 
 
 def boot_id() -> str:
-    """The id of this boot of the machine (random(4), proc)."""
+    """Return the id of this boot of the machine (random(4), proc)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def lock_session(path: Path) -> int:
-    """Take a session's lock; returns the descriptor that holds it.
+    """Take a session's lock; return the descriptor that holds it.
 
     Raises:
         SessionError: another process writes this session.
@@ -39,12 +39,12 @@ def lock_session(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[bool]:
-    """Keep recovery and retention from a session while it is read.
+def hold_session(path: Path) -> Iterator[bool]:
+    """Block recovery and retention of a session while it is read.
 
     Yields:
-        Whether they are kept from it; False if a process records, recovers or deletes the session.
-        A plain roverd trace has no lock, and nobody to keep from it.
+        Whether they are blocked; False if a process records, recovers or deletes the session.
+        A plain roverd trace has no lock, and no writer.
 
     Raises:
         SessionError: the lock cannot be taken.
@@ -68,7 +68,7 @@ def reading(path: Path) -> Iterator[bool]:
 
 
 def lock_is_held(path: Path) -> bool:
-    """Whether some process holds the flock of a lock file; False where there is no such file."""
+    """Return whether a process holds the flock of a lock file; False if there is no such file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -53,7 +53,7 @@ class Run:
 
 
 def scan(stream: Stream) -> Iterator[Gap | Run]:
-    """Gaps in a stream's sample numbers in order, and after each epoch's gaps its `Run`.
+    """Yield gaps in a stream's sample numbers in order, and after each epoch's gaps its `Run`.
 
     In a session without recorded epochs (it was not closed), a number that does not increase
     starts an epoch.  Numbers that do not increase within a recorded epoch are ignored: validation
@@ -62,8 +62,8 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
     if "seq" not in stream.meta:
         return
     length = len(stream)
-    reported = None if stream.epochs is None else epoch_starts(stream)
-    numbers = _first_numbers(stream)
+    reported = None if stream.epochs is None else read_epoch_starts(stream)
+    numbers = _read_first_numbers(stream)
     epoch, run_start, previous = 0, 0, numbers.get(0, 0) - 1
     for at in range(0, length, WINDOW):
         stop = min(at + WINDOW, length)
@@ -87,14 +87,14 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
     yield Run(epoch, run_start, length, previous)
 
 
-def epoch_starts(stream: Stream) -> Any:
-    """First samples of the recorded epochs, int64 [n], ascending."""
+def read_epoch_starts(stream: Stream) -> Any:
+    """Return the first samples of the recorded epochs, int64 [n], ascending."""
     first = {int(entry.get("first_sample", 0)) for entry in stream.epochs or ()}
     return np.array(sorted(first), np.int64)
 
 
-def _first_numbers(stream: Stream) -> dict[int, int]:
-    """By index of its first sample, the number that an epoch begins with if it is not 0."""
+def _read_first_numbers(stream: Stream) -> dict[int, int]:
+    """Return the number that an epoch begins with if it is not 0, by index of its first sample."""
     return {
         int(entry.get("first_sample", 0)): int(entry["first_seq"])
         for entry in stream.epochs or ()
@@ -103,12 +103,12 @@ def _first_numbers(stream: Stream) -> dict[int, int]:
 
 
 def gaps(stream: Stream) -> Iterator[Gap]:
-    """The gaps in a stream's sample numbers, in order."""
+    """Yield the gaps in a stream's sample numbers, in order."""
     return (item for item in scan(stream) if isinstance(item, Gap))
 
 
 def epoch_ids(stream: Stream, runs: Iterable[Run]) -> dict[int, int | None]:
-    """The recorded number of each run's epoch, by `Run.epoch`; None without one."""
+    """Return the recorded number of each run's epoch, by `Run.epoch`; None without one."""
     ids: dict[int, int | None] = {}
     for run in runs:
         ids[run.epoch] = None
@@ -119,10 +119,10 @@ def epoch_ids(stream: Stream, runs: Iterable[Run]) -> dict[int, int | None]:
     return ids
 
 
-def losses_beyond_gaps(
+def find_losses_beyond_gaps(
     stream: Stream, runs: Sequence[Run], events: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], int]]:
-    """Counted losses without a gap, since no sample of their epoch follows.
+    """Return counted losses without a gap, since no sample of their epoch follows.
 
     Args:
         stream: the stream.
@@ -185,19 +185,19 @@ class EpochAccount:
         return sum(self.lost.values())
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON; ``balanced`` is None if only an interval is known."""
+        """Return a plain mapping for JSON; ``balanced`` is None if only an interval is known."""
         balanced = False if self.fault else None if self.sent is None else True
         wire: dict[str, Any] = {"balanced": balanced}
         keys = ("stream", "epoch", "stored", "lost", "sent", "ended", "intervals")
         return {key: getattr(self, key) for key in keys} | wire
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Format the account as one line for people."""
         of = f" epoch {self.position} of {self.of}" if self.of > 1 else ""
         causes = ", ".join(f"{cause} {count}" for cause, count in self.lost.items() if count)
         text = f"{self.stream}{of}: {self.stored} stored + {self.counted} lost"
         text += f" ({causes})" if causes else ""
-        known = [_interval_text(interval) for interval in self.intervals]
+        known = [_format_interval(interval) for interval in self.intervals]
         if self.sent is not None:
             text += f" = {self.stored + self.counted} of {self.sent} sent; ended: {self.ended}"
             return "; ".join([text, *known])
@@ -206,7 +206,7 @@ class EpochAccount:
         )
 
 
-def _interval_text(interval: Mapping[str, Any]) -> str:
+def _format_interval(interval: Mapping[str, Any]) -> str:
     text = f"uncounted loss ({interval['cause']})"
     if isinstance(interval.get("duration_ns"), int):
         text += f" within {interval['duration_ns'] / 1e9:.3f} s"
@@ -222,7 +222,7 @@ def balance(
     runs: Iterable[Run],
     events: Sequence[Mapping[str, Any]],
 ) -> Iterator[EpochAccount]:
-    """A stream's accounts, epoch by epoch.
+    """Yield a stream's accounts, epoch by epoch.
 
     Args:
         stream: name of the stream.
@@ -269,8 +269,8 @@ def balance(
         )
 
 
-def lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The ``lost`` events by stream, in order."""
+def group_lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the ``lost`` events by stream, in order."""
     lost: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         if event.get("type") == "lost" and isinstance(event.get("stream"), str):
@@ -279,7 +279,7 @@ def lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str,
 
 
 def losses(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Counted losses by cause, and the intervals of uncounted losses.
+    """Return counted losses by cause, and the intervals of uncounted losses.
 
     A cause with uncounted losses only has the count 0.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from recorder.session.loss_accounts import Gap, Run, epoch_ids, losses_beyond_gaps, scan
+from recorder.session.loss_accounts import Gap, Run, epoch_ids, find_losses_beyond_gaps, scan
 from recorder.session.stream import Stream
 
 UNKNOWN = "unknown"
@@ -47,7 +47,7 @@ class LossInterval:
     reported: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Return a plain mapping for JSON."""
         keys = ("start_ns", "end_ns", "cause", "count", "estimate", "first_seq", "last_seq")
         wire: dict[str, Any] = {key: getattr(self, key) for key in keys}
         known = self.start_ns is not None and self.end_ns is not None
@@ -56,7 +56,7 @@ class LossInterval:
 
 
 def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[LossInterval]:
-    """All losses of a stream in order of time.
+    """Yield all losses of a stream in order of time.
 
     Args:
         stream: the stream; None if it has no sample.
@@ -66,20 +66,22 @@ def loss_intervals(stream: Stream | None, events: Sequence[Event]) -> Iterator[L
         FormatError: stamps or numbers cannot be read.
     """
     if stream is None:
-        return iter(sorted(map(_of_event, events), key=_start_ns))
+        return iter(sorted(map(_convert_event, events), key=_get_start_ns))
     runs = [item for item in scan(stream) if isinstance(item, Run)]
-    beyond = {id(event): count for event, count in losses_beyond_gaps(stream, runs, events)}
+    beyond = {id(event): count for event, count in find_losses_beyond_gaps(stream, runs, events)}
     rest = []
     for event in events:
         if not isinstance(event.get("count"), int):
-            rest.append(_of_event(event))
+            rest.append(_convert_event(event))
         elif count := beyond.get(id(event)):
-            rest.append(_of_event(event, count))
-    return heapq.merge(gap_losses(stream, events), sorted(rest, key=_start_ns), key=_start_ns)
+            rest.append(_convert_event(event, count))
+    return heapq.merge(
+        find_gap_losses(stream, events), sorted(rest, key=_get_start_ns), key=_get_start_ns
+    )
 
 
-def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval]:
-    """The gaps in a stream's sample numbers, in order; a gap of several causes is several losses.
+def find_gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval]:
+    """Yield the gaps in a stream's sample numbers, in order; one loss for each cause of a gap.
 
     Args:
         stream: the stream.
@@ -113,8 +115,8 @@ def gap_losses(stream: Stream, events: Iterable[Event]) -> Iterator[LossInterval
             )  # fmt: skip
 
 
-def event_interval_ns(event: Event) -> tuple[int, int] | None:
-    """Start and end of a ``lost`` event, epoch ns; None without a time.
+def get_event_interval_ns(event: Event) -> tuple[int, int] | None:
+    """Return start and end of a ``lost`` event, epoch ns; None without a time.
 
     Its duration ends at its time; that of merged events begins there.
     """
@@ -126,7 +128,7 @@ def event_interval_ns(event: Event) -> tuple[int, int] | None:
 
 
 class _Reported:
-    """Finds the events that report the numbers of a gap."""
+    """An index of the events that report the numbers of a gap."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._events = sorted(events, key=lambda event: int(event["first_seq"]))
@@ -135,7 +137,7 @@ class _Reported:
         self._last = list(accumulate((int(event["last_seq"]) for event in self._events), max))
 
     def parts(self, gap: Gap) -> list[tuple[int, int, str | None]]:
-        """The numbers of a gap by cause, in order; the cause is None where no event has them."""
+        """Return the numbers of a gap by cause, in order; the cause is None without an event."""
         found = []
         k = bisect_right(self._firsts, gap.last_seq) - 1
         while k >= 0 and self._last[k] >= gap.first_seq:
@@ -159,8 +161,8 @@ class _Reported:
         return sorted(parts + [(first, last, None) for first, last in left], key=lambda p: p[:2])
 
 
-def _of_event(event: Event, count: int | None = None) -> LossInterval:
-    start_ns, end_ns = event_interval_ns(event) or (None, None)
+def _convert_event(event: Event, count: int | None = None) -> LossInterval:
+    start_ns, end_ns = get_event_interval_ns(event) or (None, None)
     counted, estimate = event.get("count"), event.get("estimate")
     if count is None and isinstance(counted, int):
         count = counted
@@ -173,5 +175,5 @@ def _of_event(event: Event, count: int | None = None) -> LossInterval:
     )
 
 
-def _start_ns(lost: LossInterval) -> int:
+def _get_start_ns(lost: LossInterval) -> int:
     return -1 if lost.start_ns is None else lost.start_ns

@@ -1,4 +1,4 @@
-"""A tree of digests that grows by appending, as RFC 6962 (section 2.1) lays it out, over BLAKE3.
+"""A tree of digests that grows by appending, as in RFC 6962 (section 2.1), over BLAKE3.
 
 Only the roots of its complete subtrees are held, one for each bit of the number of leaves.  A
 proof that consecutive leaves are in the tree takes at most two digests per level.
@@ -16,8 +16,8 @@ from recorder.formats.digests import Leaf, digest
 _LEAF, _NODE = b"\0", b"\1"  # a leaf is never mistaken for a node
 
 
-def leaf_digest(path: str, leaf: Leaf) -> bytes:
-    """The digest of a range of a file in the tree.
+def digest_leaf(path: str, leaf: Leaf) -> bytes:
+    """Return the digest of a range of a file in the tree.
 
     Args:
         path: of the file, relative to its session.
@@ -27,8 +27,8 @@ def leaf_digest(path: str, leaf: Leaf) -> bytes:
     return digest(_LEAF + path.encode() + b"\0" + where + leaf.digest)
 
 
-def node_digest(left: bytes, right: bytes) -> bytes:
-    """The digest of an inner node."""
+def digest_node(left: bytes, right: bytes) -> bytes:
+    """Return the digest of an inner node."""
     return digest(_NODE + left + right)
 
 
@@ -48,7 +48,7 @@ class MerkleTree:
         """Add a leaf's digest."""
         size, node = self.size, leaf
         while size & 1:
-            node = node_digest(self.peaks.pop(), node)
+            node = digest_node(self.peaks.pop(), node)
             size >>= 1
         self.peaks.append(node)
         self.size += 1
@@ -58,11 +58,11 @@ class MerkleTree:
         """The digest of all leaves; without leaves the digest of no bytes."""
         if not self.peaks:
             return digest(b"")
-        return reduce(lambda right, left: node_digest(left, right), reversed(self.peaks))
+        return reduce(lambda right, left: digest_node(left, right), reversed(self.peaks))
 
 
-def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
-    """The nodes beside the leaves ``[start, stop)``, at least one, from left to right.
+def prove_range(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
+    """Return the nodes beside the leaves ``[start, stop)``, at least one, from left to right.
 
     Args:
         leaves: digests of all leaves of the tree.
@@ -77,7 +77,7 @@ def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
                 tree.append(leaf)
             nodes.append(tree.root)
         elif behind - first > 1:
-            middle = _middle(first, behind)
+            middle = _find_middle(first, behind)
             climb(first, middle)
             climb(middle, behind)
 
@@ -85,14 +85,16 @@ def range_proof(leaves: Sequence[bytes], start: int, stop: int) -> list[bytes]:
     return nodes
 
 
-def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[bytes]) -> bytes:
-    """The root of a tree that has these leaves side by side.
+def compute_range_root(
+    size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[bytes]
+) -> bytes:
+    """Return the root of a tree that has these leaves side by side.
 
     Args:
         size: of the tree.
         start: index of the first of the leaves.
         leaves: their digests.
-        nodes: as `range_proof` gives them.
+        nodes: as `prove_range` returns them.
 
     Raises:
         FormatError: there are too many or too few of them.
@@ -107,8 +109,8 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
             return next(beside)
         if behind - first == 1:
             return leaves[first - start]
-        middle = _middle(first, behind)
-        return node_digest(climb(first, middle), climb(middle, behind))
+        middle = _find_middle(first, behind)
+        return digest_node(climb(first, middle), climb(middle, behind))
 
     try:
         root = climb(0, size)
@@ -119,6 +121,6 @@ def range_root(size: int, start: int, leaves: Sequence[bytes], nodes: Sequence[b
     return root
 
 
-def _middle(first: int, behind: int) -> int:
-    """Where a subtree is divided: the left half is the largest complete tree."""
+def _find_middle(first: int, behind: int) -> int:
+    """Return where a subtree is divided: the left half is the largest complete tree."""
     return first + (1 << (behind - first - 1).bit_length() - 1)

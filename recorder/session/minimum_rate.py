@@ -16,7 +16,7 @@ _SHARE = 0.5  # of the expected rate, if no `min_rate` is set
 
 
 def floor_hz(sensor: str, header: Mapping[str, Any], spec: StreamSpec) -> float | None:
-    """The minimum rate of a stream: its sensor's ``min_rate``, or half of the expected rate.
+    """Return a stream's minimum rate: its sensor's ``min_rate``, or half of the expected rate.
 
     ``min_rate`` applies to the stream that has the sensor's name.
 
@@ -32,5 +32,5 @@ def floor_hz(sensor: str, header: Mapping[str, Any], spec: StreamSpec) -> float 
 
 
 def window_ns(floor: float) -> int:
-    """The interval in which a stream of that minimum rate is judged, in ns."""
+    """Return the interval in which a stream of that minimum rate is judged, in ns."""
     return max(WINDOW_NS, round(_PERIODS * 1e9 / floor))

@@ -1,4 +1,4 @@
-"""What proves that a clip's samples are those of a signed session, without that session.
+"""Proof that a clip's samples are those of a signed session, without that session.
 
 A file ``_recorder/origin-N.proof`` of a clip, one for each session that it was cut from::
 
@@ -7,10 +7,10 @@ A file ``_recorder/origin-N.proof`` of a clip, one for each session that it was 
     bytes of the table, u8
 
 The table has consecutive leaves of the session's tree of digests, the nodes beside them up to its
-root, which the session's signature states, and the samples of each stream.  Of leaves with samples
-of the clip it has *pieces*: where the clip has the bytes that the leaf is the digest of.  Bytes
-that the journal's digests leave out are zeros there.  Of each stream it has *edges*, leaves of
-``t_mono`` with the stamps of the samples before and after those in the clip.
+root, which the session's signature states, and the samples of each stream.  For each leaf with
+samples of the clip the table has *pieces*: the places in the clip of the bytes that the leaf is the
+digest of.  Bytes that the journal's digests leave out are zeros there.  For each stream it has
+*edges*: leaves of ``t_mono`` with the stamps of the samples before and after those in the clip.
 
 =====================================  =====================================================
 piece                                  bytes
@@ -20,7 +20,7 @@ piece                                  bytes
 [file, sample, samples, -1]            xz streams that hold samples as they are
 =====================================  =====================================================
 
-What pieces say is not trusted: only bytes that have the leaf's digest are used.
+Pieces are not trusted: only bytes that have the leaf's digest are used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from recorder.contract.channel_formats.xz import stored_stream
 from recorder.contract.errors import FormatError
 from recorder.formats.digests import Leaf, digest
 from recorder.formats.roverd import ChannelReader
-from recorder.session.merkle import leaf_digest, range_root
+from recorder.session.merkle import compute_range_root, digest_leaf
 from recorder.session.packed_channels import RecordedFile
 
 INDEXED: Final = {"lzmaf": (1, 1), "bytes": (2, 0), "h264": (3, 0)}
@@ -68,11 +68,11 @@ class Group:
     files: Mapping[str, list[int]]
 
 
-def groups_of(rows: Sequence[Row], stream: str) -> list[Group]:
-    """The samples of a stream by commits, as far as they were not cut later.
+def group_samples(rows: Sequence[Row], stream: str) -> list[Group]:
+    """Return the samples of a stream by commits, as far as they were not cut later.
 
-    A commit has the leaves of a stream's files side by side, ``ts`` last, whose length tells the
-    samples.
+    The leaves of a stream's files lie side by side in a commit.  ``ts`` is the last; its length
+    gives the number of samples.
 
     Args:
         rows: consecutive leaves of a session.
@@ -95,8 +95,8 @@ def groups_of(rows: Sequence[Row], stream: str) -> list[Group]:
     return groups
 
 
-def groups_with(groups: Sequence[Group], start: int, stop: int) -> list[Group]:
-    """The groups with samples of ``[start, stop)``; FormatError if these are not all of them."""
+def select_groups(groups: Sequence[Group], start: int, stop: int) -> list[Group]:
+    """Return the groups with samples of ``[start, stop)``; FormatError if any are missing."""
     found = [group for group in groups if group.start < stop and group.stop > start]
     at = start
     for group in found:
@@ -110,13 +110,13 @@ def groups_with(groups: Sequence[Group], start: int, stop: int) -> list[Group]:
 
 @dataclass(frozen=True)
 class Edge:
-    """Stamps of a stream around an end of what is in the clip: a leaf of ``t_mono``.
+    """Stamps of a stream around one end of the clip's samples: a leaf of ``t_mono``.
 
     Attributes:
         number: its index among all leaves.
         start: offset of its bytes in the file.
         data: its bytes.
-        nodes: `recorder.session.merkle.range_proof` of it.
+        nodes: `recorder.session.merkle.prove_range` of it.
     """
 
     number: int
@@ -133,7 +133,7 @@ class OriginProof:
         size: leaves of the session's tree.
         first: index of the first of `rows`.
         rows: consecutive leaves.
-        nodes: `recorder.session.merkle.range_proof` of them.
+        nodes: `recorder.session.merkle.prove_range` of them.
         streams: by name, first sample in the clip, first sample in the session, samples.
         edges: by stream.
         files: paths in the clip that pieces name by number.
@@ -151,26 +151,26 @@ class OriginProof:
 
     @property
     def root(self) -> bytes:
-        """Of the session's tree; FormatError if the table is of no tree."""
-        leaves = [leaf_digest(path, leaf) for path, leaf in self.rows]
-        return range_root(self.size, self.first, leaves, self.nodes)
+        """The root of the session's tree; FormatError if the table does not fit a tree."""
+        leaves = [digest_leaf(path, leaf) for path, leaf in self.rows]
+        return compute_range_root(self.size, self.first, leaves, self.nodes)
 
     def stamp(self, stream: str, sample: int) -> int:
-        """The ``t_mono`` of a sample beside the clip; FormatError if no edge of the tree has it."""
+        """Return the ``t_mono`` of a sample beside the clip; FormatError without a valid edge."""
         at = sample * STAMP_BYTES
         for edge in self.edges.get(stream, ()):
             end = edge.start + len(edge.data)
             if edge.start <= at and at + STAMP_BYTES <= end:
                 leaf = Leaf(edge.start, end, digest(edge.data))
-                leaves = [leaf_digest(f"{stream}/t_mono", leaf)]
-                if range_root(self.size, edge.number, leaves, edge.nodes) != self.root:
+                leaves = [digest_leaf(f"{stream}/t_mono", leaf)]
+                if compute_range_root(self.size, edge.number, leaves, edge.nodes) != self.root:
                     break
                 stamp = edge.data[at - edge.start :][:STAMP_BYTES]
                 return int.from_bytes(stamp, "little")
         raise FormatError(f"no stamp of sample {sample}")
 
     def encode(self) -> bytes:
-        """The end of the file."""
+        """Return the end of the file: the table and its size."""
         names = sorted({path for path, _ in self.rows})
         numbers = {name: number for number, name in enumerate(names)}
         rows = [[numbers[path], leaf.start, leaf.end, leaf.digest] for path, leaf in self.rows]
@@ -184,7 +184,7 @@ class OriginProof:
 
     @classmethod
     def read(cls, path: Path) -> OriginProof:
-        """The table of a file; FormatError, OSError."""
+        """Read the table of a file; FormatError, OSError."""
         with path.open("rb") as file:
             end = file.seek(-_LENGTH_BYTES, 2) if path.stat().st_size > _LENGTH_BYTES else 0
             size = int.from_bytes(file.read(_LENGTH_BYTES), "little")
@@ -204,12 +204,12 @@ class OriginProof:
 
 
 class Rebuilding:
-    """Bytes of a session, made from the files of a clip.
+    """Access to bytes of a session that are rebuilt from the files of a clip.
 
     Args:
         proof: the table.
         open_file: opens a file of the clip as it was recorded; FormatError, OSError.
-        reader: gives the reader of a channel of the clip by its path; LookupError.
+        reader: returns the reader of a channel of the clip by its path; LookupError.
     """
 
     def __init__(
@@ -222,12 +222,12 @@ class Rebuilding:
         self._files: dict[str, RecordedFile] = {}
 
     def leaf(self, number: int) -> bytes:
-        """The bytes of a leaf; FormatError if the clip does not have them."""
+        """Return the bytes of a leaf; FormatError if the clip does not have them."""
         path, leaf = self._proof.rows[number]
         data = bytearray()
         try:
             for piece in self._proof.pieces[number]:
-                data += self._piece(piece, leaf.end - leaf.start - len(data))
+                data += self._read_piece(piece, leaf.end - leaf.start - len(data))
         except (OSError, LookupError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{path}: its proof cannot be read ({type(error).__name__})"
@@ -237,13 +237,13 @@ class Rebuilding:
         return bytes(data)
 
     def span(self, numbers: Sequence[int]) -> tuple[int, bytes]:
-        """Offset and bytes of leaves that follow each other; FormatError."""
+        """Return offset and bytes of leaves that follow each other; FormatError."""
         rows = [self._proof.rows[number][1] for number in numbers]
         if any(one.end != other.start for one, other in pairwise(rows)):
             raise FormatError("leaves do not follow each other")
         return rows[0].start if rows else 0, b"".join(map(self.leaf, numbers))
 
-    def _piece(self, piece: Piece, most: int) -> bytes:
+    def _read_piece(self, piece: Piece, most: int) -> bytes:
         number, at, count, *more = piece
         name = self._proof.files[number]
         if more == [STORED]:
@@ -271,7 +271,7 @@ class Rebuilding:
 
 
 def read_exactly(file: RecordedFile, start: int, count: int) -> bytes:
-    """Bytes of a file, fewer if it ends before, or is damaged there."""
+    """Return bytes of a file, fewer if it ends before, or is damaged there."""
     data = bytearray()
     file.seek(start)
     with contextlib.suppress(FormatError):

@@ -1,14 +1,14 @@
 """Channels that were packed after their session, and the proof that their content is unchanged.
 
-While a session is recorded, a channel's samples may be stored in xz as they are.  Such a stream
-follows from its content alone (`stored_stream`).  When `recorder.session.repacking` replaces the
-streams by packed ones, the recorded bytes can therefore be made again from the packed bytes, and
-every digest of the journal can be checked as before: `RecordedData` and `RecordedIndex` are the
-recorded files.
+While a session is recorded, a channel's samples may be stored in xz without compression.  The
+content alone determines the bytes of such a stream (`stored_stream`).  When
+`recorder.session.repacking` replaces the streams by packed ones, the recorded bytes can therefore
+be restored from the packed bytes, and every digest of the journal can be checked as before:
+`RecordedData` and `RecordedIndex` are the recorded files.
 
-The journal's record ``pack`` names the packed files before they take the place of the recorded
-ones.  A session that was interrupted in between has the recorded files, and is as good.  The length
-of the data file tells which files a session has.
+The journal's record ``pack`` names the packed files before they replace the recorded ones.  A
+session that was interrupted in between has the recorded files, and is complete.  The length of the
+data file shows which files a session has.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PackedChannel:
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> PackedChannel:
-        """Of the journal's record; KeyError, TypeError or ValueError if it is not one."""
+        """Convert the values of a journal record; KeyError, TypeError, ValueError if invalid."""
         data, index = values["digests"]
         data_md5, index_md5 = values["md5"]
         kept = tuple((int(start), int(stop)) for start, stop in values["kept"])
@@ -57,37 +57,37 @@ class PackedChannel:
         return cls(str(values["channel"]), length, (data, index), (data_md5, index_md5), kept)
 
     def to_record(self) -> dict[str, Any]:
-        """Values of the journal's record."""
+        """Return values of the journal's record."""
         return asdict(self)
 
     @property
     def files(self) -> tuple[str, str]:
         """Paths of data file and index file, relative to the session."""
-        return of_channel(self.channel)
+        return list_channel_files(self.channel)
 
-    def in_place(self, session: Path) -> bool:
-        """Whether the session has the packed files, and not the recorded ones."""
+    def is_in_place(self, session: Path) -> bool:
+        """Return whether the session has the packed files, and not the recorded ones."""
         try:
             return (session / self.channel).stat().st_size == self.length
         except OSError:
             return False
 
 
-def of_channel(channel: str) -> tuple[str, str]:
-    """Paths of data file and index file of a channel ``STREAM/NAME``."""
+def list_channel_files(channel: str) -> tuple[str, str]:
+    """Return paths of data file and index file of a channel ``STREAM/NAME``."""
     stream, _, name = channel.partition("/")
     data, index = channel_files(name, "lzmaf")
     return f"{stream}/{data}", f"{stream}/{index}"
 
 
-def packed_in_place(session: Path, packed: Mapping[str, PackedChannel]) -> dict[str, PackedChannel]:
-    """The packed channels whose packed files a session has, by both of their files' paths."""
-    there = [entry for entry in packed.values() if entry.in_place(session)]
+def find_packed(session: Path, packed: Mapping[str, PackedChannel]) -> dict[str, PackedChannel]:
+    """Return the packed channels whose files a session has, by the paths of both files."""
+    there = [entry for entry in packed.values() if entry.is_in_place(session)]
     return {name: entry for entry in there for name in entry.files}
 
 
 class RecordedData(io.RawIOBase):
-    """The recorded data file of a packed channel, made again from the packed one; read only.
+    """The recorded data file of a packed channel, restored from the packed one; read-only.
 
     Args:
         folder: the stream's folder, or one with the channel's two files.
@@ -124,12 +124,12 @@ class RecordedData(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, fewer at the end of a sample."""
+        """Read up to `size` bytes, fewer at the end of a sample."""
         sample = int(np.searchsorted(self.ends, self._at, side="right")) - 1
         if sample >= len(self._kept):
             return b""
         if self._last[0] != sample:
-            self._last = sample, recorded_stream(self._reader, sample, bool(self._kept[sample]))
+            self._last = sample, restore_stream(self._reader, sample, bool(self._kept[sample]))
         start = self._at - int(self.ends[sample])
         piece = self._last[1][start:] if size < 0 else self._last[1][start : start + size]
         self._at += len(piece)
@@ -160,12 +160,12 @@ def open_recorded(
     specs: Mapping[str, StreamSpec],
     staged: Path | None = None,
 ) -> RecordedFile:
-    """A file of a session as it was recorded, also if it was packed since; FormatError, OSError.
+    """Open a file of a session as it was recorded, even if it is packed now; FormatError, OSError.
 
     Args:
         session: its folder.
         name: path of the file, relative to it.
-        packed: as `packed_in_place` gives it.
+        packed: as `find_packed` returns it.
         specs: the streams.
         staged: a folder that has the packed files; None: that of the stream.
     """
@@ -177,8 +177,8 @@ def open_recorded(
     return kind(staged or session / stream, specs[stream].channel(channel), entry.kept)
 
 
-def recorded_stream(reader: ChannelReader, sample: int, kept: bool) -> bytes:
-    """A sample's stream as it was recorded; FormatError if the packed one is damaged."""
+def restore_stream(reader: ChannelReader, sample: int, kept: bool) -> bytes:
+    """Return a sample's stream as it was recorded; FormatError if the packed one is damaged."""
     if kept:
         return reader.encoded(sample)
     return stored_stream(reader[sample])

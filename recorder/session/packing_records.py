@@ -1,4 +1,4 @@
-"""What is known about each archive of a session, kept beside it: ``_archives/NAME.json``.
+"""Records of a session's archives, beside them: ``_archives/NAME.json``.
 
 The finalizer writes the record when the archive is in its place; reports show it.
 """
@@ -14,7 +14,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES
 
 PARTS = "parts"
-"""Folder in `ARCHIVES` with a folder for each part of a session that was packed."""
+"""Folder in `ARCHIVES` with a folder for each packed part of a session."""
 _SUFFIX = ".json"
 
 
@@ -36,27 +36,27 @@ def write_record(root: Path, archive: str, values: Mapping[str, Any]) -> Path:
 
 
 def encode_record(values: Mapping[str, Any]) -> bytes:
-    """The bytes of a record."""
-    return json.dumps(values, indent=1, default=_plain).encode()
+    """Return the bytes of a record."""
+    return json.dumps(values, indent=1, default=_convert_value).encode()
 
 
 def read_records(session: Path) -> dict[str, dict[str, Any]]:
-    """The records of a session's archives by name; those of a part as ``NAME, PART``.
+    """Return the records of a session's archives by name; those of a part as ``NAME, PART``.
 
     A record that cannot be read is empty.
     """
     root = session / ARCHIVES
-    found = {name: _read(path) for name, path in _records(root)}
+    found = {name: _read(path) for name, path in _list_records(root)}
     try:
         parts = sorted(path for path in (root / PARTS).iterdir() if path.is_dir())
     except OSError:
         parts = []
     for part in parts:
-        found |= {f"{name}, {part.name}": _read(path) for name, path in _records(part)}
+        found |= {f"{name}, {part.name}": _read(path) for name, path in _list_records(part)}
     return found
 
 
-def _records(folder: Path) -> list[tuple[str, Path]]:
+def _list_records(folder: Path) -> list[tuple[str, Path]]:
     try:
         paths = sorted(folder.iterdir())
     except OSError:
@@ -76,6 +76,6 @@ def _read(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _plain(value: Any) -> Any:
-    """What a packer's summary may hold besides JSON: numpy's numbers and arrays, paths."""
+def _convert_value(value: Any) -> Any:
+    """Convert values of a packer's summary for JSON: numpy's numbers and arrays, paths."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -23,7 +23,7 @@ _UTC = re.compile(
 
 
 class HasStart(Protocol):
-    """A session: what a `Moment` counts from."""
+    """The session that a `Moment` counts from."""
 
     path: Path
 
@@ -48,7 +48,7 @@ class Moment:
 
     @classmethod
     def parse(cls, text: str) -> Moment:
-        """Seconds since the start of the session (``12.5``), or UTC (``2026-01-01T12:00:30.5Z``).
+        """Parse seconds since the session's start (``12.5``), or UTC (``2026-01-01T12:00:30.5Z``).
 
         Raises:
             UsageError: the text is neither.
@@ -70,7 +70,7 @@ class Moment:
         )
 
     def in_session(self, session: HasStart) -> int:
-        """The moment in epoch ns; SessionError for a session without a start."""
+        """Return the moment in epoch ns; SessionError for a session without a start."""
         if self.since_epoch:
             return self.ns
         if session.start_ns is None:
@@ -93,7 +93,7 @@ class Part:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the part is the whole session."""
+        """True if the part is the whole session."""
         return self == WHOLE
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A recorded session as a source: its samples as they were stored, in order of time.
+"""Playback of a recorded session: its samples as they were stored, in order of time.
 
 Compressed frames are passed on unchanged, so that a replayed session has identical payload bytes.
 Losses of the recorded session are played as holes, so that the accounts of a replay report them.
@@ -19,13 +19,22 @@ from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
 from recorder.session.events import INCOMPLETE
-from recorder.session.loss_accounts import Gap, Run, gaps, losses_beyond_gaps, lost_events, scan
+from recorder.session.loss_accounts import (
+    Gap,
+    Run,
+    find_losses_beyond_gaps,
+    gaps,
+    group_lost_events,
+    scan,
+)
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 BATCH_NS = 8_000_000
-"""Small samples within this time go together, about as live drivers send them (those of a 100 Hz
-sensor still go one by one, whatever their jitter)."""
+"""Small samples within this time form one chunk, as live drivers send them.
+
+Samples of a 100 Hz sensor still go one by one, whatever their jitter.
+"""
 SMALL_BYTES = 4096
 """Samples up to this size are small."""
 _WINDOW = 1024  # samples whose times are read at once
@@ -92,8 +101,8 @@ class Flaw:
     cause: str
 
 
-def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
-    """What the samples of some streams lack, in order of time.
+def find_flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
+    """Return the incomplete samples of some streams, in order of time.
 
     Raises:
         FormatError: the event log cannot be read.
@@ -104,13 +113,13 @@ def flaws(session: Session, streams: Collection[str]) -> list[Flaw]:
         if event.get("type") == INCOMPLETE and event.get("stream") in streams
         if all(isinstance(event.get(key), int) for key in ("t_ns", "count", "parts"))
     ]
-    return sorted(found, key=played_at_ns)
+    return sorted(found, key=get_play_time_ns)
 
 
 def play(
     session: Session, streams: Sequence[str] | None = None, *, start_ns: int | None = None
 ) -> Iterator[Chunk | Hole]:
-    """Samples and holes of several streams in order of time (a batch by its last sample).
+    """Yield samples and holes of several streams in order of time (a batch by its last sample).
 
     Memory is bounded by one large sample, or a window of small samples, per stream.
 
@@ -124,38 +133,38 @@ def play(
         FormatError: a channel's bytes do not fit its format.
     """
     names = list(session.streams) if streams is None else list(streams)
-    lost = lost_events(session.events())
+    lost = group_lost_events(session.events())
     feeds: list[Iterator[Chunk | Hole]] = []
     for name in names:
         stream = session.stream(name)
         first = 0 if start_ns is None else stream.between(start_ns, None).start
-        feeds.append(_samples(stream, first))
-        unseen = _unseen(stream, lost.get(name, ()))
+        feeds.append(_play_samples(stream, first))
+        unseen = _find_hidden_losses(stream, lost.get(name, ()))
         feeds.append(hole for hole in unseen if hole.t_ns >= (start_ns or 0))
-    return heapq.merge(*feeds, key=played_at_ns)
+    return heapq.merge(*feeds, key=get_play_time_ns)
 
 
-def origin_ns(session: Session) -> int | None:
-    """The earliest stamp of any of a session's streams, epoch ns; None where it has no sample.
+def find_origin_ns(session: Session) -> int | None:
+    """Return the earliest stamp of all streams of a session, epoch ns; None without a sample.
 
     Sensors that are replayed from one session count from it, which keeps their relative times.
     """
     return session.first_ns
 
 
-def played_at_ns(item: Chunk | Hole | Flaw) -> int:
-    """When an item is played: the time of its last sample, hole or event; epoch ns."""
+def get_play_time_ns(item: Chunk | Hole | Flaw) -> int:
+    """Return when an item is played: the time of its last sample, hole or event; epoch ns."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
 
 
 def is_small(stream: Stream) -> bool:
-    """Whether samples of a stream go together: they are small, though some may be large."""
+    """Return whether samples of a stream go together: they are small, though some may be large."""
     if stream.spec is not None and any(c.format == "bytes" for c in stream.spec.channels):
         return stream.spec.encoded_bytes <= SMALL_BYTES
     return stream.sample_bytes <= SMALL_BYTES
 
 
-def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
+def _play_samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
     small = is_small(stream)
     holes = (gap for gap in gaps(stream) if gap.index >= first)
     gap: Gap | None = next(holes, None)
@@ -164,21 +173,21 @@ def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
         stop = min(at + _WINDOW, len(stream))
         times = stream.times(at, stop)
         seq = stream.channels["seq"].read(at, stop) if has_seq else np.arange(at, stop)
-        window = _window(stream, at, times) if small else None
+        window = _read_window(stream, at, times) if small else None
         channels = stream.data_channels if small else ()
         blocks = {end - at for n in channels for end in stream.channels[n].block_ends(at, stop)}
-        for start, end in _cuts(times, seq.astype(np.int64), small, blocks):
+        for start, end in _find_cuts(times, seq.astype(np.int64), small, blocks):
             if gap is not None and gap.index == at + start:
                 yield Hole(stream.name, int(times[start]), gap.count)
                 gap = next(holes, None)
             if window is None:
                 yield read_chunk(stream, at + start, int(seq[start]), times[start:end])
             else:
-                yield _slice(window, int(seq[start]), start, end)
+                yield _slice_window(window, int(seq[start]), start, end)
 
 
-def _window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | None:
-    """A window of small samples, read at once; None if a sample of it is damaged.
+def _read_window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | None:
+    """Read a window of small samples at once; return None if a sample of it is damaged.
 
     Reading it batch by batch takes ten times as long where other threads compute, because each call
     of the kernel waits for the interpreter.
@@ -189,7 +198,7 @@ def _window(stream: Stream, at: int, times: npt.NDArray[np.int64]) -> Chunk | No
         return None
 
 
-def _slice(window: Chunk, seq: int, start: int, end: int) -> Chunk:
+def _slice_window(window: Chunk, seq: int, start: int, end: int) -> Chunk:
     t_dev = window.t_dev_ns
     return Chunk(
         window.stream,
@@ -201,10 +210,10 @@ def _slice(window: Chunk, seq: int, start: int, end: int) -> Chunk:
     )
 
 
-def _cuts(
+def _find_cuts(
     times: npt.NDArray[np.int64], seq: npt.NDArray[np.int64], small: bool, blocks: Iterable[int]
 ) -> Iterator[tuple[int, int]]:
-    """Ranges [start, end) of a window that make one chunk each."""
+    """Yield ranges [start, end) of a window that make one chunk each."""
     if not small:
         yield from ((i, i + 1) for i in range(len(times)))
         return
@@ -244,23 +253,23 @@ def read_chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64
     return Chunk(stream.name, start, seq, times, t_dev, data)
 
 
-def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
-    """Losses without a gap: uncounted ones, and those at the end of an epoch."""
+def _find_hidden_losses(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
+    """Return losses without a gap: uncounted ones, and those at the end of an epoch."""
     if not events:
         return []
     runs = [item for item in scan(stream) if isinstance(item, Run)]
-    counted = {id(event): count for event, count in losses_beyond_gaps(stream, runs, events)}
+    counted = {id(event): count for event, count in find_losses_beyond_gaps(stream, runs, events)}
     holes = []
     for event in events:
         t_ns, count = event.get("t_ns"), counted.get(id(event))
         if isinstance(t_ns, int) and (event.get("count") is None or count):
             estimate = None if count else event.get("estimate")
             holes.append(Hole(stream.name, t_ns, count, estimate, event.get("cause")))
-    return sorted(holes, key=played_at_ns)
+    return sorted(holes, key=get_play_time_ns)
 
 
 def recorded_spec(stream: Stream) -> StreamSpec:
-    """A recorded stream's declaration, for the source of a replay.
+    """Return a recorded stream's declaration, for the source of a replay.
 
     It is the recorded declaration; for a plain roverd trace it is made from ``meta.json`` and the
     stamps.  The intrinsics files are read again, and the source is finite.
@@ -269,7 +278,7 @@ def recorded_spec(stream: Stream) -> StreamSpec:
         FormatError: it cannot be declared: a channel of a format or name that is not recorded,
             an intrinsics file that cannot be read.
     """
-    files = _intrinsics(stream)
+    files = _read_intrinsics(stream)
     if stream.spec is not None:
         return replace(stream.spec, finite=True, files=files)
     length = len(stream)
@@ -284,7 +293,7 @@ def recorded_spec(stream: Stream) -> StreamSpec:
     try:
         return StreamSpec(
             name=stream.name,
-            channels=tuple(_channel_spec(stream, name) for name in stream.data_channels),
+            channels=tuple(_create_channel_spec(stream, name) for name in stream.data_channels),
             rate_hz=rate_hz,
             device_clock="t_dev" in stream.meta,
             bytes_per_sample=size,
@@ -295,10 +304,10 @@ def recorded_spec(stream: Stream) -> StreamSpec:
         raise FormatError(f"{stream.path}: cannot be replayed: {error}") from None
 
 
-def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
+def _create_channel_spec(stream: Stream, name: str) -> ChannelSpec:
     entry = stream.meta[name]
     found = CHANNEL_FORMATS.get(entry["format"])
-    text, unit = _described(entry)
+    text, unit = _parse_description(entry)
     return ChannelSpec(
         name=name,
         format=entry["format"] if found is None else found.recorded_as,
@@ -310,23 +319,23 @@ def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
     )
 
 
-def unit_of(stream: Stream, name: str) -> str:
-    """The unit of a channel; empty without one."""
+def find_unit(stream: Stream, name: str) -> str:
+    """Return the unit of a channel; empty without one."""
     for channel in () if stream.spec is None else stream.spec.channels:
         if channel.name == name:
             return channel.unit
-    return _described(stream.meta[name])[1]
+    return _parse_description(stream.meta[name])[1]
 
 
-def _described(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Description and unit of a channel in ``meta.json``."""
+def _parse_description(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Return description and unit of a channel in ``meta.json``."""
     text = str(entry.get("desc") or entry.get("description") or "")
     found = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
     return (found[1], found[2]) if found else (text, "")
 
 
-def _intrinsics(stream: Stream) -> dict[str, str]:
-    """Files beside the channels, such as ``lidar.json``, by name."""
+def _read_intrinsics(stream: Stream) -> dict[str, str]:
+    """Return the text of files beside the channels, such as ``lidar.json``, by name."""
     known = {"meta.json", *TIME_CHANNELS, *(f"{name}.json" for name in stream.replaced)}
     for name, entry in stream.meta.items():
         known.update(channel_files(name, entry["format"]))

@@ -1,4 +1,4 @@
-"""A stream's recorded samples as the messages that its driver sent."""
+"""Recorded samples of a stream as the messages that its driver sent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.session.playback import Chunk, play, read_chunk, recorded_spec
 from recorder.session.reader import Session
-from recorder.session.replay import message_of
+from recorder.session.replay import create_message
 from recorder.session.stream import Stream
 
 
 def playable_spec(stream: Stream) -> StreamSpec:
-    """A stream's declaration as recorded, but nothing is compressed again.
+    """Return a stream's declaration as recorded, but without compressing again.
 
     Channels whose samples were compressed together are declared as raw values.
 
@@ -35,7 +35,7 @@ def playable_spec(stream: Stream) -> StreamSpec:
 
 
 def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Message]:
-    """The samples of a stream as data messages in order; large ones each in its own.
+    """Yield the samples of a stream as data messages in order; large ones each in its own.
 
     Small samples within `recorder.session.playback.BATCH_NS` go together.  ``t_mono_ns`` is epoch
     ns.
@@ -51,11 +51,11 @@ def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Messag
     """
     for item in play(session, [stream]):
         if isinstance(item, Chunk):
-            yield message_of(item, spec)
+            yield create_message(item, spec)
 
 
 def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
-    """One sample as a data message; several threads may call at once.
+    """Return one sample as a data message; several threads may call at once.
 
     The message's ``number`` is the index of the sample.
 
@@ -72,6 +72,6 @@ def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
     seq = index
     if "seq" in stream.meta:
         seq = int(stream.channels["seq"].read(index, index + 1).astype(np.int64)[0])
-    message = message_of(read_chunk(stream, index, seq, times), spec)
+    message = create_message(read_chunk(stream, index, seq, times), spec)
     message.number = index
     return message

@@ -1,7 +1,6 @@
-"""A session on disk, for reading: random access, iteration in bounded memory, times in ns.
+"""Reading of sessions: random access, iteration in bounded memory, times in ns.
 
-Reads sessions of this recorder (DESIGN, section 6) and plain roverd traces, finished or still
-growing::
+`Session` reads sessions of this recorder and plain roverd traces, finished or still growing::
 
     with Session("sessions/rig-1_2025_06_01_10_00_00") as session:
         lidar = session.streams["lidar"]
@@ -32,7 +31,7 @@ from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.redaction import mask_secrets
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
-from recorder.session.kept_events import KeptEvent, events_of_origin, read_events
+from recorder.session.kept_events import KeptEvent, parse_origin_events, read_events
 from recorder.session.lock import lock_is_held
 from recorder.session.part import WHOLE
 from recorder.session.search import find_sessions
@@ -138,7 +137,7 @@ class Session(Closing):
                     offset_ns=offset_ns,
                     epochs=epochs.get(name),
                     partial=partial,
-                    redacted=_folder_of(name, redacted),
+                    redacted=_find_redacted(name, redacted),
                 )
                 if (spec := streams[name].spec) is not None:
                     self.declared[name] = spec
@@ -152,12 +151,12 @@ class Session(Closing):
 
     @property
     def recorded(self) -> bool:
-        """Whether this recorder wrote the session (else it is a plain roverd trace)."""
+        """True if this recorder wrote the session; False for a plain roverd trace."""
         return self.header is not None
 
     @property
     def live(self) -> bool:
-        """Whether a writer holds the session right now."""
+        """True while a writer holds the session."""
         return self.recorded and lock_is_held(layout.private(self.path, layout.LOCK))
 
     @property
@@ -175,7 +174,7 @@ class Session(Closing):
     @property
     def first_ns(self) -> int | None:
         """The earliest stamp of any stream, epoch ns; None without samples."""
-        return min((int(s.times(0, 1)[0]) for s in self._timed()), default=None)
+        return min((int(s.times(0, 1)[0]) for s in self._select_timed()), default=None)
 
     @property
     def end_ns(self) -> int | None:
@@ -183,24 +182,26 @@ class Session(Closing):
         if self.header is not None:
             end = self.header.get("end_ns")
             return None if end is None else int(end)
-        return max((int(s.times(len(s) - 1, len(s))[0]) for s in self._timed()), default=None)
+        return max(
+            (int(s.times(len(s) - 1, len(s))[0]) for s in self._select_timed()), default=None
+        )
 
-    def _timed(self) -> Iterator[Stream]:
+    def _select_timed(self) -> Iterator[Stream]:
         return (s for s in self.streams.values() if s.has_times and len(s))
 
     def kept_events(self) -> list[KeptEvent]:
-        """The events of which the session holds some, by time; see `recorder.session.kept_events`.
+        """Return the events that the session holds some of, by time.
 
-        A clip has those of the sessions that it was cut from.
+        A clip has those of the sessions that it was cut from.  See `recorder.session.kept_events`.
 
         Raises:
             FormatError: their file cannot be read.
         """
         where = layout.private(self.path, layout.SESSION_JSON)
-        return read_events(self.path) or events_of_origin(self.header or {}, where)
+        return read_events(self.path) or parse_origin_events(self.header or {}, where)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The session's events in the order of the file (DESIGN, section 6).
+        """Yield the session's events in the order of the file.
 
         Each is ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns, ...}``.  An
         incomplete last line is left out: it is being written, or was during a power cut.
@@ -228,7 +229,7 @@ class Session(Closing):
                 yield event
 
     def sensors(self) -> dict[str, list[str]]:
-        """Streams by sensor, from the session's header.
+        """Return streams by sensor, from the session's header.
 
         In a plain trace every stream is its own sensor, except an Ouster's ``NAME_imu`` beside
         ``NAME``.
@@ -247,7 +248,7 @@ class Session(Closing):
         start_ns: int | None = None,
         end_ns: int | None = None,
     ) -> Iterator[Item]:
-        """Samples of several streams, merged in order of time, in bounded memory.
+        """Yield samples of several streams, merged in order of time, in bounded memory.
 
         Args:
             streams: their names; None: all readable streams.
@@ -258,11 +259,11 @@ class Session(Closing):
             FormatError: a channel's bytes do not fit its format.
         """
         chosen = [self.stream(name) for name in (self.streams if streams is None else streams)]
-        feeds = (_items(stream, start_ns, end_ns) for stream in chosen)
+        feeds = (_iterate_items(stream, start_ns, end_ns) for stream in chosen)
         return heapq.merge(*feeds, key=attrgetter("t_ns"))
 
     def stream(self, name: str) -> Stream:
-        """The stream of that name.
+        """Return the stream of that name.
 
         Raises:
             SessionError: no such stream; the message names the existing streams.
@@ -292,12 +293,12 @@ class Session(Closing):
         return f"Session({str(self.path)!r}: {self.state}, {', '.join(self.streams)})"
 
 
-def _folder_of(stream: str, redacted: Path | None) -> Path | None:
-    """The folder with a stream's redacted pictures; None if it has none."""
+def _find_redacted(stream: str, redacted: Path | None) -> Path | None:
+    """Return the folder with a stream's redacted pictures; None if it has none."""
     return redacted / stream if redacted is not None and (redacted / stream).is_dir() else None
 
 
-def _items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator[Item]:
+def _iterate_items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator[Item]:
     inside = range(len(stream))
     if start_ns is not None or end_ns is not None:
         inside = stream.between(start_ns, end_ns)
@@ -308,9 +309,10 @@ def _items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator
 
 
 def lidar_range_mm(stream: Stream, index: int, return_: int = 1) -> npt.NDArray[np.uint32]:
-    """Ranges of one sweep in mm, uint32 [beams, columns], staggered (as measured); 0: no return.
+    """Return ranges of one sweep in mm, uint32 [beams, columns], staggered (as measured).
 
-    ``rng`` alone ends at 65535 mm; ``rng_far`` holds the rest (FORMATS, roverd).
+    A pixel without a return is 0.  ``rng`` alone ends at 65535 mm; ``rng_far`` holds the rest
+    (FORMATS, roverd).
 
     Args:
         stream: a lidar's stream.
@@ -332,7 +334,7 @@ def lidar_range_mm(stream: Stream, index: int, return_: int = 1) -> npt.NDArray[
 
 
 def _explain_no_session(path: Path) -> str:
-    """Say what is missing from a folder, and which sessions it holds if it is a root."""
+    """Describe what is missing from a folder, and which sessions it holds if it is a root."""
     if sessions := find_sessions(path):
         more = f"{len(sessions)} sessions" if len(sessions) > 1 else "one session"
         return f"it holds {more}, such as {sessions[-1]}; `recorder list {path}` lists them"
@@ -340,7 +342,7 @@ def _explain_no_session(path: Path) -> str:
 
 
 def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:
-    """The folders of a session that hold a ``meta.json``, sorted; ``_NAME`` only if `virtual`."""
+    """Return the folders of a session with a ``meta.json``, sorted; ``_NAME`` only if `virtual`."""
     try:
         folders = [p for p in path.iterdir() if (p / "meta.json").is_file()]
     except OSError as error:
@@ -350,7 +352,7 @@ def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, Any] | None:
-    """``_recorder/session.json`` with checked keys; None without the file.
+    """Read ``_recorder/session.json`` and check its keys; return None without the file.
 
     Raises:
         SessionError: it cannot be read or is not valid; names file and key.

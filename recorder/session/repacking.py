@@ -1,9 +1,9 @@
-"""Packs the channels of a closed session that were stored as they are while it was recorded.
+"""Deferred packing of a closed session's channels that were stored without compression.
 
 ``python -m recorder.session.repacking SESSION [--preset N]``, at idle priority.
 
-A channel has a data file and an index file.  Both are made anew in ``_recorder/repack``, and
-checked: the recorded bytes are made again from them and compared with the journal's digests
+A channel has a data file and an index file.  Both are written again in ``_recorder/repack``, and
+checked: the recorded bytes are restored from them and compared with the journal's digests
 (`recorder.session.packed_channels`).  Then, in this order, each step durable before the next:
 
 1. a folder beside, with links to all files of the stream's folder, but the new two;
@@ -49,7 +49,7 @@ from recorder.session.checksums import CHECKSUMS
 from recorder.session.digest_check import check_staged
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.journal_state import JournalState
-from recorder.session.packed_channels import PackedChannel, of_channel
+from recorder.session.packed_channels import PackedChannel, list_channel_files
 from recorder.session.reader import Session
 from recorder.session.signatures import PACKING, sign_head
 from recorder.session.validation_report import Report
@@ -59,7 +59,7 @@ _SPACE_EVERY = 16  # samples
 
 
 @dataclass(slots=True)
-class Repacked:
+class RepackResult:
     """The result of packing a session.
 
     Attributes:
@@ -74,8 +74,8 @@ class Repacked:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
-    """Channels that were stored as they are and have samples: path of the data file, channel."""
+def find_stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
+    """Yield path of the data file, and channel, of stored channels that have samples."""
     for name, spec in state.specs.items():
         for channel in spec.channels:
             path = f"{name}/{channel.name}"
@@ -86,7 +86,7 @@ def stored_channels(state: JournalState) -> Iterator[tuple[str, ChannelSpec]]:
 
 def repack(
     session: Path, preset: int | None = None, advance: Callable[[str, int, int], None] | None = None
-) -> Repacked:
+) -> RepackResult:
     """Pack the stored channels of a session.
 
     Args:
@@ -123,15 +123,15 @@ class _Repacking:
         self._disk = PosixDisk()
         self._folder = layout.private(session, layout.REPACK)
         self._floor = layout.read_session_json(session).get("min_free_gb") or 0.0
-        self._result = Repacked()
+        self._result = RepackResult()
 
-    def run(self) -> Repacked:
+    def run(self) -> RepackResult:
         state = read_journal(layout.private(self._session, layout.JOURNAL))
-        channels = dict(stored_channels(state))
+        channels = dict(find_stored_channels(state))
         self._clear(state)
         for path, channel in channels.items():
             packed = state.packed.get(path)
-            if packed is None or not packed.in_place(self._session):
+            if packed is None or not packed.is_in_place(self._session):
                 self._pack(path, channel, state)
         self._write_checksums(read_journal(layout.private(self._session, layout.JOURNAL)))
         if self._folder.exists():
@@ -150,7 +150,7 @@ class _Repacking:
         for folder in (self._folder, parts):
             if not folder.exists():
                 self._disk.make_folder(folder)
-        if (why := self._unable()) is not None:
+        if (why := self._check_exchange()) is not None:
             self._result.left[path] = why
             return
         try:
@@ -177,9 +177,9 @@ class _Repacking:
     def _make(self, path: str, channel: ChannelSpec, parts: Path) -> PackedChannel:
         """Write the packed files into a folder, durably."""
         stream, data_path = self._session / path.partition("/")[0], parts / channel.name
-        index_path = parts / of_channel(path)[1].partition("/")[2]
+        index_path = parts / list_channel_files(path)[1].partition("/")[2]
         known = _Earlier(data_path, index_path)
-        encode = _encoder(channel, self._preset)
+        encode = _create_encoder(channel, self._preset)
         kept: list[tuple[int, int]] = []
         ends = [0]
         sums = [hashlib.md5(usedforsecurity=False) for _ in range(2)]
@@ -262,8 +262,8 @@ class _Repacking:
             (parts / name).unlink()
         return True
 
-    def _unable(self) -> str | None:
-        """Why the file system cannot replace two files at once; None if it can."""
+    def _check_exchange(self) -> str | None:
+        """Return why the file system cannot replace two files at once; None if it can."""
         one, other = self._folder / "probe.0", self._folder / "probe.1"
         for folder in (one, other):
             shutil.rmtree(folder, ignore_errors=True)
@@ -287,7 +287,7 @@ class _Repacking:
         new = {
             name: md5
             for packed in state.packed.values()
-            if packed.in_place(self._session)
+            if packed.is_in_place(self._session)
             for name, md5 in zip(packed.files, packed.md5, strict=True)
         }
         try:
@@ -303,10 +303,10 @@ class _Repacking:
 
 
 class _Earlier:
-    """Samples that an interrupted run packed; each is checked before it is used.
+    """The samples that an interrupted run packed; each is checked before it is used.
 
     The index file has the ends of the samples, the data file the samples.  Neither was synced:
-    after a power cut they may hold anything.
+    after a power cut they may contain anything.
     """
 
     def __init__(self, data: Path, index: Path) -> None:
@@ -321,7 +321,7 @@ class _Earlier:
             _write_at(self._index, 0, bytes(8))
 
     def sample(self, number: int, values: np.ndarray[Any, Any]) -> bytes | None:
-        """The stream of a sample if it holds these values; None from the first that does not."""
+        """Return the stream of a sample with these values; None from the first mismatch on."""
         if self._data is None or number + 1 >= len(self._ends):
             return None
         start, stop = int(self._ends[number]), int(self._ends[number + 1])
@@ -334,7 +334,7 @@ class _Earlier:
         return None
 
     def index(self, number: int, end: int) -> None:
-        """Note the end of a sample, behind its bytes."""
+        """Record the end of a sample, after its bytes."""
         _write_at(self._index, 8 * (number + 1), end.to_bytes(8, "little"))
 
     def close(self) -> None:
@@ -344,7 +344,7 @@ class _Earlier:
 
 
 class _Lock:
-    """A session's lock: shared while a channel is packed, alone while its files change places."""
+    """A session's lock: shared while a channel is packed, exclusive for the exchange of files."""
 
     def __init__(self, session: Path) -> None:
         self._session = session
@@ -390,7 +390,9 @@ class _Lock:
         raise SessionError(f"{self._session}: is in use by another process; packed another time")
 
 
-def _encoder(channel: ChannelSpec, preset: int | None) -> Callable[[np.ndarray[Any, Any]], bytes]:
+def _create_encoder(
+    channel: ChannelSpec, preset: int | None
+) -> Callable[[np.ndarray[Any, Any]], bytes]:
     if preset is None:
         return XzCompressor(channel.np_dtype.itemsize, channel.delta, worth=1.0).compress
     filters: list[dict[str, int]] = [{"id": lzma.FILTER_LZMA2, "preset": preset}]
@@ -403,7 +405,7 @@ def _encoder(channel: ChannelSpec, preset: int | None) -> Callable[[np.ndarray[A
 
 @contextlib.contextmanager
 def _rewrite(path: Path) -> Iterator[int]:
-    """A file opened for writing over what it holds."""
+    """Open a file for writing over its content."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
     try:
         yield fd
@@ -419,7 +421,7 @@ def _write_at(fd: int, offset: int, data: bytes) -> None:
 
 
 def main() -> int:
-    """Pack one session; 0, or 1 if it failed."""
+    """Pack one session; return 0, or 1 if it failed."""
     parser = argparse.ArgumentParser(description="Pack channels that were stored as they are.")
     parser.add_argument("session", type=Path)
     parser.add_argument("--preset", type=int, choices=range(10), help="liblzma's preset")

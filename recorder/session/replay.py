@@ -18,7 +18,14 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
-from recorder.session.playback import Chunk, Hole, origin_ns, play, played_at_ns, recorded_spec
+from recorder.session.playback import (
+    Chunk,
+    Hole,
+    find_origin_ns,
+    get_play_time_ns,
+    play,
+    recorded_spec,
+)
 from recorder.session.reader import Session
 
 _MAX_WAIT_S = 0.2
@@ -31,7 +38,7 @@ class Publisher(Protocol):
         """Announce a stream, also to subscribers that come later."""
 
     def wanted(self, stream: str) -> bool:
-        """Whether anybody subscribes to the stream."""
+        """Return whether any subscriber wants the stream."""
 
     def publish(self, message: Message) -> None:
         """Publish under the stream's name."""
@@ -64,7 +71,7 @@ class Replay:
         self.specs: Mapping[str, StreamSpec] = {
             stream.name: recorded_spec(stream) for stream in chosen if stream.has_times
         }
-        origin = origin_ns(session)
+        origin = find_origin_ns(session)
         if origin is None or not any(len(stream) for stream in chosen):
             raise SessionError(f"{session.path}: has no sample to replay")
         self._origin_ns = origin
@@ -89,37 +96,37 @@ class Replay:
         lap_ns = 0  # recorded time of earlier laps
         while not stop.is_set():
             last_ns = 0
-            for item, due_ns in self._timed():
+            for item, due_ns in self._schedule():
                 last_ns = due_ns
                 if not _wait_until(pace.due_ns(lap_ns + due_ns), clock, stop):
                     break
                 name = item.stream
                 if publisher.wanted(name):
                     shift_ns = begin_ns + lap_ns - self._origin_ns
-                    message = message_of(item, self.specs[name], shift_ns)
+                    message = create_message(item, self.specs[name], shift_ns)
                     message.number = number[name]
                     publisher.publish(message)
                 number[name] += 1
                 passed[name] += len(item.t_ns) if isinstance(item, Chunk) else 0
             if not loop:
                 break
-            lap_ns += last_ns + self._interval_ns()
+            lap_ns += last_ns + self._compute_pause_ns()
         return passed
 
-    def _timed(self) -> Iterator[tuple[Chunk | Hole, int]]:
-        """Items with their due times in ns after the session's first sample."""
+    def _schedule(self) -> Iterator[tuple[Chunk | Hole, int]]:
+        """Yield items with their due times in ns after the session's first sample."""
         for item in play(self._session, list(self.specs)):
-            yield item, max(0, played_at_ns(item) - self._origin_ns)
+            yield item, max(0, get_play_time_ns(item) - self._origin_ns)
 
-    def _interval_ns(self) -> int:
-        """Pause between two laps: the longest sample interval."""
+    def _compute_pause_ns(self) -> int:
+        """Return the pause between two laps: the longest sample interval, ns."""
         rates = (spec.rate_hz for spec in self.specs.values())
         return round(1e9 / min((rate for rate in rates if rate), default=10.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Recorded time by a clock.
+    """A mapping between recorded time and a clock.
 
     Attributes:
         t_ns: a recorded time.
@@ -132,16 +139,16 @@ class Pace:
     speed: float
 
     def due_ns(self, t_ns: int) -> int:
-        """When a recorded time is played, ns of the clock."""
+        """Return when a recorded time is played, ns of the clock."""
         return self.clock_ns + round((t_ns - self.t_ns) / self.speed)
 
     def at_ns(self, clock_ns: int) -> int:
-        """The recorded time that is played at a time of the clock; the speed is finite."""
+        """Return the recorded time that is played at a time of the clock; the speed is finite."""
         return self.t_ns + round((clock_ns - self.clock_ns) * self.speed)
 
 
-def message_of(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Message:
-    """A recorded item as a driver's tap would have it: the encoded frames are the stored ones.
+def create_message(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Message:
+    """Convert a recorded item to a message of its driver's tap, with the stored frames.
 
     Args:
         item: samples, or a loss.
@@ -179,7 +186,7 @@ def message_of(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Messa
 
 
 def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
-    """Wait for a monotonic time; False if `stop` was set."""
+    """Wait for a monotonic time; return False if `stop` was set."""
     while (left := t_ns - clock.monotonic_ns()) > 0:
         if clock.wait(stop, min(left / 1e9, _MAX_WAIT_S)):
             return False

@@ -1,4 +1,4 @@
-"""Finds sessions by their paths: in a root, in a tree of folders, around a file.
+"""Discovery of sessions by their paths: in a root, in a tree of folders, around a file.
 
 ::
 
@@ -17,12 +17,12 @@ from recorder.session import layout
 
 
 def is_session(path: Path) -> bool:
-    """Whether a folder looks like a session or a roverd trace, by its ``config.yaml``."""
+    """Return whether a folder looks like a session or a roverd trace, by its ``config.yaml``."""
     return (path / "config.yaml").is_file() or layout.private(path, layout.SESSION_JSON).is_file()
 
 
 def find_sessions(root: str | Path) -> list[Path]:
-    """The session folders directly in a root, sorted by name, without unfinished (hidden) ones.
+    """Return the sessions directly in a root, sorted by name, without unfinished (hidden) ones.
 
     Raises:
         SessionError: the root is not a folder that can be read.
@@ -34,24 +34,24 @@ def find_sessions(root: str | Path) -> list[Path]:
         raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
 
 
-def session_around(path: Path) -> Path | None:
-    """The session that a path lies in, with the links of its folder resolved; None if none."""
+def find_session_around(path: Path) -> Path | None:
+    """Return the session that a path lies in, with its folder's links resolved; None if none."""
     folder = path.parent.resolve()
     return next(filter(is_session, (folder, *folder.parents)), None)
 
 
-def outside(path: Path) -> str | None:
-    """The error for a session that is a symbolic link out of its folder; None if it is not.
+def describe_outside_link(path: Path) -> str | None:
+    """Return the error for a session that is a symbolic link out of its folder; None if it is not.
 
-    The recorder writes nothing through such a link: the target belongs to somebody else.
+    The recorder writes nothing through such a link: its target may belong to another user.
     """
     if not path.is_symlink() or path.resolve().parent == path.parent.resolve():
         return None
     return f"{path}: is a symbolic link to {path.resolve()}, outside of {path.parent}"
 
 
-def sessions_below(root: Path, failed: Callable[[str], None]) -> Iterator[Path]:
-    """The sessions in a folder and in its folders, by path.
+def find_sessions_below(root: Path, failed: Callable[[str], None]) -> Iterator[Path]:
+    """Yield the sessions in a folder and in its folders, by path.
 
     Hidden folders and symbolic links are left out, and sessions are not searched.
 

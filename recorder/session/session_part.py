@@ -26,7 +26,7 @@ from recorder.session.stream import Channels, Stream
 
 
 class SessionPart(Session):
-    """A part of a session; reads like a session that holds nothing else.
+    """A part of a session, with the interface of a session.
 
     Processed sensors (``_NAME``) are in it, and have the same interval.  The name and the header
     are those of the whole session.
@@ -105,13 +105,13 @@ class SessionPart(Session):
         return stream_part(stream, start, inside.stop)
 
     def _cut_virtual(self, stream: Stream, sensor: Stream | None) -> Stream:
-        """A processed sensor; one without times has the indices of the sensor it was made of."""
+        """Cut a processed sensor; one without times has the indices of its sensor."""
         if stream.has_times or sensor is None or len(stream) != len(sensor.whole):
             return self._cut(stream)
         return stream_part(stream, sensor.first, sensor.first + len(sensor))
 
     def interval_of(self, stream: str) -> tuple[int | None, int | None]:
-        """The interval of a stream, which begins with its lead-in if it has one."""
+        """Return the interval of a stream, which begins with its lead-in if it has one."""
         begin_ns, end_ns = self.interval_ns
         if stream in self.lead_ins:
             begin_ns = int(self.streams[stream].times(0, 1)[0])
@@ -132,7 +132,7 @@ class SessionPart(Session):
         return whole_ns if end_ns is None or whole_ns is None else min(whole_ns, end_ns)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events of the chosen streams that overlap the interval."""
+        """Yield the events of the chosen streams that overlap the interval."""
         begin_ns, end_ns = self.interval_ns
         for event in super().events():
             stream, t_ns = event.get("stream"), event.get("t_ns")
@@ -153,18 +153,20 @@ class SessionPart(Session):
 
 
 def stream_part(stream: Stream, start: int, stop: int) -> Stream:
-    """The samples [start, stop) of a stream as a stream; both share their open files."""
+    """Return the samples [start, stop) of a stream as a stream; both share their open files."""
     made = copy.copy(stream)
     made.first, made.whole = start, stream
     made.channels = _ChannelParts(stream.channels, start, stop)
     made._length, made._times = None, None
     if stream.epochs is not None:
-        made.epochs = _epochs(stream.epochs, start, stop)
+        made.epochs = _cut_epochs(stream.epochs, start, stop)
     return made
 
 
-def _epochs(epochs: Sequence[Mapping[str, Any]], start: int, stop: int) -> list[Mapping[str, Any]]:
-    """The epochs with samples in [start, stop)."""
+def _cut_epochs(
+    epochs: Sequence[Mapping[str, Any]], start: int, stop: int
+) -> list[Mapping[str, Any]]:
+    """Return the epochs with samples in [start, stop)."""
     firsts = [int(entry.get("first_sample", 0)) for entry in epochs]
     found: list[Mapping[str, Any]] = []
     for entry, first, end in zip(epochs, firsts, [*firsts[1:], stop], strict=True):
@@ -210,7 +212,7 @@ class _ChannelPart(ChannelReader):
         return self._channel.encoded(self._start + self._index(index))
 
     def entry(self, index: int) -> int:
-        """As `ChannelReader.entry`; the first sample where the keyframe is before the part."""
+        """Return `ChannelReader.entry`; the first sample where the keyframe is before the part."""
         return max(0, self._channel.entry(self._start + self._index(index)) - self._start)
 
     def block_ends(self, start: int, stop: int) -> list[int]:

@@ -3,10 +3,10 @@
 Such a record signs the record before it, and so all records before that, by their chain of digests.
 The writer signs the record ``close``, recovery the one that it adds, packing after the session each
 record ``pack``.  A signature has the vehicle's next number, and the digest of the signature before
-it, which may be of another session: so a session that is missing shows.
+it, which may be of another session, so that a missing session is detected.
 
-Only a session that a writer with the key began is signed, and once it is, it stays as it is: the
-key's register (`recorder.session.key_register`) has both.
+Only a session that a writer with the key began is signed.  A signed session must not change.  The
+key's register (`recorder.session.key_register`) records both.
 
 A statement is JSON with sorted keys:
 
@@ -20,7 +20,7 @@ head               BLAKE3 of the journal's record before the signature
 root               of the tree of the journal's digests
 description        BLAKE3 of ``session.json``
 files              BLAKE3 of the files of configuration, calibration and declarations, by path
-metadata           BLAKE3 of the session's metadata (`digest_of_metadata`)
+metadata           BLAKE3 of the session's metadata (`digest_metadata`)
 samples            by stream, their number
 start_ns, end_ns   of the session, epoch ns
 clock_ns           epoch ns minus ``t_mono``
@@ -28,7 +28,7 @@ next               ``{session, first}`` of the part that continues it; null for 
 counter            number of the signature, from 1, over all sessions of the vehicle
 previous           ``{session, digest}`` of the signature before it; null for the first
 deleted            numbers of signatures whose sessions the recorder has deleted, as ranges
-register           the link of the register's last entry: it has the digests of what was deleted
+register           the link of the register's last entry: it has the digests of deleted signatures
 signed_ns          epoch ns
 =================  ==============================================================================
 """
@@ -46,10 +46,10 @@ import msgspec
 from recorder.contract.errors import RecorderError, SessionError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
-from recorder.session.journal import JournalWriter, first_record, walk_journal
+from recorder.session.journal import JournalWriter, digest_first_record, walk_journal
 from recorder.session.key_register import DELETE, OPEN, Entry
 from recorder.session.key_register import SIGN as SIGNED
-from recorder.session.vehicle_key import Signed, VehicleKey, latest_signature
+from recorder.session.vehicle_key import Signed, VehicleKey, find_latest_signature
 
 SIGN: Final = "sign"
 CLOSE, RECOVERY, PACKING = "close", "recovery", "packing"
@@ -57,9 +57,9 @@ _AFTER_CLOSE: Final = frozenset(("pack", SIGN))
 
 
 def register_session(session: Path, header: Mapping[str, Any], first: bytes) -> None:
-    """Register that a session begins, where its config names a key: only then it is signed.
+    """Register the begin of a session whose config names a key; only such a session is signed.
 
-    A key that cannot be used leaves the session unsigned: a line on stderr says why.
+    A key that cannot be used leaves the session unsigned: a line on stderr gives the reason.
 
     Args:
         session: its folder, which need not have this name yet.
@@ -69,14 +69,14 @@ def register_session(session: Path, header: Mapping[str, Any], first: bytes) -> 
     if (path := header.get("signing_key")) is None:
         return
     try:
-        with VehicleKey(Path(path)).register.changing() as entries:
+        with VehicleKey(Path(path)).register.lock_entries() as entries:
             entries.append(OPEN, first.hex(), {"folder": str(session.absolute())})
     except (RecorderError, OSError) as error:
         print(f"{session}: will not be signed: {error}", file=sys.stderr, flush=True)
 
 
 def check_not_closed(session: Path, header: Mapping[str, Any], first: bytes) -> None:
-    """Check that an open session was not closed before, as far as its key's register is here.
+    """Check that an open session was not closed before, if its key's register is available.
 
     Args:
         session: its folder.
@@ -89,8 +89,8 @@ def check_not_closed(session: Path, header: Mapping[str, Any], first: bytes) -> 
     if (path := header.get("signing_key")) is None:
         return
     try:
-        with VehicleKey(Path(path)).register.reading() as entries:
-            signed = latest_signature(entries.of(first.hex()))
+        with VehicleKey(Path(path)).register.open_entries() as entries:
+            signed = find_latest_signature(entries.of(first.hex()))
     except (RecorderError, OSError):
         return  # the session is not signed, then
     if signed is not None:
@@ -104,7 +104,7 @@ def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
     """Sign the last record of a closed session's journal, where its config names a key.
 
     A key that cannot be used, or has not registered the session, leaves the session unsigned: a
-    line on stderr says why.  The caller syncs the journal.
+    line on stderr gives the reason.  The caller syncs the journal.
 
     Args:
         journal: of the session.
@@ -125,9 +125,9 @@ def sign_head(journal: JournalWriter, session: Path, cause: str) -> None:
 def _sign(
     key: VehicleKey, header: dict[str, Any], journal: JournalWriter, session: Path, cause: str
 ) -> dict[str, str]:
-    state, first = journal.state, first_record(journal.file.path).hex()
+    state, first = journal.state, digest_first_record(journal.file.path).hex()
     name, head = header["name"], state.link.hex()
-    with key.register.reading() as entries:
+    with key.register.open_entries() as entries:
         known = entries.of(first)
     if not known:
         text = f"{key.register.path}: does not have its beginning"
@@ -138,13 +138,13 @@ def _sign(
             return signed.to_record()  # registered, but a power cut took the record
     if before:
         _check_closed(journal.file.path, before[0])
-    with key.register.changing() as entries:
+    with key.register.lock_entries() as entries:
         recent = entries.since_signature()
-        last = latest_signature(recent)
+        last = find_latest_signature(recent)
         values = {} if last is None else last.values
         description = layout.private(session, layout.SESSION_JSON).read_bytes()
         following = {"session": state.next, "first": state.next_first.hex()}
-        signed = key.signed(
+        signed = key.sign(
             {
                 "kind": "session",
                 "session": name,
@@ -155,15 +155,15 @@ def _sign(
                 "root": state.tree.root.hex(),
                 "description": digest(description).hex(),
                 "files": {path: value.hex() for path, value in state.metadata.items()},
-                "metadata": digest_of_metadata(header),
-                "samples": samples_of(state.positions),
+                "metadata": digest_metadata(header),
+                "samples": count_samples(state.positions),
                 "start_ns": header["start_ns"],
                 "end_ns": header["end_ns"],
                 "clock_ns": int(header["start_ns"]) - int(header["start_mono_ns"]),
                 "next": None if state.next is None else following,
                 "counter": values.get("counter", 0) + 1,
                 "previous": last and {"session": values.get("session"), "digest": last.digest},
-                "deleted": _deleted(values.get("deleted", ()), recent),
+                "deleted": _merge_deleted(values.get("deleted", ()), recent),
                 "register": entries.link,
                 "signed_ns": time.time_ns(),
             }
@@ -172,19 +172,19 @@ def _sign(
     return signed.to_record()
 
 
-def digest_of_metadata(header: Mapping[str, Any]) -> str:
-    """BLAKE3 of the metadata in a ``session.json``, as JSON with sorted keys, in hex."""
+def digest_metadata(header: Mapping[str, Any]) -> str:
+    """Return the BLAKE3 of a ``session.json``'s metadata, as JSON with sorted keys, in hex."""
     return digest(msgspec.json.encode(header.get("metadata"), order="sorted")).hex()
 
 
-def samples_of(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """By stream, the samples of a commit's positions; streams without a sample are left out."""
+def count_samples(positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Return the samples of a commit's positions by stream, without streams that have none."""
     samples = {name: int(position.get("samples", 0)) for name, position in positions.items()}
     return {name: count for name, count in samples.items() if count}
 
 
 def _check_closed(path: Path, signed: Signed) -> None:
-    """Check that nothing but packing followed what was signed; UsageError."""
+    """Check that only packing followed the signed record; UsageError."""
     head, later = signed.values.get("head"), None
     for frame, _, state in walk_journal(path):
         if state.link.hex() == head:
@@ -196,8 +196,8 @@ def _check_closed(path: Path, signed: Signed) -> None:
         raise UsageError(f"its journal is not the one that was closed with signature {number}")
 
 
-def _deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[list[int]]:
-    """Numbers of deleted sessions as ranges, sorted: those of the last signature, and later ones.
+def _merge_deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[list[int]]:
+    """Return numbers of deleted sessions as sorted ranges: of the last signature, and later ones.
 
     Args:
         before: the ranges of the last signature.
@@ -213,35 +213,37 @@ def _deleted(before: Iterable[Sequence[int]], recent: Sequence[Entry]) -> list[l
     return ranges
 
 
-def note_deletion(session: Path) -> None:
-    """Count a session as deleted by the recorder, before it is deleted: its signatures may miss.
+def register_deletion(session: Path) -> None:
+    """Register that the recorder deletes a session, before it is deleted.
 
-    A copy does not count.  Without the vehicle's key the session counts as missing; a line on
-    stderr says why.
+    Its signatures may then be missing.  The deletion of a copy is not registered.  Without the
+    vehicle's key the session counts as missing; a line on stderr gives the reason.
     """
     try:
         header = layout.read_session_json(session)
         if (path := header.get("signing_key")) is None:
             return
         register = VehicleKey(Path(path)).register
-        first = first_record(layout.private(session, layout.JOURNAL)).hex()
-        with register.reading() as entries:
+        first = digest_first_record(layout.private(session, layout.JOURNAL)).hex()
+        with register.open_entries() as entries:
             known = entries.of(first)
-        if signed := _own_signatures(session, header["name"], first, known):
+        if signed := _find_own_signatures(session, header["name"], first, known):
             numbers = [each.values["counter"] for each in signed]
             digests = [each.digest for each in signed]
-            with register.changing() as entries:
+            with register.lock_entries() as entries:
                 entries.append(DELETE, first, {"numbers": numbers, "digests": digests})
     except (RecorderError, OSError, LookupError) as error:
         print(f"{session}: its deletion is not counted: {error}", file=sys.stderr, flush=True)
 
 
-def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]) -> list[Signed]:
-    """The signatures of a session that is to be deleted; UsageError for a copy of it.
+def _find_own_signatures(
+    session: Path, name: str, first: str, known: Sequence[Entry]
+) -> list[Signed]:
+    """Return the signatures of a session that is to be deleted; UsageError for a copy of it.
 
     Args:
         session: its folder.
-        name: that it gives itself.
+        name: the name in its ``session.json``.
         first: digest of the first record of its journal.
         known: its entries in the register.
     """
@@ -258,12 +260,12 @@ def _own_signatures(session: Path, name: str, first: str, known: Sequence[Entry]
 
 
 def _has_session(folder: Path, first: str) -> bool:
-    """Whether a folder has the session whose journal begins with that record."""
-    return first_record(layout.private(folder, layout.JOURNAL)).hex() == first
+    """Return whether a folder has the session whose journal begins with that record."""
+    return digest_first_record(layout.private(folder, layout.JOURNAL)).hex() == first
 
 
 def last_signature(path: Path) -> Signed | None:
-    """The signature at the end of a session's journal; None without one.
+    """Return the signature at the end of a session's journal; None without one.
 
     Args:
         path: of the journal.

@@ -100,7 +100,7 @@ class Stream:
         self.replaced = frozenset(replaced)
         self.meta |= replaced
         if spec is not None and replaced:
-            channels = tuple(_redeclared(channel, replaced) for channel in spec.channels)
+            channels = tuple(_redeclare(channel, replaced) for channel in spec.channels)
             self.spec = replace(spec, channels=channels)
         folders = {name: redacted for name in replaced if redacted is not None}
         self.channels = Channels(path, self.meta, partial, folders)
@@ -119,16 +119,16 @@ class Stream:
 
     @property
     def has_times(self) -> bool:
-        """Whether its samples have times (processed sensors of roverd may have none)."""
+        """True if its samples have times (processed sensors of roverd may have none)."""
         return "ts" in self.meta
 
     @property
     def sample_bytes(self) -> int:
         """Decoded bytes of one sample, over all its data channels."""
-        return sum(_decoded_bytes(self.meta[name]) for name in self.data_channels)
+        return sum(_count_decoded_bytes(self.meta[name]) for name in self.data_channels)
 
     def __len__(self) -> int:
-        """Whole samples: the smallest number in any channel.
+        """Return the number of whole samples: the smallest number in any channel.
 
         Raises:
             FormatError: a channel is missing or damaged.
@@ -140,7 +140,7 @@ class Stream:
         return self._length
 
     def times(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.int64]:
-        """Ends of the measurements of samples [start, stop), int64 [n], epoch ns.
+        """Return ends of the measurements of samples [start, stop), int64 [n], epoch ns.
 
         Exact where the session has ``t_mono``; else from ``ts``, whose float64 seconds resolve
         238 ns in this century.
@@ -150,7 +150,7 @@ class Stream:
             SessionError: the stream has no times.
             FormatError: a stamp is not a number, or exceeds int64 ns.
         """
-        start, stop = self._range(start, stop)
+        start, stop = self._check_range(start, stop)
         if self._times is not None:
             return self._times[start:stop]
         if self.offset_ns is not None and "t_mono" in self.meta:
@@ -158,9 +158,9 @@ class Stream:
             return np.asarray(mono + self.offset_ns, np.int64)
         if "ts" not in self.meta:
             raise SessionError(f"{self.path}: has no times: no channel 'ts'")
-        return self._epoch_ns(self.channels["ts"].read(start, stop), start)
+        return self._convert_stamps(self.channels["ts"].read(start, stop), start)
 
-    def _epoch_ns(self, ts: npt.NDArray[Any], start: int) -> npt.NDArray[np.int64]:
+    def _convert_stamps(self, ts: npt.NDArray[Any], start: int) -> npt.NDArray[np.int64]:
         good = np.abs(ts) < 9.2e9
         if not good.all():  # NaN is not below anything
             at = int(np.argmin(good))
@@ -180,21 +180,21 @@ class Stream:
     @property
     def seq(self) -> npt.NDArray[np.uint64] | None:
         """Sample numbers within their epochs, uint64 [n]; None if they are not recorded."""
-        return self._optional("seq")
+        return self._read_optional("seq")
 
     @property
     def t_dev_ns(self) -> npt.NDArray[np.int64] | None:
         """The device's own times, int64 [n] ns; None if the device has no clock."""
-        values = self._optional("t_dev")
+        values = self._read_optional("t_dev")
         return None if values is None else values.astype(np.int64)
 
-    def _optional(self, name: str) -> npt.NDArray[Any] | None:
+    def _read_optional(self, name: str) -> npt.NDArray[Any] | None:
         return self.channels[name].read(0, len(self)) if name in self.meta else None
 
     def sample(
         self, index: int, channels: Sequence[str] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """One sample: per channel an array of the channel's shape.
+        """Return one sample: per channel an array of the channel's shape.
 
         Args:
             index: its index; negative from the end.
@@ -208,10 +208,10 @@ class Stream:
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.path}: sample {index} of {len(self)}")
         index %= len(self)
-        return {name: self._value(name, index) for name in self._names(channels)}
+        return {name: self._read_value(name, index) for name in self._check_names(channels)}
 
     def remember(self, most_bytes: int) -> None:
-        """Let `sample` keep the values that it gave last, for callers that ask for the same ones.
+        """Make `sample` cache the values that it returned last, for repeated requests.
 
         The values must not be written to.  Not for several threads.
 
@@ -221,7 +221,7 @@ class Stream:
         self._most_bytes = most_bytes
         self._kept, self._kept_bytes = OrderedDict(), 0
 
-    def _value(self, channel: str, index: int) -> npt.NDArray[Any]:
+    def _read_value(self, channel: str, index: int) -> npt.NDArray[Any]:
         if not self._most_bytes:
             return self.channels[channel][index]
         if (value := self._kept.pop((channel, index), None)) is None:
@@ -237,14 +237,14 @@ class Stream:
     def read(
         self, start: int = 0, stop: int | None = None, channels: Sequence[str] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """Samples [start, stop), all in memory: per channel an array [n, *shape].
+        """Return samples [start, stop), all in memory: per channel an array [n, *shape].
 
         Raises:
             IndexError: the range reaches beyond the stream.
             SessionError, FormatError: as for `sample`.
         """
-        start, stop = self._range(start, stop)
-        return {name: self.channels[name].read(start, stop) for name in self._names(channels)}
+        start, stop = self._check_range(start, stop)
+        return {name: self.channels[name].read(start, stop) for name in self._check_names(channels)}
 
     def iterate(
         self,
@@ -254,7 +254,7 @@ class Stream:
         start: int = 0,
         stop: int | None = None,
     ) -> Iterator[Batch]:
-        """Samples [start, stop) in batches; memory is that of one batch.
+        """Yield samples [start, stop) in batches; memory is that of one batch.
 
         Args:
             batch: samples of one batch; None: about a megabyte.
@@ -263,10 +263,10 @@ class Stream:
         Raises:
             IndexError, SessionError, FormatError: as for `read`.
         """
-        start, stop = self._range(start, stop)
-        names = self._names(channels)
+        start, stop = self._check_range(start, stop)
+        names = self._check_names(channels)
         if batch is None:
-            size = sum(_decoded_bytes(self.meta[name]) for name in names)
+            size = sum(_count_decoded_bytes(self.meta[name]) for name in names)
             batch = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, size)))
         elif batch < 1:
             raise ValueError(f"a batch of {batch} samples")
@@ -275,7 +275,7 @@ class Stream:
             yield Batch(self.name, at, self.times(at, end), self.read(at, end, names))
 
     def at(self, t_ns: int) -> int:
-        """Index of the sample nearest to a time (the earlier one if two are equally near).
+        """Return the index of the sample nearest to a time (the earlier of two equally near ones).
 
         Raises:
             IndexError: the stream has no sample.
@@ -291,7 +291,7 @@ class Stream:
         return after
 
     def between(self, start_ns: int | None, end_ns: int | None) -> range:
-        """Indices of the samples in the half-open interval [start_ns, end_ns); None is open."""
+        """Return indices of the samples in [start_ns, end_ns); None is open."""
         first = 0 if start_ns is None else int(np.searchsorted(self.t_ns, start_ns))
         last = len(self) if end_ns is None else int(np.searchsorted(self.t_ns, end_ns))
         return range(first, max(first, last))
@@ -306,7 +306,7 @@ class Stream:
         """Close all files; the next use opens them again."""
         self.channels.close()
 
-    def _names(self, channels: Sequence[str] | None) -> Sequence[str]:
+    def _check_names(self, channels: Sequence[str] | None) -> Sequence[str]:
         if channels is None:
             return self.data_channels
         for name in channels:
@@ -315,7 +315,7 @@ class Stream:
                 raise SessionError(f"{self.path}: has no channel {name!r}; its channels: {known}")
         return channels
 
-    def _range(self, start: int, stop: int | None) -> tuple[int, int]:
+    def _check_range(self, start: int, stop: int | None) -> tuple[int, int]:
         stop = len(self) if stop is None else stop
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"{self.path}: samples [{start}, {stop}) of {len(self)}")
@@ -326,7 +326,7 @@ class Stream:
 
 
 class Channels(Mapping[str, ChannelReader]):
-    """Channel readers by name, opened when first asked for."""
+    """Channel readers by name, opened at their first use."""
 
     def __init__(
         self,
@@ -364,8 +364,8 @@ class Channels(Mapping[str, ChannelReader]):
             self._open.popitem()[1].close()
 
 
-def _redeclared(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]]) -> ChannelSpec:
-    """A channel's declaration, or that of the channel in its place."""
+def _redeclare(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]]) -> ChannelSpec:
+    """Return a channel's declaration, or that of the channel in its place."""
     if (entry := replaced.get(channel.name)) is None:
         return channel
     return ChannelSpec(
@@ -374,7 +374,7 @@ def _redeclared(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]])
 
 
 def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
-    """A sensor's channels: its ``meta.json``, with the entries of the files beside it.
+    """Read a sensor's channels: its ``meta.json``, with the entries of the files beside it.
 
     A format that roverd's readers refuse has its index in ``meta.json``, ``NAME_i``, and its own
     entry in ``NAME.json``.  Here that entry takes the place of the index.
@@ -390,12 +390,12 @@ def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
         if video in meta or video == name or not path.exists():
             channels[name] = entry
             continue
-        channels[video] = _checked(path, video, _read_json(path))
+        channels[video] = _check_entry(path, video, _read_json(path))
     return channels
 
 
 def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
-    """A sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
+    """Read a sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
 
     Raises:
         FormatError: it is missing or not JSON, or an entry lacks a key or has a wrong value.
@@ -407,7 +407,7 @@ def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
     for name, entry in meta.items():
         if Path(name).name != name:
             raise FormatError(f"{path}: {name!r} is no name of a file in this folder")
-        _checked(path, name, entry)
+        _check_entry(path, name, entry)
     return meta
 
 
@@ -420,7 +420,7 @@ def _read_json(path: Path) -> Any:
         raise FormatError(f"{path}: not JSON: {error}") from None
 
 
-def _checked(path: Path, name: str, entry: Any) -> dict[str, Any]:
+def _check_entry(path: Path, name: str, entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise FormatError(f"{path}: {name}: a {type(entry).__name__}, not a mapping")
     for key, (good, text) in _META_KEYS.items():
@@ -448,6 +448,6 @@ _META_KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _decoded_bytes(entry: Mapping[str, Any]) -> int:
+def _count_decoded_bytes(entry: Mapping[str, Any]) -> int:
     size: int = np.dtype(entry["type"]).itemsize * math.prod(entry["shape"])
     return size

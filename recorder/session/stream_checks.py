@@ -1,4 +1,4 @@
-"""The rules of one stream's files, one method each; see `recorder.session.validation`."""
+"""Rules of one stream's files, one method each; see `recorder.session.validation`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TYPED: Mapping[str, Mapping[str, tuple[str, int]]] = {
 
 
 class StreamCheck:
-    """All rules of one stream; violations go to the report.
+    """The check of all rules of one stream; violations go to the report.
 
     Args:
         stream: the stream.
@@ -69,7 +69,7 @@ class StreamCheck:
         self._opened = False
 
     def to_decode(self) -> int:
-        """Samples that a deep check decodes, over all data channels."""
+        """Return the number of samples that a deep check decodes, over all data channels."""
         self._open()
         return sum(self._lengths.get(name, 0) for name in self.stream.data_channels)
 
@@ -91,12 +91,14 @@ class StreamCheck:
             f"{self.name}: {length} samples, {len(self._readers)} channels; {kind} decoded"
         )
 
-    def _error(self, rule: str, message: str, channel: str, sample: int | None = None) -> None:
+    def _report_error(
+        self, rule: str, message: str, channel: str, sample: int | None = None
+    ) -> None:
         reported = self._reported[(rule, channel)] = self._reported.get((rule, channel), 0) + 1
         if reported <= PER_RULE:
             self._report.error(message, self.name, channel=channel, sample=sample)
 
-    def _tell_rest(self, rule: str, channel: str) -> None:
+    def _report_rest(self, rule: str, channel: str) -> None:
         more = self._reported.pop((rule, channel), 0) - PER_RULE
         if more > 0:
             text = f"{self.stream.path / channel}: {more} more of this kind"
@@ -108,13 +110,17 @@ class StreamCheck:
         meta, path = self.stream.meta, self.stream.path / "meta.json"
         for name, keys in meta.items():
             for key in sorted(keys.keys() - LEGAL_KEYS):
-                self._error("keys", f"{path}: {name}: key {key!r} crashes roverd's readers", name)
+                self._report_error(
+                    "keys", f"{path}: {name}: key {key!r} crashes roverd's readers", name
+                )
         if "ts" not in meta and not self._virtual:
-            self._error("ts", f"{path}: has no channel 'ts'", "ts")
+            self._report_error("ts", f"{path}: has no channel 'ts'", "ts")
         for name, dtype in TIME_CHANNELS.items():
             entry = meta.get(name)
-            if entry is not None and not _is(entry, "raw", dtype, ()):
-                self._error("times", f"{path}: {name}: is not raw {dtype}, one per sample", name)
+            if entry is not None and not _matches(entry, "raw", dtype, ()):
+                self._report_error(
+                    "times", f"{path}: {name}: is not raw {dtype}, one per sample", name
+                )
         for tell, channels in TYPED.items():
             for name, (dtype, rank) in channels.items():
                 entry = meta.get(name)
@@ -122,13 +128,13 @@ class StreamCheck:
                     continue
                 if np.dtype(entry["type"]) != np.dtype(dtype) or len(entry["shape"]) != rank:
                     text = f"{entry['type']} {entry['shape']}; roverd wants {dtype} of rank {rank}"
-                    self._error("typed", f"{path}: {name}: {text}", name)
+                    self._report_error("typed", f"{path}: {name}: {text}", name)
         spec = self.stream.spec
         for channel in spec.channels if spec is not None else ():
             entry = meta.get(channel.name)
-            if entry is None or not _is(entry, channel.format, channel.dtype, channel.shape):
+            if entry is None or not _matches(entry, channel.format, channel.dtype, channel.shape):
                 text = f"{path}: {channel.name}: is not as its driver declared"
-                self._error("declared", text, channel.name)
+                self._report_error("declared", text, channel.name)
 
     # Files: lengths, formats
 
@@ -142,14 +148,14 @@ class StreamCheck:
                 reader = open_channel(self.stream.path, name, entry, partial=not self._closed)
                 self._lengths[name] = len(reader)
             except FormatError as error:
-                self._error("open", str(error), name)
+                self._report_error("open", str(error), name)
             except OSError as error:
-                self._error("open", f"{path}: cannot be read: {error.strerror}", name)
+                self._report_error("open", f"{path}: cannot be read: {error.strerror}", name)
             else:
                 self._readers[name] = reader
 
     def _check_lengths(self) -> int:
-        """Whole samples over the channels that can be read."""
+        """Check that lengths agree; return the whole samples of the channels that can be read."""
         lengths = self._lengths
         whole = min(lengths.values(), default=0)
         if not self._closed:
@@ -158,19 +164,19 @@ class StreamCheck:
         for name, length in lengths.items():
             if length != (other := lengths[reported]):
                 text = f"{self.stream.path / name}: {length} samples, where {reported} has {other}"
-                self._error("length", text, name, min(length, other))
+                self._report_error("length", text, name, min(length, other))
         if self.stream.spec is not None:
             for name, reader in self._readers.items():
                 try:
                     reader.check_finished()
                 except FormatError as error:
-                    self._error("finished", str(error), name)
+                    self._report_error("finished", str(error), name)
         return whole
 
     # Times and numbers
 
-    def _windows(self, name: str, length: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Start and values of windows; each begins with the last value of the one before."""
+    def _read_windows(self, name: str, length: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield start and values of windows; each begins with the last value of the one before."""
         reader = self._readers[name]
         for at in range(0, length, _WINDOW):
             start = max(0, at - 1)
@@ -181,26 +187,28 @@ class StreamCheck:
             if name not in self._readers:
                 continue
             path = self.stream.path / name
-            for start, values in self._windows(name, length):
+            for start, values in self._read_windows(name, length):
                 for i in np.flatnonzero(~np.isfinite(values.astype(np.float64))).tolist():
                     text = f"{path}: sample {start + i}: {values[i]} is no time"
-                    self._error("stamp", text, name, start + i)
+                    self._report_error("stamp", text, name, start + i)
                 for i in (np.flatnonzero(values[1:] <= values[:-1]) + 1).tolist():
                     text = f"{values[i]} {unit} is not after {values[i - 1]} {unit}"
-                    self._error("order", f"{path}: sample {start + i}: {text}", name, start + i)
-            self._tell_rest("stamp", name)
-            self._tell_rest("order", name)
+                    self._report_error(
+                        "order", f"{path}: sample {start + i}: {text}", name, start + i
+                    )
+            self._report_rest("stamp", name)
+            self._report_rest("order", name)
         offset_ns = self.stream.offset_ns
         if offset_ns is None or not {"ts", "t_mono"} <= self._readers.keys():
             return
-        for start, mono in self._windows("t_mono", length):
+        for start, mono in self._read_windows("t_mono", length):
             ts = self._readers["ts"].read(start, start + len(mono))
             exact = (mono.astype(np.int64) + offset_ns) / 1e9
             for i in np.flatnonzero(~(np.abs(ts - exact) < 2e-6)).tolist():
                 text = f"{ts[i]:.6f} s, where t_mono says {exact[i]:.6f} s"
                 text = f"{self.stream.path / 'ts'}: sample {start + i}: {text}"
-                self._error("agree", text, "ts", start + i)
-        self._tell_rest("agree", "ts")
+                self._report_error("agree", text, "ts", start + i)
+        self._report_rest("agree", "ts")
 
     def _check_numbers(self, length: int) -> None:
         if "seq" not in self._readers:
@@ -208,13 +216,13 @@ class StreamCheck:
         path = self.stream.path / "seq"
         reported = self.stream.epochs is not None
         starts = {int(e.get("first_sample", 0)) for e in self.stream.epochs or ()}
-        for start, seq in self._windows("seq", length):
+        for start, seq in self._read_windows("seq", length):
             falls = seq[1:] <= seq[:-1] if reported else seq[1:] == seq[:-1]
             for i in (np.flatnonzero(falls) + 1).tolist():
                 if start + i not in starts:
                     text = f"{path}: sample {start + i}: number {seq[i]} after {seq[i - 1]}"
-                    self._error("seq", text, "seq", start + i)
-        self._tell_rest("seq", "seq")
+                    self._report_error("seq", text, "seq", start + i)
+        self._report_rest("seq", "seq")
         # Accounts need valid numbers, and len() needs every channel.
         if self._lost is None or self._readers.keys() != self.stream.meta.keys():
             return
@@ -223,11 +231,11 @@ class StreamCheck:
         self._check_account(self._lost)
 
     def _check_account(self, lost: Sequence[Mapping[str, Any]]) -> None:
-        """Check that a lost event has every missing number, and that every epoch's sum is right."""
+        """Check that lost events have all missing numbers, and that every epoch's sum is right."""
         runs = [item for item in scan(self.stream) if isinstance(item, Run)]
         ids = epoch_ids(self.stream, runs)
         keyed = None not in ids.values()
-        spans = {i: _spans(lost, i if keyed else None) for i in {*ids.values()}}
+        spans = {i: _join_spans(lost, i if keyed else None) for i in {*ids.values()}}
         path = self.stream.path / "seq"
         for gap in gaps(self.stream):
             reported = spans[ids[gap.epoch]]
@@ -237,22 +245,22 @@ class StreamCheck:
                 if gap.count > 1:
                     numbers = f"numbers {gap.first_seq} to {gap.last_seq} are"
                 text = f"before sample {gap.index}: {numbers} missing and no event accounts for it"
-                self._error("gap", f"{path}: {text}", "seq", gap.index)
-        self._tell_rest("gap", "seq")
+                self._report_error("gap", f"{path}: {text}", "seq", gap.index)
+        self._report_rest("gap", "seq")
         epochs, known = self.stream.epochs or (), set()
         for account in balance(self.name, epochs, len(self.stream), runs, lost):
             known.add(account.epoch)
             self._report.accounts.append(account)
             if account.fault is not None:
                 where = f"epoch {account.position} of {account.of}"
-                self._error("account", f"{path}: {where}: {account.fault}", "seq")
+                self._report_error("account", f"{path}: {where}: {account.fault}", "seq")
         for event in lost:
             # An uncounted loss may be before a stream's first epoch.
             before_all = event.get("epoch") == 0 and event.get("count") is None
             if event.get("epoch") not in known and not before_all:
                 text = f"a loss of epoch {event.get('epoch')}, which the session does not know"
-                self._error("account", f"{path}: {text}: {event.get('cause')}", "seq")
-        self._tell_rest("account", "seq")
+                self._report_error("account", f"{path}: {text}: {event.get('cause')}", "seq")
+        self._report_rest("account", "seq")
 
     # Intrinsics and payloads
 
@@ -266,13 +274,13 @@ class StreamCheck:
             try:
                 values = json.loads(path.read_bytes()) if path.suffix == ".json" else {}
             except OSError as error:
-                self._error("files", f"{path}: cannot be read: {error.strerror}", name)
+                self._report_error("files", f"{path}: cannot be read: {error.strerror}", name)
                 continue
             except ValueError as error:
-                self._error("files", f"{path}: not JSON: {error}", name)
+                self._report_error("files", f"{path}: not JSON: {error}", name)
                 continue
-            for fault in _intrinsics_faults(path, values, stream.meta):
-                self._error("files", fault, name)
+            for fault in _find_intrinsics_faults(path, values, stream.meta):
+                self._report_error("files", fault, name)
 
     def _check_payload(
         self, name: str, length: int, deep: bool, advance: Callable[[int], None]
@@ -290,10 +298,10 @@ class StreamCheck:
             if not self._check_block(reader, start, stop):
                 break
             advance(stop - start)
-        self._tell_rest("payload", name)
+        self._report_rest("payload", name)
 
     def _check_block(self, reader: ChannelReader, start: int, stop: int) -> bool:
-        """Check samples [start, stop); False if the rest cannot be read either."""
+        """Check samples [start, stop); return False if the rest cannot be read either."""
         if stop - start > 1:
             try:
                 reader.read(start, stop)
@@ -304,10 +312,10 @@ class StreamCheck:
             try:
                 self._check_sample(reader, index)
             except RecorderError as error:
-                self._error("payload", str(error), reader.name, index)
+                self._report_error("payload", str(error), reader.name, index)
             except OSError as error:
                 text = f"{reader.path}: sample {index}: {error.strerror}"
-                self._error("payload", text, reader.name, index)
+                self._report_error("payload", text, reader.name, index)
             else:
                 continue
             if CHANNEL_FORMATS[reader.format].framing is Framing.JOINT:
@@ -327,7 +335,7 @@ class StreamCheck:
 _INTRINSICS = {"iq": "radar.json", "rng": "lidar.json"}
 
 
-def _is(entry: Mapping[str, Any], format_: str, dtype: str, shape: tuple[int, ...]) -> bool:
+def _matches(entry: Mapping[str, Any], format_: str, dtype: str, shape: tuple[int, ...]) -> bool:
     return (
         entry["format"] == format_
         and np.dtype(entry["type"]) == np.dtype("<" + dtype)
@@ -335,8 +343,8 @@ def _is(entry: Mapping[str, Any], format_: str, dtype: str, shape: tuple[int, ..
     )
 
 
-def _spans(lost: Sequence[Mapping[str, Any]], epoch: int | None) -> list[tuple[int, int]]:
-    """Numbers of lost events, as joined intervals; of one epoch if given."""
+def _join_spans(lost: Sequence[Mapping[str, Any]], epoch: int | None) -> list[tuple[int, int]]:
+    """Return numbers of lost events, as joined intervals; of one epoch if given."""
     found = sorted(
         (e["first_seq"], e["last_seq"])
         for e in lost
@@ -353,7 +361,7 @@ def _spans(lost: Sequence[Mapping[str, Any]], epoch: int | None) -> list[tuple[i
     return joined
 
 
-def _intrinsics_faults(path: Path, values: Any, meta: Mapping[str, Any]) -> Iterator[str]:
+def _find_intrinsics_faults(path: Path, values: Any, meta: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(values, dict):
         yield f"{path}: a {type(values).__name__}, not a mapping"
         return
@@ -365,10 +373,10 @@ def _intrinsics_faults(path: Path, values: Any, meta: Mapping[str, Any]) -> Iter
     elif path.name == "lidar.json" and "rng" in meta:
         beams, columns = meta["rng"]["shape"]
         # Firmware before 3.0 wrote the same values flat.
-        angles = _dig(values, "beam_intrinsics", "beam_altitude_angles")
+        angles = _get_nested(values, "beam_intrinsics", "beam_altitude_angles")
         angles = values.get("beam_altitude_angles") if angles is None else angles
-        width = _dig(values, "lidar_data_format", "columns_per_frame")
-        width = _dig(values, "data_format", "columns_per_frame") if width is None else width
+        width = _get_nested(values, "lidar_data_format", "columns_per_frame")
+        width = _get_nested(values, "data_format", "columns_per_frame") if width is None else width
         if not isinstance(angles, list) or not angles:
             yield f"{path}: is no Ouster metadata: it has no beam_altitude_angles"
         elif len(angles) != beams:
@@ -377,7 +385,7 @@ def _intrinsics_faults(path: Path, values: Any, meta: Mapping[str, Any]) -> Iter
             yield f"{path}: {width} columns per frame, where rng has {columns}"
 
 
-def _dig(values: Mapping[str, Any], *keys: str) -> Any:
+def _get_nested(values: Mapping[str, Any], *keys: str) -> Any:
     for key in keys:
         values = values.get(key, {}) if isinstance(values, dict) else {}
     return values if values != {} else None

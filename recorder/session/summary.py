@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.accounts import Accounts, accounts_of, sum_incomplete
+from recorder.session.accounts import Accounts, read_accounts, sum_incomplete
 from recorder.session.folders import walk
-from recorder.session.incidents import of_events
+from recorder.session.incidents import classify_events
 from recorder.session.journal import read_journal
 from recorder.session.kept_events import KeptEvent
 from recorder.session.layout import ARCHIVES, JOURNAL, private
@@ -21,7 +21,7 @@ from recorder.session.loss_intervals import loss_intervals
 from recorder.session.packing_records import PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.stream import Stream
-from recorder.session.verdict import Reason, unreadable_session, verdict
+from recorder.session.verdict import Reason, judge_unreadable_session, verdict
 from recorder.session.vrs.files import describe_vrs
 
 MISSING = ("lost", "lost_intervals", "incomplete")
@@ -32,7 +32,7 @@ MOST_GAPS = 10_000
 
 @dataclass(frozen=True)
 class Filter:
-    """What sessions are wanted; a session that cannot be read is always wanted.
+    """A filter of sessions; a session that cannot be read always passes.
 
     Attributes:
         since_ns: sessions that started at this time or later, epoch ns.
@@ -45,11 +45,11 @@ class Filter:
     marked: str | None = None
 
     def is_early(self, start_ns: int | None) -> bool:
-        """Whether a session started too early; one without a start did not."""
+        """Return whether a session started too early; one without a start did not."""
         return self.since_ns is not None and start_ns is not None and start_ns < self.since_ns
 
     def has_mark(self, session: Session) -> bool:
-        """Whether the session has such a mark; the event log is only read if one is asked for.
+        """Return whether the session has such a mark; read the event log only if one is required.
 
         Raises:
             FormatError: the event log cannot be read.
@@ -60,7 +60,7 @@ class Filter:
         return any(
             wanted in mark["text"].casefold()
             for event in session.events()
-            for mark in of_events([event], {})["marks"]
+            for mark in classify_events([event], {})["marks"]
         )
 
 
@@ -70,7 +70,7 @@ EVERY = Filter()
 def summarize(
     session: Session, *, gaps: bool = False, accounts: Accounts | None = None
 ) -> dict[str, Any]:
-    """The content of a session.
+    """Return the content of a session.
 
     A declared stream without samples is included, with 0 samples.
 
@@ -107,7 +107,7 @@ def summarize(
         - ``problems``: a message for everything that could not be read.  The numbers of a damaged
           stream are null.
     """
-    found = accounts_of(session) if accounts is None else accounts
+    found = read_accounts(session) if accounts is None else accounts
     problems = list(found.problems)
     events: list[KeptEvent] = []
     try:
@@ -122,7 +122,7 @@ def summarize(
         if stream is not None or name in session.broken:
             entry["bytes"] = folder_bytes(session.path / name)
         if gaps:
-            entry |= _gaps(stream, found.lost.get(name, ()), problems)
+            entry |= _list_gaps(stream, found.lost.get(name, ()), problems)
     start_ns, end_ns = found.start_ns, found.end_ns
     record_format = None
     try:
@@ -145,10 +145,10 @@ def summarize(
         "live": session.live,
         "duration_s": duration_s,
         "bytes": folder_bytes(session.path) - folder_bytes(session.path / ARCHIVES),
-        "archives": _archive_sizes(session.path),
+        "archives": _measure_archives(session.path),
         "metadata": dict(session.metadata),
         "record_format": record_format,
-        "commits": _commits(session),
+        "commits": _read_commit_durations(session),
         **found.happened,
         **verdict(found, unreadable=further).to_wire(),
         "events": msgspec.to_builtins(events),
@@ -156,7 +156,7 @@ def summarize(
     }
 
 
-def _archive_sizes(session: Path) -> dict[str, int]:
+def _measure_archives(session: Path) -> dict[str, int]:
     """Measure each archive of a session, in bytes; unfinished ones (hidden) are left out."""
     root = session / ARCHIVES
     parts = [path for path in sorted((root / PARTS).glob("*")) if path.is_dir()]
@@ -168,7 +168,7 @@ def _archive_sizes(session: Path) -> dict[str, int]:
     return sizes
 
 
-def _gaps(
+def _list_gaps(
     stream: Stream | None, events: Sequence[Mapping[str, Any]], problems: list[str]
 ) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def _gaps(
     return {"gaps": found, "gaps_left_out": left_out}
 
 
-def _commits(session: Session) -> dict[str, float] | None:
+def _read_commit_durations(session: Session) -> dict[str, float] | None:
     if not session.recorded:
         return None
     with contextlib.suppress(SessionError):  # `validate` reports the error
@@ -194,14 +194,14 @@ def _commits(session: Session) -> dict[str, float] | None:
 
 
 def brief(path: Path) -> dict[str, Any]:
-    """A session in one line of ``recorder list``, without reading its channels.
+    """Return a session's line of ``recorder list``, without reading its channels.
 
     Returns:
         ``{name, path, state, live, start_ns, duration_s, bytes, streams: [NAME], lost,
         lost_intervals, incomplete, verdict, reasons, problem}``; ``lost`` is the number of samples
         counted as lost, over all streams, ``lost_intervals`` the number of uncounted losses,
         ``incomplete`` the number of samples that lack parts (all null for a plain roverd trace);
-        ``verdict`` as `summarize` gives it, ``reasons`` as texts.  If a session cannot be opened,
+        ``verdict`` as in `summarize`, ``reasons`` as texts.  If a session cannot be opened,
         ``problem`` is the error, and unknown values are null.
     """
     line = brief_if(path, EVERY)
@@ -210,7 +210,7 @@ def brief(path: Path) -> dict[str, Any]:
 
 
 def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
-    """`brief` of a session that is wanted; None of another, as early as that is known."""
+    """Return `brief` of a session that passes a filter; None of another, as early as possible."""
     line: dict[str, Any] = dict.fromkeys(("state", "start_ns", "duration_s"))
     line |= {"name": path.name, "path": str(path), "live": False, "bytes": None}
     line |= {"streams": [], "lost": None, "lost_intervals": None, "incomplete": None}
@@ -224,7 +224,7 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
             line["start_ns"] = session.start_ns
             if wanted.is_early(session.start_ns):
                 return None
-            found = accounts_of(session, quick=True)
+            found = read_accounts(session, quick=True)
             end_ns = found.last_ns if found.end_ns is None else found.end_ns
             if end_ns is not None and line["start_ns"] is not None:
                 line["duration_s"] = (end_ns - line["start_ns"]) / 1e9
@@ -243,14 +243,14 @@ def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
                 return None
     except (SessionError, FormatError) as error:
         line["problem"] = str(error)
-        judged = unreadable_session(str(error))
+        judged = judge_unreadable_session(str(error))
         line |= {"verdict": judged.word, "reasons": [r.text for r in judged.reasons]}
     line["bytes"] = folder_bytes(path)
     return line
 
 
 def folder_bytes(path: str | Path) -> int:
-    """Bytes of all files below a folder; files that vanish meanwhile do not count."""
+    """Return the bytes of all files below a folder; files that vanish meanwhile do not count."""
     total = 0
     for _, _, files in walk(path):
         for entry in files:

@@ -1,7 +1,7 @@
-"""What a session's streams hold over time, for a picture: covered times, losses, marks, events.
+"""The content of a session's streams over time, for a picture: samples, losses, marks, events.
 
 Only stamps, sample numbers and the event log are read, no payload.  The result is bounded however
-long the session is: pieces that the picture could not tell apart are merged.
+long the session is: pieces that the picture could not distinguish are merged.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import RecorderError
-from recorder.session.absence import reported_losses
-from recorder.session.incidents import of_events
+from recorder.session.absence import collect_losses
+from recorder.session.incidents import classify_events
 from recorder.session.loss_accounts import WINDOW, losses
-from recorder.session.loss_intervals import event_interval_ns, gap_losses
+from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 PIECES = 400
-"""The most pieces of one kind of a stream."""
+"""Largest number of pieces of one kind of a stream."""
 EVENTS = 100
 MARKS = 500
-"""The most events and marks; the newest are kept."""
+"""Largest number of events and marks; the newest are kept."""
 RATES = 60
-"""Intervals whose sample rates are given."""
+"""Number of intervals whose sample rates are given."""
 DATA, LOST, UNCOUNTED = "data", "lost", "unknown"
 _BREAK = 2.5  # sample intervals without a sample that end a piece of data
 
@@ -43,7 +43,7 @@ class Piece:
         start_ns, end_ns: both included.
         kind: `DATA` (samples without a pause), `LOST` (counted), or `UNCOUNTED` (samples may be
             lost).
-        causes: of losses, samples by cause; 0 of causes that nobody could count.
+        causes: lost samples by cause; 0 for an uncounted cause.
     """
 
     start_ns: int
@@ -86,7 +86,7 @@ class Timeline:
     """A session over time.
 
     Attributes:
-        start_ns, end_ns: what the picture shows, epoch ns.
+        start_ns, end_ns: the interval of the picture, epoch ns.
         streams: by name, declared streams without samples included.
         marks: ``{t_ns, text}``.
         events: losses, faults, marks and the end, as in the log.
@@ -102,19 +102,19 @@ class Timeline:
 
 
 def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
-    """The timeline of a session from its start to its end, epoch ns.
+    """Return the timeline of a session from its start to its end, epoch ns.
 
-    Faults of files are reported in it; nothing is raised.
+    The timeline reports faults of files; nothing is raised.
     """
     lost: Mapping[str, Sequence[Event]] = {}
     log: deque[Event] = deque(maxlen=EVENTS)
     marks: deque[Event] = deque(maxlen=MARKS)
     problem = ""
     try:
-        lost = reported_losses(session)
+        lost = collect_losses(session)
         for event in filter(_is_shown, session.events()):
             log.append(event)
-            marks += of_events([event], {})["marks"]
+            marks += classify_events([event], {})["marks"]
     except RecorderError as error:
         problem = str(error)
     names = {*session.streams, *session.declared, *session.broken, *lost}
@@ -125,13 +125,13 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
         made.lost, intervals = losses(events)
         made.lost = {cause: count for cause, count in made.lost.items() if count}
         made.uncounted = len(intervals)
-        pieces = [_loss(event, start_ns, end_ns) for event in events]
+        pieces = [_convert_loss(event, start_ns, end_ns) for event in events]
         try:
             if name in session.broken:
                 raise session.broken[name]
             if name in session.streams and session.streams[name].has_times:
                 stream = session.streams[name]
-                unknown = list(_unknown_gaps(stream, events, start_ns, end_ns))
+                unknown = list(_find_unknown_gaps(stream, events, start_ns, end_ns))
                 if count := sum(piece.causes["unknown"] for piece in unknown):
                     made.lost["unknown"] = made.lost.get("unknown", 0) + count
                 pieces += unknown
@@ -143,7 +143,7 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
 
 
 def merge(pieces: Iterable[Piece], resolution_ns: int) -> list[Piece]:
-    """Pieces in order of time; those of one kind that are nearer than the resolution are one."""
+    """Sort pieces by time, and merge those of one kind that are nearer than the resolution."""
     merged: list[Piece] = []
     newest: dict[str, Piece] = {}
     for piece in sorted(pieces, key=lambda piece: piece.start_ns):
@@ -159,7 +159,7 @@ def merge(pieces: Iterable[Piece], resolution_ns: int) -> list[Piece]:
 
 
 def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: int) -> list[Piece]:
-    """Count a stream's samples; the pieces that they cover."""
+    """Count a stream's samples; return the pieces that they cover."""
     made.samples = length = len(stream)
     if not length:
         return []
@@ -184,19 +184,19 @@ def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: in
     return pieces
 
 
-def _loss(event: Event, start_ns: int, end_ns: int) -> Piece:
+def _convert_loss(event: Event, start_ns: int, end_ns: int) -> Piece:
     count = event.get("count")
     causes = Counter({str(event.get("cause") or "unknown"): count if isinstance(count, int) else 0})
     kind = LOST if isinstance(count, int) else UNCOUNTED
-    first_ns, last_ns = event_interval_ns(event) or (start_ns, end_ns)
+    first_ns, last_ns = get_event_interval_ns(event) or (start_ns, end_ns)
     return Piece(max(first_ns, min(start_ns, last_ns)), last_ns, kind, causes)
 
 
-def _unknown_gaps(
+def _find_unknown_gaps(
     stream: Stream, events: Sequence[Event], start_ns: int, end_ns: int
 ) -> Iterator[Piece]:
-    """Gaps in the sample numbers that no event explains."""
-    for lost in gap_losses(stream, events):
+    """Yield gaps in the sample numbers that no event explains."""
+    for lost in find_gap_losses(stream, events):
         if not lost.reported and lost.count:
             first_ns = start_ns if lost.start_ns is None else lost.start_ns
             last_ns = end_ns if lost.end_ns is None else lost.end_ns
@@ -206,5 +206,5 @@ def _unknown_gaps(
 def _is_shown(event: Event) -> bool:
     if not isinstance(event.get("t_ns"), int):
         return False
-    found = of_events([event], {})
+    found = classify_events([event], {})
     return bool(event.get("type") == "lost" or found["marks"] or found["faults"] or found["ended"])

@@ -1,5 +1,6 @@
-"""What a session knows of its upload: ``_recorder/uploaded.json``, for retention and for the next
-upload.
+"""The upload record of a session, ``_recorder/uploaded.json``.
+
+Retention and the next upload read it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
 UPLOADED: Final = "uploaded.json"
 PARTS: Final = "upload"
-"""Folder in ``_recorder`` with how far large files are; gone after the upload."""
+"""Folder in ``_recorder`` with the progress of large files; removed after the upload."""
 
 
 class UploadedTo(msgspec.Struct, frozen=True):
@@ -28,8 +29,8 @@ class UploadedTo(msgspec.Struct, frozen=True):
     Attributes:
         url: of the store, without a slash at its end.
         manifest_sha256: of the manifest, in hex.
-        read_back: all objects were read, and are what was sent.
-        stamp: `stamp_of` the session, when it was as in the store; empty: it was not.
+        read_back: all objects were read back, and equal the sent ones.
+        stamp: `compute_stamp` the session, when it was as in the store; empty: it was not.
     """
 
     url: str
@@ -39,7 +40,7 @@ class UploadedTo(msgspec.Struct, frozen=True):
 
 
 def read_uploaded(session: Path) -> UploadedTo | None:
-    """The record of a session; None where it was not uploaded, or the record is damaged."""
+    """Return the record of a session; None if it was not uploaded, or the record is damaged."""
     try:
         return msgspec.json.decode(private(session, UPLOADED).read_bytes(), type=ready(UploadedTo))
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -47,7 +48,7 @@ def read_uploaded(session: Path) -> UploadedTo | None:
 
 
 def write_uploaded(session: Path, uploaded: UploadedTo) -> None:
-    """Keep the record, durably; raises StorageError."""
+    """Write the record, durably; StorageError."""
     path = private(session, UPLOADED)
     try:
         PosixDisk().write_file(path, msgspec.json.encode(uploaded))
@@ -56,39 +57,39 @@ def write_uploaded(session: Path, uploaded: UploadedTo) -> None:
 
 
 def is_safe_at(session: Path, url: str) -> bool:
-    """Whether a session may be deleted here: the store has it as it is now, and was read back."""
+    """Return whether a session may be deleted here: the store has this state, and was read back."""
     found = read_uploaded(session)
     if found is None or found.url != url.rstrip("/") or not found.read_back:
         return False
     try:
-        return found.stamp == stamp_of(session)
+        return found.stamp == compute_stamp(session)
     except OSError:
         return False
 
 
-def stamp_of(session: Path) -> str:
-    """Paths, sizes and times of the files that nobody can make again, as a SHA-256 in hex.
+def compute_stamp(session: Path) -> str:
+    """Return a digest of the session's irreplaceable files: SHA-256 in hex of paths, sizes, times.
 
-    The data and labels are such files; archives, the report and `_recorder` are not: what is added
-    there after an upload does not keep a session from being deleted.  Raises OSError.
+    The data and labels are such files; archives, the report and `_recorder` are not: files that are
+    added there after an upload do not keep a session from being deleted.  Raises OSError.
     """
-    lines = sorted(_lines(session, ""))
+    lines = sorted(_describe_files(session, ""))
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def is_irreplaceable(path: str) -> bool:
-    """Whether a path of a session is of a file that nobody can make again."""
+    """Return whether a path of a session is of an irreplaceable file: data or labels."""
     return path.partition("/")[0] not in (ARCHIVES, PRIVATE, REPORT)
 
 
-def _lines(folder: Path, prefix: str) -> Iterator[str]:
+def _describe_files(folder: Path, prefix: str) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             path = prefix + entry.name
             if not is_irreplaceable(path):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from _lines(folder / entry.name, f"{path}/")
+                yield from _describe_files(folder / entry.name, f"{path}/")
             else:
                 found = entry.stat(follow_symlinks=False)
                 yield f"{found.st_size} {found.st_mtime_ns} {path}"

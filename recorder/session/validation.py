@@ -17,7 +17,7 @@ import yaml
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session import layout
-from recorder.session.absence import reported_losses
+from recorder.session.absence import collect_losses
 from recorder.session.digest_check import check_digests, digest_ticks
 from recorder.session.journal_checks import check_checksums, check_journal, checksum_ticks
 from recorder.session.loss_accounts import EpochAccount, balance, losses
@@ -28,7 +28,7 @@ from recorder.session.validation_report import Report
 from recorder.session.vrs.files import check_vrs
 
 Progress = Callable[[int, int], None]
-"""Called with the number of checked samples and of all samples, from time to time."""
+"""A callback that receives the number of checked samples and of all samples, from time to time."""
 
 
 def validate(
@@ -101,7 +101,7 @@ def _check_streams(
     session: Session, report: Report, deep: bool, digests: bool, progress: Progress | None
 ) -> None:
     try:
-        lost = reported_losses(session)
+        lost = collect_losses(session)
     except FormatError as error:
         report.error(str(error))
         lost = None
@@ -146,13 +146,13 @@ def _check_streams(
 
 
 def _ignore(_samples: int) -> None:
-    """Spot checks do not count as progress."""
+    """Ignore progress: spot checks do not count."""
 
 
 def _check_unwritten(
     session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Accounts of streams without a sample on disk: all sent samples are lost."""
+    """Report accounts of streams without a sample on disk: all sent samples are lost."""
     for name, epochs in ((session.header or {}).get("epochs") or {}).items():
         if name in session.streams or name in session.broken:
             continue
@@ -165,7 +165,7 @@ def _check_unwritten(
 def _account_for_silence(
     session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Accounts of streams with losses only: no driver ever began one."""
+    """Report accounts of streams with losses only: no driver ever began one."""
     known = {*session.streams, *session.broken, *((session.header or {}).get("epochs") or {})}
     for name in sorted(lost.keys() - known):
         _, intervals = losses(lost[name])
@@ -181,14 +181,14 @@ def _check_leftovers(session: Session, report: Report) -> None:
             if not session.live:
                 report.warning(f"{path}: left over from a write that was cut short")
     for name, stream in session.streams.items():
-        known = _files_of(stream)
+        known = _list_files(stream)
         for path in sorted(stream.path.iterdir()):
             if path.name not in known and path.suffix != ".json":
                 report.warning(f"{path}: belongs to no channel of meta.json", name)
     report.checked.append("leftovers")
 
 
-def _files_of(stream: Stream) -> set[str]:
+def _list_files(stream: Stream) -> set[str]:
     files = set() if stream.spec is None else set(stream.spec.files)
     for name, entry in stream.meta.items():
         files.update(channel_files(name, entry["format"]))

@@ -28,7 +28,7 @@ class Problem:
     sample: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Return a plain mapping for JSON."""
         keys = ("severity", "stream", "channel", "sample", "message")
         return {key: getattr(self, key) for key in keys}
 
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether there is no error; warnings are allowed."""
+        """True if there is no error; warnings are allowed."""
         return all(problem.severity != ERROR for problem in self.problems)
 
     def error(self, message: str, stream: str | None = None, **where: Any) -> None:
@@ -66,7 +66,7 @@ class Report:
         self.problems.append(Problem(WARNING, message, stream, **where))
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON."""
+        """Return a plain mapping for JSON."""
         plain = {key: getattr(self, key) for key in ("name", "state", "deep", "sound", "checked")}
         found = {key: [e.to_wire() for e in getattr(self, key)] for key in ("accounts", "problems")}
         return {"path": str(self.path), **plain, **found}

@@ -4,16 +4,16 @@ A folder has three files:
 
 =================  ==========================================================================
 vehicle.key        the private key, PKCS #8 in PEM (RFC 8410), mode 0600
-vehicle.pub        the public key, SubjectPublicKeyInfo in PEM (RFC 8410), for everybody
-vehicle.register   what it signed and deleted: see `recorder.session.key_register`
+vehicle.pub        the public key, SubjectPublicKeyInfo in PEM (RFC 8410), readable for all
+vehicle.register   signed and deleted sessions: see `recorder.session.key_register`
 =================  ==========================================================================
 
 ::
 
     make_key(folder)
     key = VehicleKey(folder / KEY)
-    signed = key.signed(statement)
-    with key.register.changing() as entries: ...
+    signed = key.sign(statement)
+    with key.register.lock_entries() as entries: ...
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Signed(msgspec.Struct, frozen=True):
     """A signed statement.
 
     Attributes:
-        statement: what is signed, JSON; the signature is of its UTF-8 bytes.
+        statement: the signed JSON; the signature is of its UTF-8 bytes.
         signature: 64 bytes, in hex.
         public_key: the 32 bytes of the key that signed, in hex.
     """
@@ -60,14 +60,14 @@ class Signed(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_record(cls, values: Any) -> Signed:
-        """Of a record's values; UsageError if they are none."""
+        """Convert a record's values; UsageError if they are no signature."""
         try:
             return msgspec.convert(values, ready(cls))
         except msgspec.ValidationError as error:
             raise UsageError(f"is no signature: {error}") from None
 
     def to_record(self) -> dict[str, str]:
-        """Values of a record; JSON and msgpack can hold them."""
+        """Return values of a record; JSON and msgpack can hold them."""
         return msgspec.structs.asdict(self)
 
     @property
@@ -95,7 +95,7 @@ class Signed(msgspec.Struct, frozen=True):
         Raises:
             UsageError: it is not this key's signature of this statement; PyNaCl is missing.
         """
-        nacl = _nacl()
+        nacl = _import_nacl()
         try:
             key, signature = bytes.fromhex(self.public_key), bytes.fromhex(self.signature)
             nacl.signing.VerifyKey(key).verify(self.statement.encode(), signature)
@@ -106,7 +106,7 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 def fingerprint(public: bytes) -> str:
-    """SHA-256 of a public key's SubjectPublicKeyInfo (DER), in hex.
+    """Return the SHA-256 of a public key's SubjectPublicKeyInfo (DER), in hex.
 
     ``openssl pkey -pubin -in vehicle.pub -outform DER | sha256sum`` prints the same.
     """
@@ -114,7 +114,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def read_anchor(text: str) -> str:
-    """The fingerprint of a key that a user trusts.
+    """Return the fingerprint of a key that a user trusts.
 
     Args:
         text: the fingerprint, or the path of the file with the public key.
@@ -128,7 +128,7 @@ def read_anchor(text: str) -> str:
 
 
 def make_key(folder: Path) -> Path:
-    """Make a key; never replaces one.
+    """Create a key; never replace one.
 
     Returns:
         The file of the private key.
@@ -137,7 +137,7 @@ def make_key(folder: Path) -> Path:
         UsageError: there is a key already, or PyNaCl is missing.
         StorageError: the folder cannot be written to.
     """
-    made, path = _nacl().signing.SigningKey.generate(), folder / KEY
+    made, path = _import_nacl().signing.SigningKey.generate(), folder / KEY
     try:
         make_folders(folder.parent)
         folder.mkdir(0o700, exist_ok=True)
@@ -149,10 +149,10 @@ def make_key(folder: Path) -> Path:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             undo.callback(path.unlink)
             with os.fdopen(fd, "wb") as file:
-                file.write(_pem("PRIVATE KEY", _PRIVATE_HEAD + bytes(made)))
+                file.write(_encode_pem("PRIVATE KEY", _PRIVATE_HEAD + bytes(made)))
                 file.flush()
                 os.fsync(file.fileno())
-            public = _pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(made.verify_key))
+            public = _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(made.verify_key))
             PosixDisk().write_file(path.with_suffix(_PUBLIC), public)
             path.with_suffix(_PUBLIC).chmod(0o644)
             Register(path.with_suffix(_REGISTER)).make()
@@ -165,12 +165,12 @@ def make_key(folder: Path) -> Path:
 
 
 class VehicleKey:
-    """A key that signs.
+    """A private key that signs statements.
 
     Attributes:
         path: of the private key.
         public: the public key, 32 bytes.
-        register: of what it signed.
+        register: the register of its signatures.
 
     Args:
         path: of the private key.
@@ -181,7 +181,7 @@ class VehicleKey:
     """
 
     def __init__(self, path: Path) -> None:
-        nacl = _nacl()
+        nacl = _import_nacl()
         check_private(path)
         self.path = path
         self._key = nacl.signing.SigningKey(_read_pem(path, "PRIVATE KEY", _PRIVATE_HEAD))
@@ -193,39 +193,39 @@ class VehicleKey:
         return fingerprint(self.public)
 
     def public_pem(self) -> str:
-        """The public key as ``vehicle.pub`` has it."""
-        return _pem("PUBLIC KEY", _PUBLIC_HEAD + self.public).decode()
+        """Return the public key as ``vehicle.pub`` has it."""
+        return _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + self.public).decode()
 
-    def signed(self, statement: dict[str, Any]) -> Signed:
+    def sign(self, statement: dict[str, Any]) -> Signed:
         """Sign a statement."""
         text = msgspec.json.encode(statement, order="sorted")
         signature: bytes = self._key.sign(text).signature
         return Signed(text.decode(), signature.hex(), self.public.hex())
 
     def last_signature(self) -> Signed | None:
-        """The last signature of a session; None before the first.
+        """Return the last signature of a session; None before the first.
 
         Raises:
             UsageError: the register is missing or damaged.
             StorageError: it cannot be read.
         """
-        with self.register.reading() as entries:
-            return latest_signature(entries.since_signature())
+        with self.register.open_entries() as entries:
+            return find_latest_signature(entries.since_signature())
 
 
-def latest_signature(entries: Iterable[Entry]) -> Signed | None:
-    """The last signature of some entries; None without one."""
+def find_latest_signature(entries: Iterable[Entry]) -> Signed | None:
+    """Return the last signature of some entries; None without one."""
     found = [Signed.from_record(entry.content) for entry in entries if entry.kind == SIGN]
     return found[-1] if found else None
 
 
-def _pem(kind: str, der: bytes) -> bytes:
+def _encode_pem(kind: str, der: bytes) -> bytes:
     body = base64.b64encode(der).decode()  # one line: it has fewer than 64 characters
     return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n".encode()
 
 
 def _read_pem(path: Path, kind: str, head: bytes) -> bytes:
-    """The 32 bytes of a key; UsageError, which shows nothing of the file."""
+    """Return the 32 bytes of a key; UsageError, without any content of the file."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode("ascii")
@@ -240,7 +240,7 @@ def _read_pem(path: Path, kind: str, head: bytes) -> bytes:
     return der[len(head) :]
 
 
-def _nacl() -> Any:
+def _import_nacl() -> Any:
     try:
         import nacl.exceptions
         import nacl.signing

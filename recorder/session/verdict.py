@@ -1,15 +1,16 @@
-"""The one verdict on a session, for every verb, the reports and the dashboard.
+"""The verdict on a session, the same for every verb, the reports and the dashboard.
 
 ::
 
-    judged = verdict(accounts_of(session))
+    judged = verdict(read_accounts(session))
     judged.word                                    # PASS or FAIL
     for reason in judged.reasons:
         reason.what, reason.where, reason.how_much
 
 A session passes if it was closed properly (or is still being recorded), every sample of every
-configured sensor is in it and whole, its minimum rates were kept, nothing was at fault, and all
-that was recorded can be read.  Remarks break no contract.  docs/report.md explains it to users.
+configured sensor is in it and complete, its minimum rates were kept, no fault occurred, and all
+that was recorded can be read.  Remarks do not fail a session.  docs/report.md explains the verdict
+to users.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from typing import Any
 from recorder.contract.config.settings import MAX_INCOMPLETE
 from recorder.contract.texts import clean, human_seconds
 from recorder.session.absence import ABSENT
-from recorder.session.accounts import Accounts, incomplete_text, sum_incomplete
+from recorder.session.accounts import Accounts, format_incomplete, sum_incomplete
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
-from recorder.session.loss_intervals import event_interval_ns
+from recorder.session.loss_intervals import get_event_interval_ns
 from recorder.session.minimum_rate import SILENT, SLOW, floor_hz, window_ns
 from recorder.session.validation_report import ERROR, WARNING, Report
 
 PASS, FAIL = "PASS", "FAIL"
 _RATE_S = 3.0
-"""Seconds of a stream from which on its mean rate is judged."""
+"""Least duration of a stream, in seconds, for a judgement of its mean rate."""
 _EARLY_SHARE = 0.05
 """Share of the recording by which a source may end before the others by itself."""
 
@@ -60,14 +61,14 @@ CAUSES: Mapping[str, str] = {
     "disk": "the disk failed",
     "unknown": "no event says why",
 }
-"""What the causes of losses mean (docs/durability.md, docs/drivers.md)."""
+"""Meaning of the causes of losses (docs/durability.md, docs/drivers.md)."""
 
 _UNCOUNTED = {ABSENT: "sensor absent", SILENT: "sensor silent", SLOW: "below the minimum rate"}
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What broke (or is remarkable), its place, and its amount, each as a text."""
+    """A reason of a verdict, or a remark: its kind, its place, and its amount, each as a text."""
 
     what: str
     where: str
@@ -86,9 +87,9 @@ class Verdict:
     """The verdict on a session.
 
     Attributes:
-        open: a writer holds the session: more may come.
-        reasons: what broke, the worst first; empty if nothing did.
-        remarks: what is notable and breaks no contract.
+        open: a writer holds the session, so that more may follow.
+        reasons: why the session fails, the worst first; empty if it passes.
+        remarks: notable facts that do not fail the session.
     """
 
     open: bool
@@ -97,7 +98,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether no contract broke (so far, in an open session)."""
+        """True if there is no reason to fail (so far, in an open session)."""
         return not self.reasons
 
     @property
@@ -113,7 +114,7 @@ class Verdict:
         return f"{self.word}: {', '.join(whats[:3])}{more}" if whats else self.word
 
     def to_wire(self) -> dict[str, Any]:
-        """For JSON: ``{verdict, reasons: [{what, where, how_much}], remarks}``."""
+        """Return a mapping for JSON: ``{verdict, reasons: [{what, where, how_much}], remarks}``."""
         return {
             "verdict": self.word,
             "reasons": [asdict(reason) for reason in self.reasons],
@@ -121,8 +122,8 @@ class Verdict:
         }
 
 
-def unreadable_session(fault: str) -> Verdict:
-    """The verdict on a session that cannot be opened."""
+def judge_unreadable_session(fault: str) -> Verdict:
+    """Return the verdict on a session that cannot be opened."""
     return Verdict(False, [Reason("session unreadable", "", fault)])
 
 
@@ -138,20 +139,20 @@ def verdict(
     Args:
         found: its accounts.
         unexplained: by stream, samples that are missing without an event, where that was counted.
-        checked: what the check of its files found, if they were checked.
+        checked: the report of the check of its files, if they were checked.
         unreadable: further things that could not be read, such as pictures.
     """
-    reasons: list[Reason] = list(_state(found))
+    reasons: list[Reason] = list(_judge_state(found))
     remarks: list[Reason] = []
     for name, stream in found.streams.items():
         unknown = (unexplained or {}).get(name, 0)
-        reasons += _losses(found, name, stream, {"unknown": unknown} if unknown else {})
+        reasons += _judge_losses(found, name, stream, {"unknown": unknown} if unknown else {})
         _judge_incomplete(found, name, stream, reasons, remarks)
-    reasons += _rates(found)
-    reasons += _tails(found)
-    reasons += _faults(found.happened["faults"], found.start_ns)
+    reasons += _judge_rates(found)
+    reasons += _judge_tails(found)
+    reasons += _judge_faults(found.happened["faults"], found.start_ns)
     problems = checked.problems if checked is not None else ()
-    reasons += _problems(found, problems)
+    reasons += _judge_problems(found, problems)
     known = {reason.how_much for reason in reasons}
     reasons += [reason for reason in unreadable if reason.how_much not in known]
     for step, entry in found.steps.items():
@@ -163,7 +164,7 @@ def verdict(
     return Verdict(found.live, reasons, remarks)
 
 
-def _state(found: Accounts) -> Iterator[Reason]:
+def _judge_state(found: Accounts) -> Iterator[Reason]:
     ended = found.happened["ended"] or {}
     detail = str(ended.get("detail") or "")
     if found.state == RECORDING and not found.live:
@@ -179,7 +180,7 @@ def _state(found: Accounts) -> Iterator[Reason]:
         yield Reason("ended early", "disk", detail or "the disk was nearly full")
 
 
-def _losses(
+def _judge_losses(
     found: Accounts, name: str, stream: Mapping[str, Any], unknown: Mapping[str, int]
 ) -> Iterator[Reason]:
     stored = stream["samples"] or 0
@@ -188,20 +189,20 @@ def _losses(
     for cause, count in counted.items():
         if count:
             share = f" of {total} ({100 * count / total:.3g} %)" if total else ""
-            yield Reason("samples lost", name, f"{count}{share}; {_explained(cause)}")
+            yield Reason("samples lost", name, f"{count}{share}; {_explain(cause)}")
     uncounted: dict[str, list[Mapping[str, Any]]] = {}
     for interval in stream["lost_intervals"]:
         uncounted.setdefault(str(interval.get("cause")), []).append(interval)
     for cause, intervals in uncounted.items():
         what = _UNCOUNTED.get(cause, "uncounted loss")
-        why = f"; {_explained(cause)}" if cause in CAUSES and what == "uncounted loss" else ""
-        yield Reason(what, name, interval_text(intervals) + why)
+        why = f"; {_explain(cause)}" if cause in CAUSES and what == "uncounted loss" else ""
+        yield Reason(what, name, format_intervals(intervals) + why)
     silent = stream["samples"] == 0 and not counted and not uncounted
     if silent and found.recorded and not found.live:
         yield Reason("no samples", name, "declared, but without a sample and without a loss")
 
 
-def _explained(cause: str) -> str:
+def _explain(cause: str) -> str:
     why = CAUSES.get(cause, "")
     return f"{cause}: {why}" if why else cause
 
@@ -223,17 +224,17 @@ def _judge_incomplete(
             share = entry.get("max_incomplete")
             allowed = float(share) if isinstance(share, int | float) else allowed
     stored = max(count, stream["samples"] or 0)
-    text = f"{incomplete_text(stream['incomplete'])}: {100 * count / stored:.3g} % of {stored}"
+    text = f"{format_incomplete(stream['incomplete'])}: {100 * count / stored:.3g} % of {stored}"
     limit = f"max_incomplete allows {100 * allowed:.3g} %"
-    causes = "; ".join(_explained(cause) for cause in stream["incomplete"])
+    causes = "; ".join(_explain(cause) for cause in stream["incomplete"])
     if count > allowed * stored:
         reasons.append(Reason("incomplete samples", name, f"{text}, {limit}; {causes}"))
     else:
         remarks.append(Reason("incomplete samples", name, f"{text}; {limit}; {causes}"))
 
 
-def interval_text(intervals: Sequence[Mapping[str, Any]]) -> str:
-    """Uncounted losses: ``2 intervals, 3.1 s, about 310 samples``."""
+def format_intervals(intervals: Sequence[Mapping[str, Any]]) -> str:
+    """Format uncounted losses: ``2 intervals, 3.1 s, about 310 samples``."""
     plural = "s" if len(intervals) > 1 else ""
     text = f"{len(intervals)} interval{plural}"
     durations = [i["duration_ns"] for i in intervals if isinstance(i.get("duration_ns"), int)]
@@ -245,8 +246,8 @@ def interval_text(intervals: Sequence[Mapping[str, Any]]) -> str:
     return text
 
 
-def _streams_with_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], str, float]]:
-    """Each stream with a minimum rate: its sensor's entry, its name, and that rate in Hz."""
+def _iterate_minimum_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], str, float]]:
+    """Yield each stream with a minimum rate: its sensor's entry, its name, and the rate in Hz."""
     for sensor, entry in found.sensors.items():
         for name in entry.get("streams") or ():
             spec = found.declared.get(name)
@@ -260,12 +261,13 @@ def _streams_with_rates(found: Accounts) -> Iterator[tuple[Mapping[str, Any], st
                 yield entry, name, least
 
 
-def _rates(found: Accounts) -> Iterator[Reason]:
-    """Streams that were below their minimum rate, where no loss reports it.
+def _judge_rates(found: Accounts) -> Iterator[Reason]:
+    """Yield streams that were below their minimum rate, where no loss reports it.
 
-    A played source that plays slower than time is below it by the clock, not by its stamps.
+    A played source that plays slower than real time is below the minimum by the clock, not by its
+    stamps.
     """
-    for entry, name, least in _streams_with_rates(found):
+    for entry, name, least in _iterate_minimum_rates(found):
         stream = found.streams[name]
         if {SLOW, SILENT} & {str(i.get("cause")) for i in stream["lost_intervals"]}:
             continue
@@ -273,7 +275,7 @@ def _rates(found: Accounts) -> Iterator[Reason]:
         if slow and not entry.get("live"):
             rates = [e["rate_hz"] for e in slow if isinstance(e.get("rate_hz"), int | float)]
             lowest = f" down to {min(rates):.4g} Hz;" if rates else ""
-            times = f"{len(slow)} time{'s' if len(slow) > 1 else ''}{_since(found, slow[0])}"
+            times = f"{len(slow)} time{'s' if len(slow) > 1 else ''}{_format_since(found, slow[0])}"
             yield Reason(_UNCOUNTED[SLOW], name, f"{times}:{lowest} the minimum is {least:.4g} Hz")
             continue
         if not stream["rate_hz"]:
@@ -286,22 +288,22 @@ def _rates(found: Accounts) -> Iterator[Reason]:
             yield Reason(_UNCOUNTED[SLOW], name, text)
 
 
-def _since(found: Accounts, event: Mapping[str, Any]) -> str:
+def _format_since(found: Accounts, event: Mapping[str, Any]) -> str:
     t_ns = event.get("t_ns")
     if not isinstance(t_ns, int) or found.start_ns is None:
         return ""
     return f", first at {(t_ns - found.start_ns) / 1e9:.1f} s"
 
 
-def _tails(found: Accounts) -> Iterator[Reason]:
-    """Streams that end much earlier than the others, or than the recording was to last.
+def _judge_tails(found: Accounts) -> Iterator[Reason]:
+    """Yield streams that end much earlier than the others, or than the recording's duration.
 
     Where a device was silent at the end, the writer has counted that as a loss.
     """
     if found.end_ns is None or found.start_ns is None or found.last_ns is None:
         return
     latest_ns, wanted_s = found.last_ns, found.header.get("duration_s")
-    for entry, name, least in _streams_with_rates(found):
+    for entry, name, least in _iterate_minimum_rates(found):
         last_ns, spec = found.streams[name]["last_ns"], found.declared[name]
         if last_ns is None or spec.sporadic or "live" not in entry:
             continue  # a clip has no `live`: its accounts are those of its sources
@@ -312,7 +314,7 @@ def _tails(found: Accounts) -> Iterator[Reason]:
             limit_ns = max(limit_ns, round(_EARLY_SHARE * (until_ns - found.start_ns)))
         elif wanted_s is not None and (found.happened["ended"] or {}).get("cause") in _IN_TIME:
             until_ns = max(until_ns, found.start_ns + round(float(wanted_s) * 1e9))
-        known = [event_interval_ns(event) for event in found.lost.get(name, ())]
+        known = [get_event_interval_ns(event) for event in found.lost.get(name, ())]
         accounted_ns = max([last_ns, *(interval[1] for interval in known if interval is not None)])
         if until_ns - accounted_ns > limit_ns:
             last_s, until_s = ((t - found.start_ns) / 1e9 for t in (last_ns, until_ns))
@@ -321,10 +323,10 @@ def _tails(found: Accounts) -> Iterator[Reason]:
 
 
 _IN_TIME = ("duration", "overtime")
-"""Why a session ended that was recorded for its whole duration."""
+"""Causes of an end after the whole duration."""
 
 
-def _faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterator[Reason]:
+def _judge_faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterator[Reason]:
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for fault in faults:
         key = (str(fault["type"]), str(fault["cause"] or ""), str(fault["stream"] or ""))
@@ -340,8 +342,8 @@ def _faults(faults: Sequence[Mapping[str, Any]], start_ns: int | None) -> Iterat
         yield Reason(what, where, ": ".join(part for part in (text, detail) if part))
 
 
-def _problems(found: Accounts, checked: Iterable[Any]) -> Iterator[Reason]:
-    """What the check and the accounts could not read, each once."""
+def _judge_problems(found: Accounts, checked: Iterable[Any]) -> Iterator[Reason]:
+    """Yield errors of the check and of the accounts, each once."""
     reported = set()
     expected = {"was not closed", "was sealed"}  # the state says so
     for problem in checked:

@@ -173,7 +173,7 @@ class Evaluation:
     @property
     def next(self) -> Path | None:
         """The session that continues this one."""
-        return self._journal.state.following(self._session)
+        return self._journal.state.find_next_session(self._session)
 
     def read(self) -> Iterator[Fired]:
         """What fired in all that was committed since the last call.

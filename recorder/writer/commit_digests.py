@@ -17,8 +17,8 @@ from recorder.formats.digests import (
 )
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
-from recorder.session.journal import leaf_start
-from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.session.journal import find_leaf_start
+from recorder.session.journal_state import NO_LEAF, JournalState, digest_jointly
 from recorder.writer.tail_digests import TailDigests
 
 LEAF_NS = 1_000_000_000
@@ -85,7 +85,7 @@ class CommitDigests:
         evidence: dict[str, Any] = {"patchable": ranges}
         if not final and now_ns - self._leaves_ns < LEAF_NS:
             growing = {n: f.running() for n, f in digested.items() if f.length > f.start}
-            return evidence | {"digest": joint_digest(growing)}
+            return evidence | {"digest": digest_jointly(growing)}
         self._leaves_ns = now_ns
         if final:
             evidence["patched"] = {
@@ -130,7 +130,7 @@ class CommitDigests:
         try:
             return self.earlier.known(name, length)
         except LookupError:
-            start = leaf_start(layout.private(self._session, layout.JOURNAL), name, length)
+            start = find_leaf_start(layout.private(self._session, layout.JOURNAL), name, length)
             return Digested(start, self.earlier.patchable.get(name, []))
 
 
@@ -151,7 +151,7 @@ def check_committed(session: Path, journal: JournalState) -> None:
                 growing[name] = digest_of(path, leaf.end, length, ranges).leaf()
         except OSError as error:
             raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
-    if journal.digest not in (None, joint_digest(growing)) and not journal.unsure:
+    if journal.digest not in (None, digest_jointly(growing)) and not journal.unsure:
         raise SessionError(f"{session}: its files do not hold what was committed")
 
 

@@ -207,7 +207,7 @@ def next_of(path: Path) -> Path | None:
     has not made it.
     """
     try:
-        following = read_journal(layout.private(path, layout.JOURNAL)).following(path)
+        following = read_journal(layout.private(path, layout.JOURNAL)).find_next_session(path)
         if following is None:
             return None
         return following if layout.read_session_json(following)["previous"] == path.name else None

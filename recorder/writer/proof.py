@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recorder.formats.digests import Announcement, Leaf, Range, RunningDigest
 from recorder.session.journal import ReadRange
-from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.session.journal_state import NO_LEAF, JournalState, digest_jointly
 from recorder.writer.tail_digests import encode_entries, read_tail_digests
 
 _BLOCK = 4 << 20
@@ -44,7 +44,7 @@ class Proof:
             self._files[name] = _File(session / name, name, journal, entries, read)
         growing = {n: leaf for n, f in self._files.items() if (leaf := f.committed()) is not None}
         growing = {n: leaf for n, leaf in growing.items() if leaf.end > leaf.start}
-        whole = journal.digest in (None, joint_digest(growing)) or journal.unsure
+        whole = journal.digest in (None, digest_jointly(growing)) or journal.unsure
         self.lengths = {name: file.proven(whole) for name, file in self._files.items()}
 
     def keep(self, lengths: Mapping[str, int]) -> bytes:

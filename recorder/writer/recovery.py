@@ -35,11 +35,11 @@ from recorder.session.events import INCOMPLETE, make_event
 from recorder.session.journal import (
     JournalWriter,
     ReadRange,
-    first_record,
+    digest_first_record,
     read_journal,
     read_range,
 )
-from recorder.session.journal_state import closing
+from recorder.session.journal_state import describe_close
 from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
 from recorder.session.signatures import check_not_closed, sign_head
@@ -167,7 +167,9 @@ class _Recovery:
         self._incomplete: list[dict[str, Any]] = []  # events about samples after the last commit
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
-            check_not_closed(path, values, first_record(layout.private(path, layout.JOURNAL)))
+            check_not_closed(
+                path, values, digest_first_record(layout.private(path, layout.JOURNAL))
+            )
             self._proof = Proof(path, self._written, read)
             self._proven = self._proof.lengths
             self._before = self._read_events()
@@ -190,7 +192,9 @@ class _Recovery:
         file = self._disk.reopen(path, self._written.length)
         journal = JournalWriter(file, self._written)
         if not closed:
-            journal.append("close", **closing(self._path, self._values["state"], self._written))
+            journal.append(
+                "close", **describe_close(self._path, self._values["state"], self._written)
+            )
         sign_head(journal, self._path, RECOVERY_CAUSE)
         journal.sync()
         journal.close()

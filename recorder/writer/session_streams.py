@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recorder.contract.wire import Kind, Message
-from recorder.session.absence import absent_streams
+from recorder.session.absence import find_absent_streams
 from recorder.session.journal_state import JournalState
 from recorder.writer.session_log import SessionLog
 from recorder.writer.stream_progress import (
@@ -82,7 +82,7 @@ class SessionStreams:
     def lose_absent_sensors(self, end_ns: int | None) -> None:
         """Log the loss of sensors that gave no stream until the session's end, epoch ns."""
         known = {*self.progress, *self._restored.positions}
-        for streams in absent_streams(self.of_sensors(), known).values():
+        for streams in find_absent_streams(self.of_sensors(), known).values():
             for name in streams:
                 self._log.lose_sensor(name, end_ns)
                 self._restored.positions[name] = absent_position()

@@ -29,16 +29,16 @@ from recorder.session.vrs.data_records import (
     DataRecords,
     Stamps,
     Times,
-    metadata_only,
-    session_stream,
-    with_data,
+    add_data_records,
+    create_metadata_stream,
+    create_session_stream,
 )
-from recorder.session.vrs.files import vrs_streams
+from recorder.session.vrs.files import map_vrs_streams
 from recorder.session.vrs.metadata_records import (
     configuration,
-    drivers_of,
     event_state,
     file_tags,
+    map_drivers,
     session_configuration,
     state,
 )
@@ -62,9 +62,9 @@ class SessionVrs:
         self._start_mono_ns = int(values["start_mono_ns"])
         self._offset_ns = int(values["start_ns"]) - self._start_mono_ns
         self._with_data = frozenset(values["record_format"]["streams"])
-        self._drivers = drivers_of(values.get("sensors") or {})
+        self._drivers = map_drivers(values.get("sensors") or {})
         self._records: dict[str, DataRecords] = {}
-        self._known = vrs_streams({s: w.tags.user for s, w in writer.streams.items()})
+        self._known = map_vrs_streams({s: w.tags.user for s, w in writer.streams.items()})
         if not writer.count:
             self._configure_session(session, values)
 
@@ -81,7 +81,7 @@ class SessionVrs:
         writer = VrsWriter.create(
             session / layout.VRS,
             disk,
-            [session_stream(str(values["name"]))],
+            [create_session_stream(str(values["name"]))],
             file_tags(values),
             index_path=layout.private(session, layout.VRS_INDEX),
             # The time, roughly; the low bits identify the session.
@@ -228,9 +228,9 @@ class SessionVrs:
         stream = self._known.get(spec.name)
         if stream is None:
             driver = self._drivers.get(spec.name, "")
-            declared = metadata_only(spec.name, driver, spec, self._name)
+            declared = create_metadata_stream(spec.name, driver, spec, self._name)
             if self.wants(spec.name):
-                declared = with_data(declared, self._records_of(spec).layout)
+                declared = add_data_records(declared, self._records_of(spec).layout)
             stream = self._known[spec.name] = self._writer.add_stream(declared).id
             self._configure(stream, spec, message, last_ns)
         return stream

@@ -28,8 +28,8 @@ from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout, signatures
 from recorder.session.events import ClockWatch
-from recorder.session.journal import JournalWriter, first_record, read_journal
-from recorder.session.journal_state import JournalState, closing
+from recorder.session.journal import JournalWriter, digest_first_record, read_journal
+from recorder.session.journal_state import JournalState, describe_close
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.commit_digests import CommitDigests, check_committed
 from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
@@ -110,7 +110,7 @@ class SessionWriter:
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
         """
-        values = layout.new_session_json(plan, clock, boot_id())
+        values = layout.create_session_json(plan, clock, boot_id())
         begun: list[Self] = []
 
         def begin(folder: Path) -> None:
@@ -123,7 +123,7 @@ class SessionWriter:
                 os.close(lock_fd)
                 raise
             begun.append(writer)
-            first = first_record(layout.private(folder, layout.JOURNAL))
+            first = digest_first_record(layout.private(folder, layout.JOURNAL))
             signatures.register_session(Path(plan.root, values["name"]), values, first)
             reported(values["name"], first)
 
@@ -313,7 +313,7 @@ class SessionWriter:
         self.commit(final=True)
         self._describe(state, self._end_ns() if end_ns is None else end_ns)
         self._session_log.journal.append(
-            "close", **closing(self.path, state, self._session_log.journal.state)
+            "close", **describe_close(self.path, state, self._session_log.journal.state)
         )
         cause = signatures.CLOSE if state == layout.CLEAN else signatures.RECOVERY
         signatures.sign_head(self._session_log.journal, self.path, cause)

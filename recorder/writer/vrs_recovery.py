@@ -28,7 +28,7 @@ from recorder.formats.vrs import (
     whole_records_end,
 )
 from recorder.session import layout
-from recorder.session.vrs.files import vrs_streams
+from recorder.session.vrs.files import map_vrs_streams
 from recorder.writer.session_vrs import SessionVrs
 
 INDEX = f"{layout.PRIVATE}/{layout.VRS_INDEX}"
@@ -100,7 +100,7 @@ def fit(report: VrsReport, session: Path, kept: Mapping[str, int]) -> None:
     """
     path, end = session / layout.VRS, report.lengths[layout.VRS]
     tags, records = data_records(path, end)
-    names = {stream: name for name, stream in vrs_streams(tags).items()}
+    names = {stream: name for name, stream in map_vrs_streams(tags).items()}
     counts: Counter[str] = Counter()
     for start, stream in records:
         name = names[stream]

@@ -28,7 +28,7 @@ from drivers.ouster import OusterDriver
 from drivers.sim.emulators.ouster import OusterEmulator
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
-from recorder.session.accounts import accounts_of, sum_incomplete
+from recorder.session.accounts import read_accounts, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
@@ -266,7 +266,7 @@ def check_counts(recorded: Recorded) -> None:
     # Seven packets in a row lie in a frame or two, and so do two.
     assert valid.count(0) == len(recorded.reported("radar", "bytes_missing")) in (2, 3, 4)
     with Session(recorded.path) as session:
-        accounts = accounts_of(session)
+        accounts = read_accounts(session)
         judged = verdict(accounts)
     assert sum_incomplete(accounts.streams["radar"]["incomplete"]) == (valid.count(0), 7 + 2)
     assert accounts.streams["lidar"]["incomplete"].keys() == {"network"}

@@ -13,7 +13,7 @@ from recorder.cli import main
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
-from recorder.session.absence import absent_streams
+from recorder.session.absence import find_absent_streams
 from recorder.session.journal import read_journal
 from recorder.session.layout import SessionPlan
 from recorder.session.reader import Session
@@ -188,5 +188,8 @@ def test_a_sensor_that_comes_late_is_not_absent(tmp_path: Path) -> None:
 
 def test_a_stream_belongs_to_the_sensor_with_the_longest_name() -> None:
     sensors: dict[str, list[str]] = {"cam": [], "cam_left": [], "gps": ["fixes"]}
-    assert absent_streams(sensors, ["cam_left", "fixes"]) == {"cam": ["cam"]}
-    assert absent_streams(sensors, ["cam_depth"]) == {"cam_left": ["cam_left"], "gps": ["fixes"]}
+    assert find_absent_streams(sensors, ["cam_left", "fixes"]) == {"cam": ["cam"]}
+    assert find_absent_streams(sensors, ["cam_depth"]) == {
+        "cam_left": ["cam_left"],
+        "gps": ["fixes"],
+    }

@@ -13,7 +13,7 @@ from drivers._kit.session_source import SessionSource
 from recorder.clip.writing import write_clip
 from recorder.contract.errors import ProtocolError
 from recorder.contract.wire import Kind, Message
-from recorder.session.accounts import accounts_of, incomplete_text, sum_incomplete
+from recorder.session.accounts import format_incomplete, read_accounts, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
@@ -59,12 +59,12 @@ def test_they_are_counted_by_cause_and_are_no_losses(tmp_path: Path) -> None:
     path = rig.close()
     assert found(path) == counted
     with Session(path) as session:
-        account = accounts_of(session)
+        account = read_accounts(session)
         events = [e for e in session.events() if e["type"] == "incomplete"]
     assert account.streams[NAME]["lost"] == {} and account.streams[NAME]["lost_intervals"] == []
     assert sum(e["count"] for e in events) == 4 and sum(e["parts"] for e in events) == 65
     assert len(events) == 2, "at most one event per stream, cause and second"
-    assert incomplete_text(counted) == "4 samples lack 65 parts (network, corrupt)"
+    assert format_incomplete(counted) == "4 samples lack 65 parts (network, corrupt)"
     assert validate(path).sound
 
 
@@ -141,7 +141,7 @@ def test_a_clip_counts_the_samples_that_it_holds(tmp_path: Path) -> None:
     assert found(middle.session) == {"network": {"samples": 2, "parts": 32}}
     assert validate(middle.session).sound
     with Session(middle.session) as clip:
-        assert verdict(accounts_of(clip)).passed, "with the limit of the session"
+        assert verdict(read_accounts(clip)).passed, "with the limit of the session"
 
 
 def test_a_played_session_repeats_the_counts_of_the_recording(tmp_path: Path) -> None:

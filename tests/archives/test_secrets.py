@@ -20,7 +20,7 @@ from recorder.formats.vrs import VrsReader
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
 from recorder.session.vrs.data_records import ConfigurationData
-from recorder.session.vrs.metadata_records import shared_configuration
+from recorder.session.vrs.metadata_records import mask_configuration
 from tests.session.build import Builder, camera_spec, imu_spec
 from tests.writer.vrs_session import Recording
 
@@ -115,15 +115,15 @@ def test_configuration_records() -> None:
     record = ConfigurationData(
         settings=json.dumps({"name": "s", "metadata": METADATA}), files=files
     )
-    masked = ConfigurationData.decode(shared_configuration(record.encode()))
+    masked = ConfigurationData.decode(mask_configuration(record.encode()))
     assert "Zx9" not in masked.settings + masked.files["config.yaml"]
     assert masked.files["calibration.yaml"] == files["calibration.yaml"]
     assert json.loads(masked.settings)["name"] == "s"
     plain = ConfigurationData(
         settings='{"name": "s",  "metadata": {}}', files={"config.yaml": "a: 1"}
     )
-    assert shared_configuration(plain.encode()) == plain.encode()
-    assert shared_configuration(ConfigurationData().encode()) == ConfigurationData().encode()
+    assert mask_configuration(plain.encode()) == plain.encode()
+    assert mask_configuration(ConfigurationData().encode()) == ConfigurationData().encode()
 
 
 def test_what_people_see_has_no_secret(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from recorder.clip.writing import write_clip
 from recorder.contract.errors import SessionError
 from recorder.session import layout
 from recorder.session.journal import walk_journal
-from recorder.session.loss_accounts import lost_events
+from recorder.session.loss_accounts import group_lost_events
 from recorder.session.reader import Session
 from tests.clip.cuts import part, samples, sound
 from tests.session.build import START_NS, Builder, imu_spec
@@ -73,7 +73,7 @@ def lost_numbers(session: Path) -> list[tuple[int, int]]:
             for entry, start, stop in zip(entries, starts, stops, strict=True)
             for k in seq[start:stop]
         }
-        for event in lost_events(opened.events()).get("imu", ()):
+        for event in group_lost_events(opened.events()).get("imu", ()):
             if event["count"] is not None:
                 count += event["count"]
                 numbers = range(event["first_seq"], event["last_seq"] + 1)
@@ -164,7 +164,7 @@ def test_an_event_that_reaches_beyond_the_clip_is_trimmed(tmp_path: Path) -> Non
     clip = write_clip([builder.close()], part(0.045, 0.065), tmp_path)
     sound(clip.session)
     with Session(clip.session) as session:
-        (event,) = lost_events(session.events())["imu"]
+        (event,) = group_lost_events(session.events())["imu"]
     assert (event["first_seq"], event["last_seq"], event["count"]) == (9, 10, 2)
     assert event["cause"] == "buffer"
 
@@ -178,5 +178,5 @@ def test_uncounted_losses_of_another_time_are_not_in_the_clip(tmp_path: Path) ->
     clip = write_clip([builder.close()], part(1.0, 2.0), tmp_path)
     sound(clip.session)
     with Session(clip.session) as session:
-        events = lost_events(session.events())["imu"]
+        events = group_lost_events(session.events())["imu"]
     assert [event["t_ns"] - START_NS for event in events] == [1_500_000_000]

@@ -14,7 +14,7 @@ from recorder.finalizer import ArchiveRequest, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.reader import Session
-from recorder.session.vrs.files import open_vrs, vrs_streams
+from recorder.session.vrs.files import map_vrs_streams, open_vrs
 from recorder.writer.recovery import recover
 from tests.manual_clock import ManualClock
 from tests.session.build import Builder, raw_camera_spec
@@ -148,7 +148,7 @@ def test_simulated_and_real_sensors_packed_as_one_file(session: Path) -> None:
     reader = pyvrs.SyncVRSReader(str(result.files[0]))
     with Session(session) as opened, VrsReader(result.files[0]) as ours:
         assert set(reader.stream_ids) == {str(s) for s in ours.streams}
-        ids = vrs_streams({s: v.tags for s, v in ours.streams.items()})
+        ids = map_vrs_streams({s: v.tags for s, v in ours.streams.items()})
         for name, stream in opened.streams.items():
             records = reader.filtered_by_fields(stream_ids={str(ids[name])}, record_types={"data"})
             assert len(records) == len(stream) > 0

@@ -19,7 +19,7 @@ from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.session.layout import RECOVERED
 from recorder.session.validation import validate
 from recorder.session.vrs.data_records import StateData
-from recorder.session.vrs.files import open_vrs, vrs_streams
+from recorder.session.vrs.files import map_vrs_streams, open_vrs
 from recorder.writer.recovery import RECOVERY
 from tests.crash.scenario import (
     SEGMENT_BYTES,
@@ -101,7 +101,7 @@ class Oracle:
         That its data records are as many as the samples, validation checks.
         """
         with open_vrs(folder) as vrs:
-            names = vrs_streams({s: v.tags for s, v in vrs.streams.items()})
+            names = map_vrs_streams({s: v.tags for s, v in vrs.streams.items()})
             reported: Counter[tuple[str, str]] = Counter()
             for name, stream in names.items():
                 made, last_s = [], -np.inf

@@ -181,7 +181,7 @@ def unsynced_journal() -> Iterator[None]:
 def no_checksum() -> Iterator[None]:
     """The journal's checksums are not looked at."""
 
-    with mock.patch.object(journal_frames, "_intact", lambda data, at, end: True):
+    with mock.patch.object(journal_frames, "_is_intact", lambda data, at, end: True):
         yield
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recorder.custody.archives import file_digests
+from recorder.custody.archives import digest_files
 from recorder.formats.digests import digest
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import JournalWriter, read_journal
@@ -182,7 +182,7 @@ def claim_origin(rng: random.Random, path: Path, loot: Loot) -> str:
     of = rng.choice([*loot.genuine, *loot.other])
     signed: Any = rng.choice([None, signatures(of)[-1].to_record()])
     if signed and rng.random() < 0.3:
-        signed = loot.key.signed(signatures(of)[-1].values).to_record()
+        signed = loot.key.sign(signatures(of)[-1].values).to_record()
     state = read_journal(journal(source))
     said = Signed.from_record(signed).values if signed else {}
     values = json.loads((path / HEADER).read_text())
@@ -458,14 +458,14 @@ def change_archive_and_record(rng: random.Random, path: Path, loot: Loot) -> str
     file.write_bytes(_other_bytes(rng, file.read_bytes()))
     values = json.loads(record.read_text())
     statement = json.loads(values["custody"]["statement"])
-    statement["files"] = file_digests(sorted(place.iterdir()))
+    statement["files"] = digest_files(sorted(place.iterdir()))
     if rng.random() < 0.3:
         statement["sources"] = rng.choice(([], statement["sources"] * 2))
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"))
     signed = rng.choice(
         (
             Signed(text, "", ""),
-            loot.key.signed(statement),
+            loot.key.sign(statement),
             Signed(text, values["custody"]["signature"], values["custody"]["public_key"]),
             signatures(loot.genuine[0])[-1],
         )
@@ -523,10 +523,10 @@ def _sign(rng: random.Random, path: Path, loot: Loot) -> str:
     }  # fmt: skip
     how = rng.choice(("unsigned", "his own key", "of another", "another key's name", "garbage"))
     signed = {
-        "his own key": loot.key.signed(own),
+        "his own key": loot.key.sign(own),
         "of another": genuine,
         "another key's name": Signed(
-            loot.key.signed(own).statement, loot.key.signed(own).signature, genuine.public_key
+            loot.key.sign(own).statement, loot.key.sign(own).signature, genuine.public_key
         ),
         "garbage": Signed("{}", "00" * 64, genuine.public_key),
     }.get(how)

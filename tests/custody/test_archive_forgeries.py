@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorder.custody.archives import file_digests
+from recorder.custody.archives import digest_files
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
 from recorder.finalizer import ArchiveRequest, collect, finalize
@@ -40,7 +40,7 @@ def test_an_archive_without_a_signature_is_not_proven(vehicle: Vehicle, tmp_path
     record, archive = archives / "vrs.json", archives / "vrs/drive.vrs"
     archive.write_bytes(archive.read_bytes() + b"x")
     values = json.loads(record.read_text())
-    statement = statement_of(record) | {"files": file_digests([archive])}
+    statement = statement_of(record) | {"files": digest_files([archive])}
     values["custody"] = {"statement": json.dumps(statement), "signature": "", "public_key": ""}
     record.write_bytes(encode_record(values))
     apart = Path(shutil.copytree(archives, tmp_path / "apart"))
@@ -72,7 +72,7 @@ def test_an_archive_of_a_session_without_a_signature_is_not_proven(
     archives = pack(Vehicle(tmp_path / "plain", None).record("drive"))
     record = archives / "vrs.json"
     values = json.loads(record.read_text())
-    values["custody"] = VehicleKey(vehicle.key).signed(statement_of(record)).to_record()
+    values["custody"] = VehicleKey(vehicle.key).sign(statement_of(record)).to_record()
     record.write_bytes(encode_record(values))
     apart = Path(shutil.copytree(archives, tmp_path / "apart"))
     text = "made from drive, which has no signature: nothing proves it"
@@ -84,7 +84,7 @@ def test_an_archive_of_another_session_is_found(vehicle: Vehicle) -> None:
     one, other = vehicle.record("a"), vehicle.record("b", 2)
     shutil.move(pack(other), one / "_archives")
     assert faults(vehicle, other) == []
-    text = "does not tell what the archive was made from: is of b, in the session a"
+    text = "does not identify the archive's sources: is of b, in the session a"
     record = one / "_archives/vrs.json"
     for path in (one, record, vehicle.root):
         assert faults(vehicle, path) == [f"{record}: {text}"]
@@ -156,7 +156,7 @@ def test_a_packing_that_is_killed_leaves_only_that(
         kept = Path(shutil.copytree(session, vehicle.root.parent / "kept/drive"))
         raise Killed(kept)
 
-    for step in ("file_digests", "publish"):
+    for step in ("digest_files", "publish"):
         monkeypatch.setattr(f"recorder.finalizer.packing.{step}", kill)
         with pytest.raises(Killed):
             pack(session)
@@ -189,7 +189,7 @@ def test_a_record_that_names_files_elsewhere_is_found(vehicle: Vehicle, name: st
     values = json.loads(record.read_text())
     statement = statement_of(record)
     statement["files"][name] = {"bytes": 1, "sha256": ""}
-    values["custody"] = VehicleKey(vehicle.key).signed(statement).to_record()
+    values["custody"] = VehicleKey(vehicle.key).sign(statement).to_record()
     record.write_bytes(encode_record(values))
     assert f"names a file that is elsewhere: {name}" in faults(vehicle, record)[0]
 

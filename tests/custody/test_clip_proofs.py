@@ -23,7 +23,7 @@ from recorder.custody.verifying import verify
 from recorder.formats.digests import Leaf
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd.avi_writer import AviWriter
-from recorder.session.origin_proof import OriginProof, groups_of, groups_with
+from recorder.session.origin_proof import OriginProof, group_samples, select_groups
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
 from recorder.session.repacking import repack
@@ -388,15 +388,15 @@ def test_samples_of_a_writer_that_resumed_are_those_that_stayed() -> None:
         ("a", 0, 4), ("ts", 0, 32), ("a", 4, 8), ("ts", 32, 64), ("a", 8, 9),
         ("a", 4, 7), ("ts", 32, 56), ("a", 7, 9), ("ts", 56, 72),
     )  # fmt: skip
-    groups = groups_of(cut, "imu")
+    groups = group_samples(cut, "imu")
     assert [(g.start, g.stop, g.files["imu/a"]) for g in groups] == [
         (0, 4, [0]), (4, 7, [5]), (7, 9, [7]),
     ]  # fmt: skip
-    assert [g.start for g in groups_with(groups, 5, 8)] == [4, 7]
+    assert [g.start for g in select_groups(groups, 5, 8)] == [4, 7]
     with pytest.raises(FormatError, match="no digests of sample 9"):
-        groups_with(groups, 5, 10)
+        select_groups(groups, 5, 10)
     with pytest.raises(FormatError, match="no digests of sample 1"):
-        groups_with(groups_of(cut[2:], "imu"), 1, 5)
+        select_groups(group_samples(cut[2:], "imu"), 1, 5)
 
 
 def test_a_clip_that_is_moved_needs_only_the_key(rig: Rig, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_deletion_counts_the_vehicles_own_signatures_only(
     first, second = vehicle.record("a"), vehicle.record("b", 2)
     (signed,) = signatures(first)
     if how == "of another key":
-        signed = VehicleKey(make_key(tmp_path / "other")).signed({"session": "b", "counter": 1})
+        signed = VehicleKey(make_key(tmp_path / "other")).sign({"session": "b", "counter": 1})
     elif how == "forged":
         signed = replace(signed, statement='{"session":"b","counter":1}')
     state = read_journal(journal(second))
@@ -68,14 +68,14 @@ def test_the_register_has_the_digests_of_what_was_deleted(vehicle: Vehicle) -> N
     first = next(frame for frame, _, _ in walk_journal(journal(session)))
     delete(session)
     register = VehicleKey(vehicle.key).register
-    with register.reading() as entries:
+    with register.open_entries() as entries:
         kinds = [(entry.kind, entry.content) for entry in entries.of(first.own.hex())]
         link = entries.link
     assert [kind for kind, _ in kinds] == ["open", "sign", "delete"]
     assert kinds[0][1] == {"folder": str(session)}
     assert kinds[2][1] == {"numbers": [1], "digests": [signed.digest]}
     other, clock = vehicle.begin("other", 2)
-    with register.reading() as entries:
+    with register.open_entries() as entries:
         assert entries.link != link
         link = entries.link
     assert signatures(vehicle.end(other, clock))[0].values["register"] == link
@@ -199,13 +199,13 @@ def test_a_flipped_bit_of_the_register_is_never_another_entry(vehicle: Vehicle) 
     path, key = vehicle.key.with_suffix(".register"), VehicleKey(vehicle.key)
     first = next(frame for frame, _, _ in walk_journal(journal(session))).own.hex()
     before, signed = path.read_bytes(), key.last_signature()
-    with key.register.reading() as entries:
+    with key.register.open_entries() as entries:
         known = entries.of(first)
     places = [i for i, byte in enumerate(before) if byte]
     for at in places[::5]:
         path.write_bytes(before[:at] + bytes([before[at] ^ 1]) + before[at + 1 :])
         try:
-            with key.register.reading() as entries:
+            with key.register.open_entries() as entries:
                 assert key.last_signature() == signed, at
                 assert all(entry in known for entry in entries.of(first)), at
         except (UsageError, StorageError) as error:

@@ -22,7 +22,7 @@ from recorder.custody.verifying import verify
 from recorder.daemon.postprocessing.retention import delete
 from recorder.finalizer import ArchiveRequest, collect, finalize
 from recorder.formats.disk import PosixDisk
-from recorder.session.journal import JournalWriter, first_record, read_journal
+from recorder.session.journal import JournalWriter, digest_first_record, read_journal
 from recorder.session.journal_frames import decode_frames
 from recorder.session.packing_records import encode_record
 from recorder.session.part import Part
@@ -149,9 +149,9 @@ def test_rule_06_signature(vehicle: Vehicle, drive: Path, tmp_path: Path) -> Non
     (genuine,) = signatures(drive)
     other = vehicle.record("other", 2)
     for signed in (
-        forger.signed(genuine.values),
+        forger.sign(genuine.values),
         signatures(other)[0],
-        VehicleKey(Path(str(vehicle.key))).signed(genuine.values | {"kind": "archive"}),
+        VehicleKey(Path(str(vehicle.key))).sign(genuine.values | {"kind": "archive"}),
     ):
         rewrite(drive)
         state = read_journal(journal(drive))
@@ -185,7 +185,7 @@ def test_rule_09_numbers(vehicle: Vehicle) -> None:
     sessions = [vehicle.record(name, seed) for seed, name in enumerate("abc", 1)]
     assert faults(vehicle) == []
     shutil.copytree(sessions[0], vehicle.root / "copies/a")
-    assert found(vehicle, vehicle.root, "is there twice")
+    assert found(vehicle, vehicle.root, "is a copy of")
     shutil.rmtree(vehicle.root / "copies")
     shutil.rmtree(sessions[1])
     assert found(vehicle, vehicle.root, "signature 2 of the session b is missing")
@@ -241,7 +241,7 @@ def test_rule_12_origin(vehicle: Vehicle, clip: Path, tmp_path: Path) -> None:
         {"signed": None},
         {"name": "other"},
         {"root": "00" * 32},
-        {"signed": forger.signed(statement).to_record()},
+        {"signed": forger.sign(statement).to_record()},
         {"signed": origin["signed"] | {"statement": origin["signed"]["statement"] + " "}},
         {"signed": None, "name": None, "root": None, "head": None},
     ):
@@ -263,7 +263,7 @@ def test_rule_13_itself(vehicle: Vehicle) -> None:
         (path / "imu/acc").write_bytes(data)
         for source, genuine in ((name, signed[name]), (path.name, signed[path.name])):
             root = genuine.values["root"]
-            head = first_record(journal(vehicle.root / source)).hex()
+            head = digest_first_record(journal(vehicle.root / source)).hex()
             origin = {"name": source, "head": head, "root": root, "signed": genuine.to_record()}
             whole = {"kind": "clip", "from_ns": None, "until_ns": None, "streams": None}
             describe(path, origin=whole | {"sessions": [origin]})
@@ -355,7 +355,7 @@ def test_rule_21_record(vehicle: Vehicle, archives: Path, tmp_path: Path) -> Non
     for more in (
         {"notes": ["all is well"]},
         {"custody": unsigned},
-        {"custody": forger.signed(statement).to_record()},
+        {"custody": forger.sign(statement).to_record()},
         {"custody": drive.to_record()},
     ):
         record.write_bytes(encode_record(values | more))
@@ -369,7 +369,7 @@ def test_rule_22_made_from(vehicle: Vehicle, archives: Path, tmp_path: Path) -> 
     values = json.loads(record.read_text())
     statement = json.loads(values["custody"]["statement"])
     statement["sources"][0]["signed"] = None
-    values["custody"] = VehicleKey(vehicle.key).signed(statement).to_record()
+    values["custody"] = VehicleKey(vehicle.key).sign(statement).to_record()
     record.write_bytes(encode_record(values))
     apart = Path(shutil.copytree(archives, tmp_path / "apart"))
     assert found(vehicle, apart, "made from drive, which has no signature: nothing proves it")
@@ -424,7 +424,7 @@ def test_rule_28_register(vehicle: Vehicle, drive: Path) -> None:
                 connection.execute(text)
     connection.close()
     writer, clock = vehicle.begin("later", 2)
-    with register.reading() as entries:
+    with register.open_entries() as entries:
         link = entries.link
     (signed,) = signatures(vehicle.end(writer, clock))
     assert signed.values["register"] == link

@@ -171,7 +171,7 @@ def test_a_copy_of_a_session_is_found(vehicle: Vehicle) -> None:
     shutil.copytree(session, vehicle.root / "other")
     found = faults(vehicle)
     assert f"{vehicle.root}/other: is the session drive, under another name" in found
-    assert any("is there twice" in fault for fault in found)
+    assert any("is a copy of" in fault for fault in found)
 
 
 def test_sessions_that_change_names_are_found(vehicle: Vehicle) -> None:
@@ -196,8 +196,8 @@ def test_a_signature_that_follows_another_one_is_found(vehicle: Vehicle) -> None
     vehicle.record("a")
     assert vehicle.key is not None
     key = VehicleKey(vehicle.key)
-    with key.register.changing() as entries:
-        other = key.signed({"kind": "session", "session": "a", "counter": 1})
+    with key.register.lock_entries() as entries:
+        other = key.sign({"kind": "session", "session": "a", "counter": 1})
         entries.append(SIGN, "00", other.to_record())
     vehicle.record("b", 2)
     text = f"signature 2 does not follow signature 1 of {vehicle.root}/a"

@@ -130,7 +130,7 @@ def test_a_record_whose_values_were_edited_is_found(vehicle: Vehicle) -> None:
     values = json.loads(path.read_text())
     for name, value in (("notes", ["all is well"]), ("bytes", 1), ("more", 1)):
         path.write_bytes(encode_record(values | {name: value}))
-        text = "does not tell what the archive was made from: it is not as it was written"
+        text = "does not identify the archive's sources: it is not as it was written"
         assert faults(vehicle, session) == [f"{path}: {text}"], name
     del values["notes"]
     path.write_bytes(encode_record(values))

@@ -18,7 +18,7 @@ from recorder.custody.proof import Proof, Trust
 from recorder.custody.verifying import verify
 from recorder.formats.disk import PosixDisk
 from recorder.session.checksums import write_checksums
-from recorder.session.journal import first_record, walk_journal
+from recorder.session.journal import digest_first_record, walk_journal
 from recorder.session.layout import SessionPlan
 from recorder.session.vehicle_key import Signed, make_key
 from recorder.writer.session_writer import SessionWriter
@@ -118,7 +118,7 @@ class Vehicle:
             count = 0 if name == empty else COUNT
             writer, clock = self.begin(name, seed, count=count)
             if before is not None:
-                before[0].tell_next(name, first_record(journal(writer.path)))
+                before[0].tell_next(name, digest_first_record(journal(writer.path)))
                 paths.append(self.end(*before))
             before = writer, clock, count
         assert before is not None

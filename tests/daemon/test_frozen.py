@@ -8,7 +8,7 @@ from typing import Any
 
 from recorder.live.summary import Summary
 from recorder.session.events import make_event
-from recorder.session.incidents import of_events
+from recorder.session.incidents import classify_events
 from tests.daemon.fakes import FakeWriter, vehicle
 
 FROZEN = {"kind": "fault", "stream": "cam", "cause": "frozen", "detail": "cam: frozen: for 8 s"}
@@ -68,5 +68,5 @@ def test_the_event_is_a_fault_of_the_session() -> None:
         make_event("fault", 1, "cam", "frozen", detail="cam: frozen: for 8 s"),
         make_event("device", 2, "cam", "moves", detail="cam: its samples differ"),
     ]
-    (fault,) = of_events(events, {})["faults"]
+    (fault,) = classify_events(events, {})["faults"]
     assert (fault["type"], fault["stream"], fault["cause"]) == ("fault", "cam", "frozen")

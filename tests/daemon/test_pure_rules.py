@@ -27,7 +27,7 @@ from recorder.daemon.recording.parts import free_name, is_taken, next_part, part
 from recorder.daemon.recording.plans import Planner
 from recorder.daemon.recording.state_machine import DesiredState
 from recorder.daemon.status import render_line
-from recorder.session.event_texts import event_line
+from recorder.session.event_texts import format_event_line
 from recorder.session.events import make_event
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG
@@ -202,7 +202,7 @@ def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
     reported: list[Any] = []
 
     def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        reported.extend([event_line(make_event(kind, 0, stream, cause, **more)), cause])
+        reported.extend([format_event_line(make_event(kind, 0, stream, cause, **more)), cause])
 
     progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
     progress._on_commits(STALLED_S)

@@ -16,7 +16,7 @@ from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.postprocessing import retention
 from recorder.daemon.postprocessing.retention import choose, delete, keep, sweep
 from recorder.daemon.postprocessing.steps import Due, due_of, tell
-from recorder.session.upload_record import UploadedTo, stamp_of, write_uploaded
+from recorder.session.upload_record import UploadedTo, compute_stamp, write_uploaded
 from tests.daemon.fakes import CONFIG, Said, Vehicle, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)
@@ -234,7 +234,7 @@ def test_where_there_is_a_store_only_what_was_read_back_is_deleted(tmp_path: Pat
         gone = session(rig.root, "safe")
         uploads = ((kept[1], url + "2", True), (kept[2], url, False), (kept[3], url, True))
         for path, where, read_back in (*uploads, (gone, url, True)):
-            write_uploaded(path, UploadedTo(where, "0", read_back, stamp_of(path)))
+            write_uploaded(path, UploadedTo(where, "0", read_back, compute_stamp(path)))
         (kept[3] / "notes.txt").write_text("of somebody who looked at it later")
         rig.daemon()
         rig.run(700)

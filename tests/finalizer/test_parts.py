@@ -12,7 +12,7 @@ import pytest
 
 from recorder.cli import main
 from recorder.formats.vrs import RecordType, VrsReader
-from recorder.session.vrs.files import vrs_streams
+from recorder.session.vrs.files import map_vrs_streams
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import Archive, add_poses, lidar, still_imu
 from tests.formats.zarr2.kit import keys_of
@@ -130,7 +130,7 @@ def test_vrs(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--from", "2024-06-01T10:00:00.5Z", "--streams", "imu")
     (part,) = pack(capsys, session, "--to", "vrs", *options)
     with VrsReader(Path(part["files"][0])) as reader:
-        assert set(vrs_streams({s.id: s.tags for s in reader.streams.values()})) == {"", "imu"}
+        assert set(map_vrs_streams({s.id: s.tags for s in reader.streams.values()})) == {"", "imu"}
         data = [r for r in reader if r.record_type is RecordType.DATA]
         assert reader.tags["part"] == "from 2024-06-01T10:00:00.5Z, streams imu"
     assert len(data) == part["summary"]["frames"]["imu"] == 62

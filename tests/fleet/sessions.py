@@ -6,7 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from tests.session.build import Builder, imu_spec
 
 
@@ -41,7 +41,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 def copy_session(session: Path, target: Path) -> Path:
     """A copy, under the lock of a reader."""
-    with reading(session) as held:
+    with hold_session(session) as held:
         assert held
         shutil.copytree(session, target)
     return target

@@ -20,7 +20,7 @@ from recorder.cli import main
 from recorder.contract.errors import SessionError, StorageError
 from recorder.fleet.store import PART_BYTES, Manifest, ObjectExistsError, Store, open_store
 from recorder.fleet.uploading import Limit, files_of, upload_session
-from recorder.session.lock import reading
+from recorder.session.lock import hold_session
 from recorder.session.reader import Session
 from recorder.session.upload_record import is_safe_at, read_uploaded
 from recorder.session.validation import validate
@@ -289,7 +289,7 @@ def test_sessions_are_safe_only_where_they_were_read_back(session: Path, tmp_pat
     assert not is_safe_at(session, url + "2")
     (session / "_recorder/uploaded.json").write_text("{")
     assert not is_safe_at(session, url)
-    with Session(session) as opened, reading(session):
+    with Session(session) as opened, hold_session(session):
         assert opened.name == "drive" and not validate(session).problems
 
 

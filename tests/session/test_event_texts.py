@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.session.event_texts import event_line, event_text
+from recorder.session.event_texts import format_event, format_event_line
 from recorder.session.events import make_event
 
 S = 1_000_000_000
@@ -67,12 +67,12 @@ S = 1_000_000_000
 )
 def test_an_event_is_a_sentence(kind: str, cause: str, more: dict[str, Any], text: str) -> None:
     event = make_event(kind, 0, "cam", cause, **more)
-    assert event_text(event) == text
-    assert event_line(event) == f"cam: {text}"
+    assert format_event(event) == text
+    assert format_event_line(event) == f"cam: {text}"
 
 
 def test_an_event_of_no_stream_is_about_its_kind() -> None:
-    assert event_line(make_event("disk", 0, cause="restored")) == "disk: commits again"
+    assert format_event_line(make_event("disk", 0, cause="restored")) == "disk: commits again"
 
 
 _VALUES = st.recursive(
@@ -85,5 +85,5 @@ _VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(["rate_hz", "step_ns", "x", "floor_hz"]), _VALUES))
 def test_an_event_of_any_values_has_no_json(more: dict[str, Any]) -> None:
     for kind in ("rate", "clock", "lost", "strange"):
-        text = event_text(make_event(kind, 0, "cam", "low", **more))
+        text = format_event(make_event(kind, 0, "cam", "low", **more))
         assert text and not set(text) & set("{}[]\"'_")

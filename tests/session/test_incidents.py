@@ -10,7 +10,7 @@ import pytest
 
 from recorder.cli import main
 from recorder.session.events import make_event
-from recorder.session.incidents import of_events
+from recorder.session.incidents import classify_events
 from tests.session.build import START_NS, Builder, imu_spec
 
 S = 1_000_000_000
@@ -34,7 +34,7 @@ EVENTS = [
 
 
 def test_what_is_a_fault_and_what_is_not() -> None:
-    reported = of_events(EVENTS, {"state": "clean"})
+    reported = classify_events(EVENTS, {"state": "clean"})
     assert reported["ended"] == {"cause": "signal", "detail": "SIGINT"}
     assert reported["marks"] == [{"t_ns": START_NS + S, "text": "pothole"}]
     assert [(f["type"], f["cause"]) for f in reported["faults"]] == [
@@ -62,7 +62,7 @@ def test_what_is_a_fault_and_what_is_not() -> None:
 def test_why_a_session_ended(
     events: list[dict[str, Any]], header: dict[str, Any], cause: str | None
 ) -> None:
-    ended = of_events(events, header)["ended"]
+    ended = classify_events(events, header)["ended"]
     assert (ended and ended["cause"]) == cause
     assert cause != "floor" or ended["detail"] == "full"
 
@@ -98,4 +98,7 @@ def test_info_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_a_recovered_session_names_what_can_have_ended_it(cause: str | None, text: str) -> None:
     events = [] if cause is None else [at(1, "recovery", cause=cause)]
-    assert of_events(events, {"state": "recovered"})["ended"] == {"cause": "killed", "detail": text}
+    assert classify_events(events, {"state": "recovered"})["ended"] == {
+        "cause": "killed",
+        "detail": text,
+    }

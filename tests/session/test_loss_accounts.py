@@ -18,7 +18,7 @@ from recorder.session.loss_accounts import (
     Run,
     balance,
     epoch_ids,
-    losses_beyond_gaps,
+    find_losses_beyond_gaps,
     scan,
 )
 from recorder.session.stream import Stream
@@ -225,7 +225,7 @@ def test_what_no_gap_shows_is_untold(drawn: list[tuple[list[str], bool]]) -> Non
     items = list(scan(stream.stream()))
     runs = [item for item in items if isinstance(item, Run)]
     gaps = sum(item.count for item in items if isinstance(item, Gap))
-    found = losses_beyond_gaps(stream.stream(), runs, stream.events)
+    found = find_losses_beyond_gaps(stream.stream(), runs, stream.events)
     counted = sum(sum(losses(epoch).values()) for epoch in stream.epochs)
     assert gaps + sum(count for _, count in found) == counted
     for event, count in found:
@@ -238,12 +238,18 @@ def test_a_loss_that_a_gap_shows_in_part() -> None:
     stream.epochs[0].stored = [0, 1, 2, 5]
     event = {"epoch": 7, "count": 6, "first_seq": 3, "last_seq": 9}
     runs = [item for item in scan(stream.stream()) if isinstance(item, Run)]
-    assert losses_beyond_gaps(stream.stream(), runs, [event]) == [(event, 4)]
+    assert find_losses_beyond_gaps(stream.stream(), runs, [event]) == [(event, 4)]
     again = {"epoch": 7, "count": 3, "first_seq": 8, "last_seq": 12}  # 8 and 9 are told of
     fewer = {"epoch": 7, "count": 1, "first_seq": 10, "last_seq": 20}  # some between were stored
-    assert losses_beyond_gaps(stream.stream(), runs, [event, again]) == [(event, 4), (again, 3)]
-    assert losses_beyond_gaps(stream.stream(), runs, [event, fewer]) == [(event, 4), (fewer, 1)]
-    assert losses_beyond_gaps(stream.stream(), runs, [again, event]) == [(again, 3)]
+    assert find_losses_beyond_gaps(stream.stream(), runs, [event, again]) == [
+        (event, 4),
+        (again, 3),
+    ]
+    assert find_losses_beyond_gaps(stream.stream(), runs, [event, fewer]) == [
+        (event, 4),
+        (fewer, 1),
+    ]
+    assert find_losses_beyond_gaps(stream.stream(), runs, [again, event]) == [(again, 3)]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -255,7 +261,7 @@ def test_a_session_that_tells_no_epochs_is_judged_by_its_end(order: int) -> None
         {"count": 2, "first_seq": 2, "last_seq": 3},
         {"count": 3, "first_seq": 4, "last_seq": 6},
     ][::order]
-    found = losses_beyond_gaps(stream.stream(reported=False), runs, events)
+    found = find_losses_beyond_gaps(stream.stream(reported=False), runs, events)
     expected = [(events[0], 2), (events[1], 3)] if order == 1 else [(events[0], 3)]
     assert found == expected
 
@@ -264,6 +270,6 @@ def test_an_epoch_without_a_sample_shows_nothing() -> None:
     stream = made([([""], True), (["buffer", "buffer"], True), (["", "buffer", ""], True)])
     runs = [item for item in scan(stream.stream()) if isinstance(item, Run)]
     assert epoch_ids(stream.stream(), runs) == {0: 7, 1: 13}
-    assert losses_beyond_gaps(stream.stream(), runs, stream.events) == [
+    assert find_losses_beyond_gaps(stream.stream(), runs, stream.events) == [
         (stream.epochs[1].events[0], 2)
     ]

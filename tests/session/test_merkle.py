@@ -11,10 +11,10 @@ from recorder.contract.errors import FormatError
 from recorder.formats.digests import Leaf
 from recorder.session.merkle import (
     MerkleTree,
-    leaf_digest,
-    node_digest,
-    range_proof,
-    range_root,
+    compute_range_root,
+    digest_leaf,
+    digest_node,
+    prove_range,
 )
 
 
@@ -42,7 +42,7 @@ def path(m: int, leaves: list[bytes]) -> list[tuple[bool, bytes]]:
 
 @pytest.mark.parametrize("count", range(35))
 def test_the_root_is_the_specifications_and_every_leaf_climbs_to_it(count: int) -> None:
-    leaves = [leaf_digest(f"imu/{n}", Leaf(n, n + 8, bytes([n]) * 32)) for n in range(count)]
+    leaves = [digest_leaf(f"imu/{n}", Leaf(n, n + 8, bytes([n]) * 32)) for n in range(count)]
     tree = MerkleTree()
     for leaf in leaves:
         tree.append(leaf)
@@ -50,14 +50,14 @@ def test_the_root_is_the_specifications_and_every_leaf_climbs_to_it(count: int) 
     assert len(tree.peaks) == count.bit_count()
     for m, node in enumerate(leaves):
         for left, other in path(m, leaves):
-            node = node_digest(other, node) if left else node_digest(node, other)
+            node = digest_node(other, node) if left else digest_node(node, other)
         assert node == tree.root
 
 
 def test_a_leaf_is_its_path_its_range_and_its_digest() -> None:
     leaf = Leaf(3, 9, b"d" * 32)
     found = {
-        leaf_digest(name, Leaf(*values))
+        digest_leaf(name, Leaf(*values))
         for name, values in (
             ("a", (3, 9, b"d" * 32)),
             ("b", (3, 9, b"d" * 32)),
@@ -66,9 +66,9 @@ def test_a_leaf_is_its_path_its_range_and_its_digest() -> None:
             ("a", (3, 9, b"e" * 32)),
         )
     }
-    assert len(found) == 5 and leaf_digest("a", leaf) in found
+    assert len(found) == 5 and digest_leaf("a", leaf) in found
     where = (3).to_bytes(8, "little") + (9).to_bytes(8, "little")
-    assert leaf_digest("a", leaf) == blake3(b"\0a\0" + where + b"d" * 32).digest()
+    assert digest_leaf("a", leaf) == blake3(b"\0a\0" + where + b"d" * 32).digest()
 
 
 @given(st.data())
@@ -76,14 +76,14 @@ def test_leaves_side_by_side_climb_to_the_root(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 200))
     start = data.draw(st.integers(0, count - 1))
     stop = data.draw(st.integers(start + 1, count))
-    leaves = [leaf_digest("imu/acc", Leaf(n, n + 1, bytes(32))) for n in range(count)]
-    nodes, inside, whole = range_proof(leaves, start, stop), leaves[start:stop], root(leaves)
-    assert range_root(count, start, inside, nodes) == whole
+    leaves = [digest_leaf("imu/acc", Leaf(n, n + 1, bytes(32))) for n in range(count)]
+    nodes, inside, whole = prove_range(leaves, start, stop), leaves[start:stop], root(leaves)
+    assert compute_range_root(count, start, inside, nodes) == whole
     assert len(nodes) <= 2 * count.bit_length()
 
     def climbs(start: int, inside: list[bytes], nodes: list[bytes]) -> bool:
         try:
-            return range_root(count, start, inside, nodes) == whole
+            return compute_range_root(count, start, inside, nodes) == whole
         except FormatError:
             return False
 
@@ -106,4 +106,4 @@ def test_leaves_side_by_side_climb_to_the_root(data: st.DataObject) -> None:
 )
 def test_ranges_of_no_tree_are_refused(size: int, start: int, count: int) -> None:
     with pytest.raises(FormatError):
-        range_root(size, start, [bytes(32)] * count, [bytes(32)] * 3)
+        compute_range_root(size, start, [bytes(32)] * count, [bytes(32)] * 3)

@@ -304,13 +304,13 @@ def test_packed_samples_are_not_packed_again(session: Path) -> None:
         repack(session)
     encoded = []
     with pytest.MonkeyPatch.context() as patch:
-        real = repacking._encoder
+        real = repacking._create_encoder
 
         def counting(channel: ChannelSpec, preset: int | None) -> Callable[[Any], bytes]:
             encode = real(channel, preset)
             return lambda values: encoded.append(channel.name) or encode(values)  # type: ignore[func-returns-value]
 
-        patch.setattr(repacking, "_encoder", counting)
+        patch.setattr(repacking, "_create_encoder", counting)
         repack(session)
     assert encoded == ["refl"] * COUNT
     assert_packed(session)

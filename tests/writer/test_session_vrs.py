@@ -20,7 +20,7 @@ from recorder.session.journal import read_journal
 from recorder.session.layout import VRS, VRS_INDEX, private, read_session_json
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from recorder.session.vrs.data_records import ConfigurationData, StateData, _piece
+from recorder.session.vrs.data_records import ConfigurationData, StateData, _create_piece
 from recorder.session.vrs.files import describe_vrs, open_vrs
 from recorder.session.vrs.metadata_records import file_tags
 from recorder.writer.recovery import recover
@@ -387,7 +387,7 @@ def test_what_a_piece_cannot_say_of_a_channel_is_in_its_tags(
     channel: ChannelSpec, tags: dict[str, str]
 ) -> None:
     """VRS knows neither halves nor complex numbers, and no array of several dimensions."""
-    assert dict(_piece(channel).tags) == tags
+    assert dict(_create_piece(channel).tags) == tags
 
 
 def test_the_tags_of_a_file_say_when_and_where_it_was_recorded() -> None:

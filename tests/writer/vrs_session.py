@@ -13,7 +13,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.vrs import RecordType, StreamId, VrsReader
 from recorder.session.layout import SessionPlan
-from recorder.session.vrs.files import open_vrs, vrs_streams
+from recorder.session.vrs.files import map_vrs_streams, open_vrs
 from recorder.writer.session_writer import SessionWriter
 from tests.crash.scenario import jpeg
 from tests.manual_clock import ManualClock
@@ -137,4 +137,4 @@ def data_of(path: Path, name: str) -> list[list[Any]]:
 
 
 def stream_of(vrs: VrsReader, name: str) -> StreamId:
-    return vrs_streams({s: v.tags for s, v in vrs.streams.items()})[name]
+    return map_vrs_streams({s: v.tags for s, v in vrs.streams.items()})[name]

@@ -45,7 +45,7 @@ from recorder.processing.foxglove.series import json_channels, position_channel,
 from recorder.processing.frames import image_channel, kind_of
 from recorder.processing.labels import Lines
 from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream
 
@@ -85,7 +85,7 @@ class FoxgloveProfile:
 
     def event(self, event: Mapping[str, Any]) -> Entry:
         t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
-        text = event_text({**event, "type": kind})
+        text = format_event({**event, "type": kind})
         stream = event.get("stream")
         payload = scene.log_message(t_ns, kind, None if stream is None else str(stream), text)
         return Entry(_LOG, t_ns, t_ns, 0, [payload])

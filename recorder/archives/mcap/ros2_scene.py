@@ -29,7 +29,7 @@ from recorder.processing.labels import (
     texts,
 )
 from recorder.processing.poses import EarthPoses
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 
 LOG: Final = ros_topic("/rosout", LOG_TYPE, depth=1000, latched=True)
 _INFO, _WARN, _ERROR = 20, 30, 40
@@ -170,7 +170,7 @@ def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple
 def event_entry(event: Mapping[str, Any]) -> Entry:
     """Return an event of the session as a message of ``/rosout``, named after the stream."""
     t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
-    text = event_text(event)
+    text = format_event(event)
     log = Log(
         t_ns,
         _LEVELS.get(kind, _INFO),

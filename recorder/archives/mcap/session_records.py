@@ -22,7 +22,7 @@ from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.calibration import Calibration
 from recorder.session.kept_events import KeptEvent
 from recorder.session.playback import recorded_spec
-from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, drivers_of
+from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, map_drivers
 
 PUBLISH_TIME = (
     "epoch ns at which the sample was durable on the recorder's disk (commit of the session's "
@@ -130,7 +130,7 @@ def metadata_records(
         "packed_by": f"recorder {recorder.__version__}",
         "packed_with": {"python": platform.python_version(), **_versions()},
         "metadata": dict(session.metadata),
-        "drivers": drivers_of(header.get("sensors") or {}),
+        "drivers": map_drivers(header.get("sensors") or {}),
         "losses": dict(lost),
         "clocks": _clock_states(context),
         "time_domain": TIME_DOMAIN,

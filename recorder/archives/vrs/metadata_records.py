@@ -33,13 +33,13 @@ from recorder.formats.vrs.scan import RecordWalk
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, unpack_description
 from recorder.formats.vrs.writer import free_id
 from recorder.session.reader import Session
-from recorder.session.vrs.data_records import metadata_only, session_stream
-from recorder.session.vrs.files import vrs_streams
+from recorder.session.vrs.data_records import create_metadata_stream, create_session_stream
+from recorder.session.vrs.files import map_vrs_streams
 from recorder.session.vrs.metadata_records import (
     configuration,
-    drivers_of,
     event_state,
     file_tags,
+    map_drivers,
     session_configuration,
     state,
 )
@@ -82,7 +82,7 @@ class MetadataFile(Closing):
         except BaseException:
             self.close()
             raise
-        self.names = vrs_streams({s: tags.user for s, tags in self.streams.items()})
+        self.names = map_vrs_streams({s: tags.user for s, tags in self.streams.items()})
 
     def _walk(self, path: Path) -> None:
         header = FileHeader.unpack(self._file.peek(0, FILE_HEADER_BYTES), path)
@@ -144,11 +144,12 @@ class ReconstructedMetadata:
 
     def __post_init__(self) -> None:
         header = self.session.header or {}
-        self._drivers = drivers_of(header.get("sensors") or {})
+        self._drivers = map_drivers(header.get("sensors") or {})
         name = self.session.name
-        specs = [session_stream(name)]
+        specs = [create_session_stream(name)]
         specs += [
-            metadata_only(n, self._drivers.get(n, ""), s, name) for n, s in self.specs.items()
+            create_metadata_stream(n, self._drivers.get(n, ""), s, name)
+            for n, s in self.specs.items()
         ]
         for stream_name, spec in zip(["", *self.specs], specs, strict=True):
             stream = free_id(spec, self.streams)

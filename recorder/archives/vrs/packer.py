@@ -45,13 +45,13 @@ from recorder.formats.vrs.writer import free_id
 from recorder.session.layout import VRS
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
-from recorder.session.vrs.data_records import DATA, metadata_only
+from recorder.session.vrs.data_records import DATA, create_metadata_stream
 from recorder.session.vrs.metadata_records import (
     as_json,
     as_text,
-    drivers_of,
-    shared_configuration,
-    shared_tags,
+    map_drivers,
+    mask_configuration,
+    mask_tags,
 )
 
 _SMALL_TICKS = 1 / 256
@@ -151,14 +151,16 @@ class _SessionPacker:
     def _declare(self, metadata: MetadataRecords) -> dict[StreamId, StreamTags]:
         """Declare all streams: keep the tags of metadata records, and add those of data records."""
         session = self._context.session
-        drivers = drivers_of((session.header or {}).get("sensors") or {})
+        drivers = map_drivers((session.header or {}).get("sensors") or {})
         streams = dict(metadata.streams)
         names = dict(metadata.names)
         for name in [n for n in names if n and not session.chooses(n)]:
             del streams[names.pop(name)]
         for name, samples in self._samples.items():
             if name not in names:
-                spec = metadata_only(name, drivers.get(name, ""), self._specs[name], session.name)
+                spec = create_metadata_stream(
+                    name, drivers.get(name, ""), self._specs[name], session.name
+                )
                 names[name] = free_id(spec, streams)
                 streams[names[name]] = spec.stream_tags()
             tags = streams[names[name]]
@@ -190,7 +192,7 @@ class _SessionPacker:
         return configuration or not begin_ns or record.timestamp_s >= begin_ns / 1e9
 
     def _tags(self, metadata: MetadataRecords) -> dict[str, str]:
-        tags = shared_tags(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
+        tags = mask_tags(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
         if not self._context.session.part.is_whole:
             tags["part"] = str(self._context.session.part)
         if self._context.redaction:
@@ -279,7 +281,7 @@ class _SessionPacker:
             data = record.data
             if record.record_type is RecordType.CONFIGURATION and not self._names.get(stream):
                 with self._context.locate_errors(VRS):
-                    data = shared_configuration(data)
+                    data = mask_configuration(data)
             yield stamp, stream, rank, record.record_type, record.version, -1, [data]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recorder.contract.errors import SessionError
 from recorder.daemon.keeping.decisions import SLACK_NS
-from recorder.session.absence import ABSENT, reported_losses
+from recorder.session.absence import ABSENT, collect_losses
 from recorder.session.incidents import incidents
 from recorder.session.kept_events import KeptEvent, Shortfall
 from recorder.session.layout import CLEAN, RECOVERED
@@ -69,7 +69,7 @@ def read_facts(path: Path) -> PartFacts:
         if session.state not in (CLEAN, RECOVERED):
             raise SessionError(f"{path}: is not closed")
         header = session.header or {}
-        lost = reported_losses(session)
+        lost = collect_losses(session)
         ended = (incidents(session)["ended"] or {}).get("cause")
         streams = {}
         for name in {*session.streams, *session.declared, *lost}:

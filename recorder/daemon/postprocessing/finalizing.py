@@ -26,7 +26,7 @@ from recorder.daemon.processes.process_table import background_command
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.session.endings import record_seal
 from recorder.session.layout import private
-from recorder.session.search import find_sessions, outside
+from recorder.session.search import describe_outside_link, find_sessions
 
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)
@@ -200,7 +200,7 @@ class Finalizing:
             self.scan()
         for _ in range(min(_LOOKS, len(self._unseen))):  # a root may hold thousands
             path = self._unseen.popleft()
-            if (elsewhere := outside(path)) is not None:
+            if (elsewhere := describe_outside_link(path)) is not None:
                 self._done.add(path)
                 self._say(f"{elsewhere}; left alone", WARNING)
             elif str(path) != live and private(path).is_dir():

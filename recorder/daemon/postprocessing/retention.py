@@ -38,7 +38,7 @@ from recorder.session.layout import (
     read_session_json,
 )
 from recorder.session.search import find_sessions
-from recorder.session.signatures import note_deletion
+from recorder.session.signatures import register_deletion
 from recorder.session.summary import folder_bytes
 
 _DELETED = "deleted"
@@ -214,7 +214,7 @@ def delete(session: Path, *, copied: bool = False) -> bool:
         if is_kept(session):
             return False
         if not copied:
-            note_deletion(session)
+            register_deletion(session)
         hidden = _bin(session.parent) / session.name
         try:
             hidden.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from recorder.contract.redaction import mask_passwords
-from recorder.session.event_texts import event_text
+from recorder.session.event_texts import format_event
 from recorder.session.events import make_event
 
 MOST = 100
@@ -28,7 +28,7 @@ class RecentEvents:
 
     def add(self, t_ns: int, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Add an event of epoch ns `t_ns`; `more` is its text, or values that make one."""
-        text = event_text(make_event(kind, t_ns, stream, cause, **more))
+        text = format_event(make_event(kind, t_ns, stream, cause, **more))
         # Cut before: masking takes long for long texts.  Cut after: no half of a password is left.
         text, cause = mask_passwords(text[: 4 * MOST_TEXT])[:MOST_TEXT], cause[:MOST_TEXT]
         event = {"number": self._number, "t_ns": t_ns, "kind": kind}

@@ -54,7 +54,7 @@ from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
 from recorder.daemon.processes.writer_process import WriterProcess
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
-from recorder.session.event_texts import event_line
+from recorder.session.event_texts import format_event_line
 from recorder.session.events import make_event
 
 WRITER = ""  # the writer's name among the children; no sensor has it
@@ -206,7 +206,7 @@ class Supervisor:
 
     def report(self, level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Log an event, show it, and put it into the open session."""
-        line = event_line(make_event(kind, 0, stream, cause, **more))
+        line = format_event_line(make_event(kind, 0, stream, cause, **more))
         self._say(line, level, **({"stream": stream} if stream else {}))
         self.tell(kind, stream, cause, **more)
 

@@ -1,4 +1,4 @@
-"""Quick looks: one stream of a session as a table, arrays, pictures or points.
+"""Exports of one stream of a session as a table, arrays, pictures or points.
 
 ::
 

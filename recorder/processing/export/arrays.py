@@ -30,8 +30,10 @@ _ATTEMPTS: Final = 3
 
 
 def array_bytes(stream: Stream, channels: Sequence[str], samples: int) -> int:
-    """Bytes of the arrays of that many samples."""
-    return samples * sum(_sample_bytes(stream, name) for name in _names(stream, channels))
+    """Return the size in bytes of the arrays of that many samples."""
+    return samples * sum(
+        _count_sample_bytes(stream, name) for name in _list_names(stream, channels)
+    )
 
 
 def write_arrays(
@@ -42,20 +44,20 @@ def write_arrays(
     damage: Damage,
     advance: Callable[[float], None],
 ) -> int:
-    """Write arrays of the same number of samples; returns that number.
+    """Write arrays of the same number of samples; return that number.
 
     Args:
         path: of the file.
         stream: the stream.
         indices: of the samples.
         channels: names of the channels; the time channels must be among them.
-        damage: what is left out.
+        damage: receives the samples that are left out.
         advance: called with the number of samples done.
 
     Raises:
-        FormatError: all samples are damaged, or reading fails anew in each attempt.
+        FormatError: all samples are damaged, or other samples fail at each attempt.
     """
-    names = _names(stream, channels)
+    names = _list_names(stream, channels)
     kept = list(indices)
     for _ in range(_ATTEMPTS):
         bad: dict[int, Exception] = {}
@@ -73,17 +75,17 @@ def write_arrays(
     raise FormatError(f"{stream.path}: cannot be read: other samples fail at each attempt")
 
 
-def _names(stream: Stream, channels: Sequence[str]) -> list[str]:
+def _list_names(stream: Stream, channels: Sequence[str]) -> list[str]:
     own = [_STAMPS] if stream.has_times and _STAMPS not in channels else []
     return [*own, *channels]
 
 
-def _sample_bytes(stream: Stream, name: str) -> int:
-    dtype, shape = _layout(stream, name)
+def _count_sample_bytes(stream: Stream, name: str) -> int:
+    dtype, shape = _get_layout(stream, name)
     return dtype.itemsize * math.prod(shape)
 
 
-def _layout(stream: Stream, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _get_layout(stream: Stream, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if name not in stream.meta:
         return np.dtype("<i8"), ()
     return stream.channels[name].dtype, tuple(stream.channels[name].shape)
@@ -101,27 +103,27 @@ def _write_array(
     Yields:
         the number of samples of each step.
     """
-    dtype, shape = _layout(stream, name)
+    dtype, shape = _get_layout(stream, name)
     header: dict[str, Any] = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": False,
         "shape": (len(kept), *shape),
     }
-    step = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, _sample_bytes(stream, name))))
+    step = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, _count_sample_bytes(stream, name))))
     member = zipfile.ZipInfo(f"{name}.npy")
     with archive.open(member, "w", force_zip64=True) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for at in range(0, len(kept), step):
-            for values in _values(stream, name, kept[at : at + step], bad):
+            for values in _read_values(stream, name, kept[at : at + step], bad):
                 if not bad:
                     file.write(np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data)
             yield min(step, len(kept) - at)
 
 
-def _values(
+def _read_values(
     stream: Stream, name: str, indices: Sequence[int], bad: dict[int, Exception]
 ) -> Iterator[npt.NDArray[Any]]:
-    """Samples of a channel in pieces [n, *shape]; the damaged ones are added to `bad`."""
+    """Yield samples of a channel in pieces [n, *shape]; add the damaged ones to `bad`."""
     first, last = indices[0], indices[-1]
     if last - first == len(indices) - 1:
         try:

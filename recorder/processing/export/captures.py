@@ -1,4 +1,4 @@
-"""Datagrams as a network capture."""
+"""Export of datagrams as a network capture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_capture(
         path: of the file.
         stream: one of datagrams, with times.
         indices: of the samples, rising.
-        damage: what is left out.
+        damage: receives the samples that are left out.
         advance: called with the number of samples done.
 
     Returns:
@@ -58,23 +58,23 @@ def write_capture(
 
 
 def _read(stream: Stream, block: range, damage: Damage) -> Iterator[tuple[int, _Block]]:
-    """Parts of a block of samples, each with the index of its first sample."""
+    """Yield parts of a block of samples, each with the index of its first sample."""
     if block.step == 1:
         try:
-            yield block.start, _one(stream, block.start, block.stop)
+            yield block.start, _read_range(stream, block.start, block.stop)
             return
         except (RecorderError, OSError):
             pass  # sample by sample, to find the damaged ones
     for index in block:
         try:
-            part = _one(stream, index, index + 1)
+            part = _read_range(stream, index, index + 1)
         except (RecorderError, OSError) as error:
             damage.add(index, error)
             continue
         yield index, part
 
 
-def _one(stream: Stream, start: int, stop: int) -> _Block:
+def _read_range(stream: Stream, start: int, stop: int) -> _Block:
     payloads = stream.channels[PAYLOAD].encoded_range(start, stop)
     numbers = {name: stream.channels[name].read(start, stop) for name in _NUMBERS}
     return stream.times(start, stop), payloads, numbers

@@ -1,4 +1,4 @@
-"""The samples of a stream that an export contains, and the samples that cannot be read."""
+"""Selection of the samples of an export, and the record of samples that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recorder.session.reader import Session
 from recorder.session.session_part import stream_part
 from recorder.session.stream import BATCH_BYTES, BATCH_SAMPLES, Stream
 
-TOLD = 100
-"""Largest number of problems that are told one by one."""
+MOST_PROBLEMS = 100
+"""Largest number of problems that are listed one by one."""
 
 
 class Damage:
-    """Counts the samples that are left out, and keeps the first `TOLD` problems.
+    """Record of the samples that are left out, with the first `MOST_PROBLEMS` problems.
 
     Attributes:
         count: number of samples left out.
@@ -46,20 +46,20 @@ class Damage:
             text = f"{self._stream.path}: {at}: {error.strerror or error}"
         elif at not in text:
             text = f"{self._stream.path}: {at}: {text}"
-        self._tell(text)
+        self._note(text)
 
     def miss(self, count: int, text: str) -> None:
         """Count samples that a channel does not have."""
         self.count += count
-        self._tell(text)
+        self._note(text)
 
-    def _tell(self, text: str) -> None:
-        if len(self.problems) < TOLD:
+    def _note(self, text: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(text)
 
 
 def with_channels(stream: Stream, names: Collection[str]) -> Stream:
-    """The same stream without other channels: their damage does not matter."""
+    """Return the same stream without other channels, so that their damage does not matter."""
     made = copy.copy(stream)
     made.meta = {name: entry for name, entry in stream.meta.items() if name in names}
     made.whole, made._length = made, None
@@ -69,7 +69,7 @@ def with_channels(stream: Stream, names: Collection[str]) -> Stream:
 def chosen_part(
     session: Session, stream: Stream, begin: Moment | None, end: Moment | None
 ) -> Stream:
-    """The samples of a stream with stamps in the half-open interval.
+    """Return the samples of a stream with stamps in the half-open interval.
 
     Raises:
         SessionError: the interval has no sample, or the stream has no times.
@@ -81,12 +81,12 @@ def chosen_part(
     if begin_ns is not None or end_ns is not None:
         inside = stream.between(begin_ns, end_ns)
     if not inside:
-        raise SessionError(f"{stream.path}: {_extent(session, stream)}")
+        raise SessionError(f"{stream.path}: {_describe_extent(session, stream)}")
     return stream_part(stream, inside.start, inside.stop)
 
 
-def _extent(session: Session, stream: Stream) -> str:
-    """Why no sample was chosen."""
+def _describe_extent(session: Session, stream: Stream) -> str:
+    """Describe why no sample was chosen."""
     if not len(stream):
         return "has no sample"
     start_ns = session.start_ns or 0
@@ -124,13 +124,13 @@ class Block:
 def read_blocks(
     stream: Stream, indices: range, names: Sequence[str], damage: Damage
 ) -> Iterator[Block]:
-    """Read samples in blocks of about a megabyte; samples that cannot be read are left out.
+    """Yield samples in blocks of about a megabyte; leave out samples that cannot be read.
 
     Args:
         stream: the stream.
         indices: of the samples, rising.
         names: of the channels.
-        damage: what is left out.
+        damage: receives the samples that are left out.
     """
     size = sum(stream.channels[name].sample_bytes for name in names)
     step = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, size)))
@@ -138,27 +138,27 @@ def read_blocks(
         block = indices[at : at + step]
         if block.step == 1:
             try:
-                yield _read(stream, block, names)
+                yield _read_block(stream, block, names)
                 continue
             except (RecorderError, OSError):
                 pass  # sample by sample, to find the damaged ones
         found = []
         for index in block:
             try:
-                found.append(_read(stream, range(index, index + 1), names))
+                found.append(_read_block(stream, range(index, index + 1), names))
             except (RecorderError, OSError) as error:
                 damage.add(index, error)
         if found:
-            yield _joined(found)
+            yield _join_blocks(found)
 
 
-def _read(stream: Stream, block: range, names: Sequence[str]) -> Block:
+def _read_block(stream: Stream, block: range, names: Sequence[str]) -> Block:
     start, stop = block.start, block.stop
     t_ns = stream.times(start, stop) if stream.has_times else None
     return Block(list(block), t_ns, stream.read(start, stop, names))
 
 
-def _joined(blocks: Sequence[Block]) -> Block:
+def _join_blocks(blocks: Sequence[Block]) -> Block:
     times = [block.t_ns for block in blocks if block.t_ns is not None]
     return Block(
         [index for block in blocks for index in block.indices],

@@ -1,4 +1,4 @@
-"""Samples as points: returns of a lidar's sweep, detections of a radar's frame."""
+"""Exports of samples as points: returns of a lidar's sweep, detections of a radar's frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.session.stream import Stream
 
 
 class SweepClouds(SampleFiles):
-    """A lidar's points, as `recorder.processing.lidar_points.POINT`.
+    """The points of a lidar, as `recorder.processing.lidar_points.POINT`.
 
     Args:
         stream: a stream whose kind is ``lidar``.
@@ -34,7 +34,7 @@ class SweepClouds(SampleFiles):
 
 
 class DetectionClouds(SampleFiles):
-    """A radar's detections, as `recorder.processing.radar_detections.DETECTION`.
+    """The detections of a radar, as `recorder.processing.radar_detections.DETECTION`.
 
     Args:
         stream: a stream whose kind is ``radar``.

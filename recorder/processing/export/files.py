@@ -6,7 +6,7 @@
     with new_file(path) as temporary:            # .NAME.HOST.PID.part beside it
         temporary.write_bytes(data)
 
-Nothing that exists is replaced.  What an exception leaves incomplete is removed.
+Existing files are never replaced.  After an exception, incomplete files are removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from recorder.contract.errors import UsageError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty, make_folders
-from recorder.session.search import session_around
+from recorder.session.search import find_session_around
 
 
 def check_place(path: Path, session: Path, *, folder: bool) -> None:
@@ -35,7 +35,7 @@ def check_place(path: Path, session: Path, *, folder: bool) -> None:
         UsageError: something has this path already, or the path is in a session.
     """
     inside = path.resolve().is_relative_to(session.resolve())
-    if around := session if inside else session_around(path):
+    if around := session if inside else find_session_around(path):
         raise UsageError(f"{path}: is in the session {around}; name another place with --out")
     if not path.exists() and not path.is_symlink():
         return
@@ -49,15 +49,15 @@ def check_place(path: Path, session: Path, *, folder: bool) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Make a file: give a temporary path, and rename the file at the end.
+    """Create a file: yield a temporary path, and rename the file at the end.
 
     Raises:
         OSError: the file cannot be made.
     """
-    temporary = _beside(path)
+    temporary = _reserve_temporary(path)
     make_empty(temporary)
     try:
-        with _named(path):
+        with _name_errors(path):
             yield temporary
         PosixDisk().rename(temporary, path)
     finally:
@@ -66,15 +66,15 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Make a folder: give a temporary one, and rename the folder at the end.
+    """Create a folder: yield a temporary one, and rename the folder at the end.
 
     Raises:
         OSError: the folder cannot be made, or the path is not an empty folder.
     """
-    temporary = _beside(path)
+    temporary = _reserve_temporary(path)
     temporary.mkdir(FOLDER_MODE)
     try:
-        with _named(path):
+        with _name_errors(path):
             yield temporary
         temporary.rename(path)  # never replaces files or folders that are not empty
     finally:
@@ -88,8 +88,8 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Give errors of the kernel without a file's name, such as of a full disk, that of the path."""
+def _name_errors(path: Path) -> Iterator[None]:
+    """Add the path to errors of the kernel that name no file, such as of a full disk."""
     try:
         yield
     except OSError as error:
@@ -98,8 +98,8 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
-def _beside(path: Path) -> Path:
-    """A temporary path beside a path; removes what killed processes left of the same path."""
+def _reserve_temporary(path: Path) -> Path:
+    """Return a temporary path beside a path; remove what killed processes left of the same path."""
     folder = path.absolute().parent
     make_folders(folder)
     begin = f".{path.name[:150]}.{os.uname().nodename[:64]}."

@@ -1,4 +1,4 @@
-"""Exports one stream; see `recorder.processing.export`."""
+"""Export of one stream; see `recorder.processing.export`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 Progress = Callable[[float, float], None]
-"""Called with the number of samples done and of all samples."""
+"""A callback that receives the number of samples done and of all samples."""
 
 FORMATS: Final = ("csv", "npz", "png", "jpg", "pcd", "pcap")
 MOST_BYTES: Final = 4 * 10**9
@@ -56,13 +56,13 @@ _SWEEPS: Final = ("rng", "rng_far", "rfl", "rng2", "rng2_far", "rfl2", "t_col")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to export.
+    """The request for an export.
 
     Attributes:
         stream: name of the stream.
         format: one of `FORMATS`.
         begin, end: the half-open interval of stamps; None: from the first or to the last sample.
-        every: every so manieth sample of the interval.
+        every: step between the exported samples of the interval: every Nth sample.
         channels: names of channels, for tables, arrays and a lidar's pictures; None: all of few
             values, all, the ranges.
         most_bytes: largest size of arrays.
@@ -79,17 +79,17 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """What was exported.
+    """The result of an export.
 
     Attributes:
-        session, stream, format: what it was made of.
+        session, stream, format: source and format of the export.
         place: the file, or the folder of several files.
         samples: number of exported samples.
         damaged: number of samples that were left out because they cannot be read.
         files: all files, in order of time.
         bytes: size of all files.
-        notes: what the reader of the files should know, one sentence each.
-        problems: why samples were left out, one sentence each; at most `chosen.TOLD`.
+        notes: remarks for readers of the files, one sentence each.
+        problems: why samples were left out, one sentence each; at most `chosen.MOST_PROBLEMS`.
     """
 
     session: Path
@@ -133,7 +133,7 @@ def export(
     if wanted.format not in fitting:
         fits = ", ".join(each for each in FORMATS if each in fitting)
         raise UsageError(f"{whole.name}: cannot be exported as {wanted.format}; fits: {fits}")
-    channels = _channels(whole, wanted)
+    channels = _choose_channels(whole, wanted)
     reduced = with_channels(whole, {*channels, *TIME_CHANNELS})
     stream = chosen_part(session, reduced, wanted.begin, wanted.end)
     damage = Damage(stream)
@@ -149,8 +149,8 @@ def export(
     return made
 
 
-def _channels(stream: Stream, wanted: Wanted) -> list[str]:
-    """The channels besides the times that the export needs."""
+def _choose_channels(stream: Stream, wanted: Wanted) -> list[str]:
+    """Return the channels besides the times that the export needs."""
     for name in wanted.channels or ():
         if name not in stream.meta:
             known = ", ".join(stream.data_channels)
@@ -180,7 +180,7 @@ def _channels(stream: Stream, wanted: Wanted) -> list[str]:
 
 
 class _Task:
-    """An export with all that it needs."""
+    """One export with its inputs."""
 
     def __init__(
         self,
@@ -192,42 +192,42 @@ class _Task:
         progress: Progress | None,
     ) -> None:
         self._session, self._stream, self._wanted = session, stream, wanted
-        self._channels, self._damage, self._progress = channels, damage, progress
+        self._choose_channels, self._damage, self._progress = channels, damage, progress
         self._indices = range(0, len(stream), wanted.every)
         self._name = f"{session.name}_{stream.name}"
         self._done = 0.0
 
     def one_file(self, out: Path | None) -> Exported:
-        """Make a table, or a file of arrays."""
+        """Write a table, a file of arrays, or a network capture."""
         stream, indices, damage, wanted = self._stream, self._indices, self._damage, self._wanted
         if wanted.format == "npz":
             self._check_size()
-        path = self._file(out, f"{self._name}.{wanted.format}")
+        path = self._resolve_path(out, f"{self._name}.{wanted.format}")
         with new_file(path) as temporary:
             if wanted.format == "pcap":
                 count = write_capture(temporary, stream, indices, damage, self._advance)
             elif wanted.format == "csv":
                 count = write_table(
-                    temporary, stream, indices, self._channels, damage, self._advance
+                    temporary, stream, indices, self._choose_channels, damage, self._advance
                 )
             else:
                 names = list(stream.meta)
                 count = write_arrays(temporary, stream, indices, names, damage, self._advance)
             self._check_any(count)
-        return self._exported(path, [path], count)
+        return self._create_result(path, [path], count)
 
     def sample_files(self, out: Path | None) -> Exported:
-        """Make a file for each sample, or several."""
-        maker = self._maker()
+        """Write one file or several for each sample."""
+        maker = self._create_encoder()
         ending = f".{self._wanted.format}"
         with ReadAhead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
             if len(self._indices) * maker.files == 1:
-                path = self._file(out, self._file_name(0) + ending)
+                path = self._resolve_path(out, self._format_name(0) + ending)
                 with new_file(path) as temporary:
-                    for one in self._taken(ahead, 0):
+                    for one in self._take_files(ahead, 0):
                         temporary.write_bytes(one.data)
                     self._check_any(1 - self._damage.count)
-                return self._exported(path, [path], 1, maker)
+                return self._create_result(path, [path], 1, maker)
             folder = Path(f"{self._name}_{self._wanted.format}") if out is None else out
             if folder.suffix == ending:
                 count = len(self._indices) * maker.files
@@ -237,19 +237,19 @@ class _Task:
             count = 0
             with new_folder(folder) as temporary:
                 for number in range(len(self._indices)):
-                    made = self._taken(ahead, number)
+                    made = self._take_files(ahead, number)
                     count += bool(made)
                     for one in made:
-                        name = f"{self._file_name(number)}{one.suffix}{ending}"
+                        name = f"{self._format_name(number)}{one.suffix}{ending}"
                         if (temporary / name).exists():  # a stamp that is not new
-                            name = f"{self._file_name(number)}_{number}{one.suffix}{ending}"
+                            name = f"{self._format_name(number)}_{number}{one.suffix}{ending}"
                         write_new(temporary / name, one.data)
                         names.append(name)
                     self._advance(1)
                 self._check_any(count)
-        return self._exported(folder, [folder / name for name in names], count, maker)
+        return self._create_result(folder, [folder / name for name in names], count, maker)
 
-    def _maker(self) -> SampleFiles:
+    def _create_encoder(self) -> SampleFiles:
         stream, wanted = self._stream, self._wanted
         match kind_of(stream), wanted.format:
             case "camera", ending:
@@ -258,33 +258,33 @@ class _Task:
                 return SweepPictures(stream, wanted.channels or ["rng"])
             case "lidar", _:
                 return SweepClouds(stream)
-        geometry = radar_geometry(stream, self._calibration())
+        geometry = radar_geometry(stream, self._read_calibration())
         if wanted.format == "png":
             return RangeDopplerPictures(stream, geometry)
         return DetectionClouds(stream, geometry)
 
-    def _calibration(self) -> Calibration:
+    def _read_calibration(self) -> Calibration:
         path = self._session.path / "calibration.yaml"
         return read_calibration(path) if path.is_file() else Calibration()
 
-    def _taken(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
-        """The files of a sample; none of a damaged one."""
+    def _take_files(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
+        """Return the files of a sample; none of a damaged one."""
         try:
             return ahead.take(number)
         except (RecorderError, OSError) as error:
             self._damage.add(self._indices[number], error)
             return []
 
-    def _file(self, out: Path | None, name: str) -> Path:
-        """The path of what is one file."""
+    def _resolve_path(self, out: Path | None, name: str) -> Path:
+        """Return the path of an export of one file."""
         path = Path(name) if out is None else out
         if path.is_dir():
             path /= name
         check_place(path, self._session.path, folder=False)
         return path
 
-    def _file_name(self, number: int) -> str:
-        """Name of a sample's file without its ending: the stream and the stamp, UTC."""
+    def _format_name(self, number: int) -> str:
+        """Return the name of a sample's file without its suffix: the stream and the stamp, UTC."""
         stream, index = self._stream, self._indices[number]
         if not stream.has_times:
             return f"{stream.name}_{stream.first + index:06d}"
@@ -292,7 +292,7 @@ class _Task:
         return f"{stream.name}_{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d_%H-%M-%S}.{rest:09d}"
 
     def _check_size(self) -> None:
-        """UsageError if the arrays are too large."""
+        """Check the size of the arrays; UsageError if they are too large."""
         names, most = list(self._stream.meta), self._wanted.most_bytes
         if (size := array_bytes(self._stream, names, len(self._indices))) > most:
             raise UsageError(
@@ -302,7 +302,7 @@ class _Task:
             )
 
     def _check_any(self, count: int) -> None:
-        """FormatError if no sample can be read."""
+        """Check that a sample was read; FormatError if none was."""
         if count < 1:
             raise FormatError(f"no sample can be read: {self._damage.problems[0]}")
 
@@ -311,7 +311,7 @@ class _Task:
         if self._progress is not None:
             self._progress(self._done, len(self._indices))
 
-    def _exported(
+    def _create_result(
         self, place: Path, files: list[Path], samples: int, maker: SampleFiles | None = None
     ) -> Exported:
         wanted, notes = self._wanted, [] if maker is None else maker.remarks()

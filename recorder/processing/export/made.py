@@ -1,4 +1,4 @@
-"""What makes the files of one sample."""
+"""Encoders of the files of one sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Made(NamedTuple):
 
 
 class SampleFiles(ABC):
-    """Makes the files of one sample after another.  Safe for several threads.
+    """Encoder of one sample after another into files.  Safe for several threads.
 
     Attributes:
         files: number of files of a sample.
@@ -29,8 +29,8 @@ class SampleFiles(ABC):
 
     @abstractmethod
     def make(self, index: int) -> list[Made]:
-        """The files of a sample; FormatError or OSError if the sample is damaged."""
+        """Return the files of a sample; FormatError or OSError if the sample is damaged."""
 
     def remarks(self) -> list[str]:
-        """Notes about all samples so far, one sentence each."""
+        """Return notes about all samples so far, one sentence each."""
         return []

@@ -1,4 +1,4 @@
-"""Samples as pictures: of cameras, of lidars' sweeps, of radars' frames."""
+"""Exports of samples as pictures: of cameras, of lidars' sweeps, of radars' frames."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class SweepPictures(SampleFiles):
 
     def make(self, index: int) -> list[Made]:
         return [
-            Made(f"_{name}" if self.files > 1 else "", encode_png(self._picture(index, name)))
+            Made(f"_{name}" if self.files > 1 else "", encode_png(self._render(index, name)))
             for name in self._names
         ]
 
-    def _picture(self, index: int, name: str) -> npt.NDArray[Any]:
+    def _render(self, index: int, name: str) -> npt.NDArray[Any]:
         if name in _RANGES:
             ranges = lidar_range_mm(self._stream, index, _RANGES[name])
             values: npt.NDArray[Any] = np.minimum(ranges, _LONGEST_MM).astype(np.uint16)
@@ -105,7 +105,7 @@ class SweepPictures(SampleFiles):
 
 
 def sweep_pictures(stream: Stream) -> list[str]:
-    """The channels of a lidar that have a value of 8 or 16 bits for each beam and column."""
+    """Return the channels of a lidar that have 8 or 16 bits for each beam and column."""
     shape = stream.meta["rng"]["shape"]
     return [
         name

@@ -1,8 +1,8 @@
-"""A stream as CSV (RFC 4180, but with line feeds): a row for each sample.
+"""Export of a stream as CSV (RFC 4180, but with line feeds): a row for each sample.
 
 Columns are ``ts (s)`` with all nine decimals of the stamp, ``seq``, ``t_dev (ns)``, and the values
 of the channels.  A value of an array has its place in its name, as in ``acc[0] (m/s^2)``.  Numbers
-have the digits that give the same value of the channel's type again.
+have the digits that identify the value in the channel's type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from recorder.contract.errors import UsageError
 from recorder.processing.export.chosen import Block, Damage, read_blocks
-from recorder.session.playback import unit_of
+from recorder.session.playback import find_unit
 from recorder.session.stream import Stream
 
 MOST_VALUES: Final = 64
@@ -30,7 +30,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table_channels(stream: Stream, asked: Sequence[str] | None) -> list[str]:
-    """Names of the channels of a table; UsageError if one that was asked for has too many values.
+    """Return names of the channels of a table; UsageError if a requested one has too many values.
 
     Args:
         stream: the stream.
@@ -56,34 +56,36 @@ def write_table(
     damage: Damage,
     advance: Callable[[int], None],
 ) -> int:
-    """Write a table; the number of its rows.
+    """Write a table; return the number of its rows.
 
     Args:
         path: of the file.
         stream: the stream.
         indices: of the samples.
         channels: names of the channels, from `table_channels`.
-        damage: what is left out.
+        damage: receives the samples that are left out.
         advance: called with the number of samples done.
     """
     numbers = [name for name in _NUMBERS if name in stream.meta]
     rows = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         header = csv.writer(file, lineterminator="\n")
-        header.writerow(map(_plain, _titles(stream, numbers, channels)))
+        header.writerow(map(_escape_title, _format_titles(stream, numbers, channels)))
         for block in read_blocks(stream, indices, [*numbers, *channels], damage):
-            file.writelines(_lines(block))
+            file.writelines(_format_lines(block))
             rows += len(block.indices)
             advance(len(block.indices))
     return rows
 
 
-def _titles(stream: Stream, numbers: Sequence[str], channels: Sequence[str]) -> Iterator[str]:
+def _format_titles(
+    stream: Stream, numbers: Sequence[str], channels: Sequence[str]
+) -> Iterator[str]:
     if stream.has_times:
         yield "ts (s)"
     yield from (_NUMBERS[name] for name in numbers)
     for name in channels:
-        unit = unit_of(stream, name)
+        unit = find_unit(stream, name)
         entry = stream.meta[name]
         parts = (".re", ".im") if np.dtype(entry["type"]).kind == "c" else ("",)
         for place in itertools.product(*map(range, entry["shape"])):
@@ -91,9 +93,9 @@ def _titles(stream: Stream, numbers: Sequence[str], channels: Sequence[str]) -> 
             yield from (f"{name}{at}{part}" + (f" ({unit})" if unit else "") for part in parts)
 
 
-def _lines(block: Block) -> Iterator[str]:
+def _format_lines(block: Block) -> Iterator[str]:
     count = len(block.indices)
-    columns = [_texts(values, count) for values in block.data.values()]
+    columns = [_format_values(values, count) for values in block.data.values()]
     if block.t_ns is not None:
         stamps = [f"{Decimal(t_ns).scaleb(-9):.9f}" for t_ns in block.t_ns.tolist()]
         columns.insert(0, np.array(stamps).reshape(count, 1))
@@ -101,8 +103,8 @@ def _lines(block: Block) -> Iterator[str]:
     return (",".join(row) + "\n" for row in rows)
 
 
-def _texts(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
-    """Values [n, *shape] as texts [n, columns]; numpy writes the fewest digits that are enough."""
+def _format_values(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
+    """Format values [n, *shape] as texts [n, columns], with as few digits as are needed."""
     if values.dtype.kind == "c":
         values = values.view(values.real.dtype)
     if values.dtype.kind == "b":
@@ -110,6 +112,6 @@ def _texts(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.str_]:
     return values.reshape(count, -1).astype(np.str_)
 
 
-def _plain(title: str) -> str:
-    """A title that no spreadsheet takes for a formula."""
+def _escape_title(title: str) -> str:
+    """Return a title that no spreadsheet reads as a formula."""
     return f"'{title}" if title.startswith(_FORMULA) else title

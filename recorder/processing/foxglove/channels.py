@@ -1,4 +1,4 @@
-"""The messages that are made of a stream's samples."""
+"""Topics whose messages come from a stream's samples."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recorder.processing.foxglove.schema import Schema
 Encoded = list[tuple[int, Parts]]
 """Messages of a topic: log time (epoch ns), and consecutive parts of the payload."""
 EncodeSamples = Callable[[Message, int], Encoded]
-"""From a data message, and what is added to ``t_mono`` for epoch ns.  Safe for several threads."""
+"""A function of a data message and the offset of ``t_mono`` to epoch ns; safe for threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleChannel:
-    """A topic whose messages are made of a stream's samples.
+    """A topic whose messages come from a stream's samples.
 
     Attributes:
         topic: its name.
@@ -41,10 +41,10 @@ class SampleChannel:
 
 
 def times_ns(message: Message, offset_ns: int) -> list[int]:
-    """Stamps of a data message's samples, epoch ns."""
+    """Return the stamps of a data message's samples, epoch ns."""
     return [int(t_ns) + offset_ns for t_ns in np.atleast_1d(message.t_mono_ns)]
 
 
 def stamp(t_ns: int) -> Timestamp:
-    """A time, epoch ns, as the messages carry it."""
+    """Convert a time, epoch ns, to a message's timestamp."""
     return Timestamp(t_ns // 1_000_000_000, t_ns % 1_000_000_000)

@@ -38,7 +38,7 @@ _ORIGIN: Final = Pose(
 
 
 def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> Parts:
-    """A PointCloud of a contiguous structured array [n], which must not change afterwards."""
+    """Encode a PointCloud of a contiguous structured array [n], which must not change later."""
     fields = [
         PackedElementField(name=name, offset=offset, type=_TYPES[dtype.str[1:]])
         for name, (dtype, offset, *_) in (points.dtype.fields or {}).items()
@@ -54,7 +54,7 @@ def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> Parts:
 
 
 def lidar_channel(spec: StreamSpec) -> SampleChannel:
-    """``/NAME/points``: the returns of a sweep, in the sensor's frame.
+    """Return the topic ``/NAME/points``: the returns of a sweep, in the sensor's frame.
 
     A message's log time is the sweep's stamp, the time of its last column.  Its ``timestamp`` is
     the time of the earliest column, from which the points' field ``t`` counts.

@@ -1,4 +1,4 @@
-"""Messages with a large field of bytes, encoded without a copy of these bytes."""
+"""Protobuf messages with a large field of bytes, encoded without a copy of these bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARINT, _LENGTH_DELIMITED = 0, 2
 
 
 def with_bytes(encoded: bytes, field: int, data: Buffer) -> list[Buffer]:
-    """A protobuf message with one more field of bytes: the SDK's bytes for the whole message.
+    """Return a protobuf message with one more field of bytes, as the SDK encodes the whole message.
 
     Fields are in the order of their numbers, and an empty field is left out (Protocol Buffers
     Documentation, "Encoding", and what prost makes of proto3).
@@ -33,13 +33,13 @@ def with_bytes(encoded: bytes, field: int, data: Buffer) -> list[Buffer]:
         return [encoded]
     at = 0
     while at < len(encoded) and encoded[at] >> 3 < field:
-        at = _end_of_field(encoded, at)
-    head = encoded[:at] + bytes([field << 3 | _LENGTH_DELIMITED]) + _varint(length)
+        at = _find_field_end(encoded, at)
+    head = encoded[:at] + bytes([field << 3 | _LENGTH_DELIMITED]) + _encode_varint(length)
     return [head, data, encoded[at:]] if at < len(encoded) else [head, data]
 
 
-def _end_of_field(encoded: bytes, at: int) -> int:
-    """Where the field that begins at a place ends; its number is at most 15."""
+def _find_field_end(encoded: bytes, at: int) -> int:
+    """Return the end of the field that begins at a place; its number is at most 15."""
     kind = encoded[at] & 7
     if kind in _BYTES_OF_FIXED:
         return at + 1 + _BYTES_OF_FIXED[kind]
@@ -53,8 +53,8 @@ def _end_of_field(encoded: bytes, at: int) -> int:
     return end if kind == _VARINT else end + value
 
 
-def _varint(value: int) -> bytes:
-    """An unsigned number in groups of seven bits, the lowest first."""
+def _encode_varint(value: int) -> bytes:
+    """Encode an unsigned number in groups of seven bits, the lowest first."""
     made = bytearray()
     while value >= 0x80:
         made.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Cameras: pictures, and the camera's model."""
+"""Topics of cameras: pictures, and the camera's model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FOCUS: Final = ("fx", "fy", "cx", "cy")
 
 
 def picture_channel(spec: StreamSpec) -> SampleChannel:
-    """``/NAME/image``: a camera's pictures.
+    """Return the topic ``/NAME/image``: a camera's pictures.
 
     Recorded JPEGs are passed on unchanged; raw pictures become JPEGs, shown between their levels.
     """
@@ -54,9 +54,9 @@ def picture_channel(spec: StreamSpec) -> SampleChannel:
 
 
 def video_channel(spec: StreamSpec) -> SampleChannel:
-    """``/NAME/video``: a camera's access units, as recorded.
+    """Return the topic ``/NAME/video``: a camera's access units, as recorded.
 
-    CompressedVideo demands what is recorded: Annex B, a picture a message, keyframes with their
+    CompressedVideo requires the recorded form: Annex B, a picture a message, keyframes with their
     parameter sets, no B-frames.
     """
     name = image_channel(spec)
@@ -73,7 +73,7 @@ def video_channel(spec: StreamSpec) -> SampleChannel:
 
 
 def raw_picture_channel(spec: StreamSpec) -> SampleChannel:
-    """``/NAME/image``: the values of a camera's raw pictures, as recorded.
+    """Return the topic ``/NAME/image``: the values of a camera's raw pictures, as recorded.
 
     Foxglove names Bayer patterns of 8 bits only: Bayer pictures of more bits are ``mono16``.
     """
@@ -96,7 +96,7 @@ def raw_picture_channel(spec: StreamSpec) -> SampleChannel:
 def raw_image(
     t_ns: int, frame: str, values: npt.NDArray[Any], encoding: str | None = None
 ) -> Parts:
-    """A RawImage of an array [height, width], which must not change afterwards.
+    """Encode a RawImage of an array [height, width], which must not change afterwards.
 
     Args:
         t_ns: its time, epoch ns.
@@ -121,7 +121,7 @@ def raw_image(
 def calibration_of(
     spec: StreamSpec, calibration: SensorCalibration
 ) -> tuple[str, Schema, Callable[[int], bytes]] | None:
-    """``/NAME/calibration``: topic, schema, and encoder of the message for a time in epoch ns.
+    """Return ``/NAME/calibration``, its schema, and an encoder of its message for a time, epoch ns.
 
     Returns:
         None where `camera_model` knows no model.
@@ -142,7 +142,7 @@ def calibration_of(
 def camera_model(
     calibration: SensorCalibration, resolution: tuple[int, int]
 ) -> dict[str, Any] | None:
-    """Fields of a CameraCalibration.
+    """Return the fields of a CameraCalibration.
 
     OpenCV's pinhole model is ``plumb_bob``, or ``rational_polynomial`` with `k4` to `k6`; OpenCV's
     fisheye model is ``kannala_brandt``.
@@ -178,6 +178,6 @@ def camera_model(
 
 
 def _is_usable(values: Mapping[str, Any]) -> bool:
-    """Whether the values are numbers, with focal lengths."""
+    """Return whether the values are numbers, with focal lengths."""
     numbers = all(type(value) in (int, float) for value in values.values())
     return numbers and {"fx", "fy"} <= values.keys()

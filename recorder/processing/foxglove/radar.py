@@ -1,4 +1,4 @@
-"""Radars: detections as PointCloud, and maps as RawImage."""
+"""Topics of radars: detections as PointCloud, and maps as RawImage."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from recorder.processing.radar_maps import RadarMaps, in_db_steps
 from recorder.processing.radar_spectra import Complex64, Float32
 
 LEAST_DB: Final = -10.0
-"""Level above the map's noise that is black."""
+"""Level above the map's noise that is black, dB."""
 STEP_DB: Final = 0.25
-"""Between two levels of grey."""
+"""Difference between two levels of grey, dB."""
 _MAP_HZ: Final = 5.0
 _METADATA: Final = "radar.json"
 
@@ -33,7 +33,7 @@ EncodeSpectra = Callable[[int, Complex64], Parts]
 
 
 def radar_channels(spec: StreamSpec) -> list[SampleChannel]:
-    """``/NAME/detections``, ``/NAME/range_doppler`` and ``/NAME/range_azimuth``.
+    """Return the topics ``/NAME/detections``, ``/NAME/range_doppler`` and ``/NAME/range_azimuth``.
 
     The speeds of detections are those of one frame: where ``method`` is 0, a speed may be off by a
     multiple of twice the unambiguous speed.  A map is a picture ``mono8``: a column for each range,
@@ -75,7 +75,7 @@ def radar_channels(spec: StreamSpec) -> list[SampleChannel]:
 
 
 class _Frames:
-    """Spectra of the newest frame, computed once for all channels."""
+    """The spectra of the newest frame, computed once for all channels."""
 
     def __init__(self, spec: StreamSpec, processor: RadarProcessor) -> None:
         self._samples = EncodedSamples(spec)
@@ -85,9 +85,9 @@ class _Frames:
 
     def encode(self, message: Message, offset_ns: int, encode: EncodeSpectra) -> Encoded:
         t_ns = times_ns(message, offset_ns)[-1]
-        return [(t_ns, encode(t_ns, self._spectra(message)))]
+        return [(t_ns, encode(t_ns, self._compute_spectra(message)))]
 
-    def _spectra(self, message: Message) -> Complex64:
+    def _compute_spectra(self, message: Message) -> Complex64:
         with self._lock:
             if self._last is None or self._last[0] is not message:
                 self._samples.check(message)
@@ -97,5 +97,5 @@ class _Frames:
 
 
 def map_image(t_ns: int, frame: str, level_db: Float32) -> Parts:
-    """A RawImage of a map's levels, dB above its noise."""
+    """Encode a RawImage of a map's levels, dB above its noise."""
     return raw_image(t_ns, frame, in_db_steps(level_db, LEAST_DB, STEP_DB))

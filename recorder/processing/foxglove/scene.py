@@ -1,4 +1,4 @@
-"""Frames, labels and events as messages.
+"""Messages of frames, labels and events.
 
 The frame of a sensor has the sensor's name, and the parent ``rig``; where poses of the rig are
 known, the parent of ``rig`` is ``world``.
@@ -63,7 +63,7 @@ Place = tuple[str, str, Floats]
 
 
 def sensor_places(calibration: Calibration) -> list[Place]:
-    """The places of the sensors in the rig, as far as they are known."""
+    """Return the places of the sensors in the rig, as far as they are known."""
     return [
         (RIG, name, sensor.pose)
         for name, sensor in calibration.sensors.items()
@@ -72,16 +72,18 @@ def sensor_places(calibration: Calibration) -> list[Place]:
 
 
 def transforms(t_ns: int, places: Iterable[Place]) -> bytes:
-    """An encoded FrameTransforms of places at a time, epoch ns."""
+    """Encode FrameTransforms of places at a time, epoch ns."""
     made = [
-        _transform(t_ns, parent, child, matrix[:3, 3], quaternion_of_rotation(matrix[:3, :3]))
+        _create_transform(
+            t_ns, parent, child, matrix[:3, 3], quaternion_of_rotation(matrix[:3, :3])
+        )
         for parent, child, matrix in places
     ]
     return FrameTransforms(transforms=made).encode()
 
 
 def rig_transforms(t_ns: Times, poses: Floats) -> Iterator[tuple[int, bytes]]:
-    """Times and encoded FrameTransforms of poses of the rig in the world.
+    """Yield times and encoded FrameTransforms of poses of the rig in the world.
 
     Args:
         t_ns: int64 [n], epoch ns.
@@ -89,12 +91,12 @@ def rig_transforms(t_ns: Times, poses: Floats) -> Iterator[tuple[int, bytes]]:
     """
     turns = quaternion_of_rotation(poses[:, :3, :3])
     for time_ns, place, turn in zip(t_ns.tolist(), poses[:, :3, 3], turns, strict=True):
-        transform = _transform(time_ns, WORLD, RIG, place, turn)
+        transform = _create_transform(time_ns, WORLD, RIG, place, turn)
         yield time_ns, FrameTransforms(transforms=[transform]).encode()
 
 
 def label_update(t_ns: int, lines: Lines) -> bytes:
-    """An encoded SceneUpdate of the boxes of one time (`labels.LabelFile.by_time`).
+    """Encode a SceneUpdate of the boxes of one time (`labels.LabelFile.by_time`).
 
     The update replaces all earlier boxes of its topic.
 
@@ -110,13 +112,13 @@ def label_update(t_ns: int, lines: Lines) -> bytes:
         number_rows(lines, "quaternion_xyzw", 4),
         strict=True,
     )
-    entities = [_entity(t_ns, *values) for values in columns]
+    entities = [_create_entity(t_ns, *values) for values in columns]
     gone = SceneEntityDeletion(timestamp=stamp(t_ns), type=SceneEntityDeletionType.All)
     return SceneUpdate(deletions=[gone], entities=entities).encode()
 
 
 def box_annotations(t_ns: int, lines: Lines) -> bytes:
-    """Encoded ImageAnnotations of the boxes in a picture (``_labels/CAMERA.jsonl``).
+    """Encode ImageAnnotations of the boxes in a picture (``_labels/CAMERA.jsonl``).
 
     A box is a closed line around its pixels, with its class and track as text.  In both, the
     picture's upper left pixel has its middle at (0, 0) in the file, and at (0.5, 0.5) here.
@@ -167,7 +169,7 @@ def box_annotations(t_ns: int, lines: Lines) -> bytes:
 
 
 def log_message(t_ns: int, kind: str, stream: str | None, text: str) -> bytes:
-    """An encoded Log of an event.
+    """Encode a Log of an event.
 
     Args:
         t_ns: its time, epoch ns.
@@ -184,24 +186,24 @@ def log_message(t_ns: int, kind: str, stream: str | None, text: str) -> bytes:
     return log.encode()
 
 
-def _transform(
+def _create_transform(
     t_ns: int, parent: str, child: str, place: npt.ArrayLike, turn: npt.ArrayLike
 ) -> FrameTransform:
     return FrameTransform(
         timestamp=stamp(t_ns),
         parent_frame_id=parent,
         child_frame_id=child,
-        translation=_vector(place),
-        rotation=_quaternion(turn),
+        translation=_create_vector(place),
+        rotation=_create_quaternion(turn),
     )
 
 
-def _entity(
+def _create_entity(
     t_ns: int, track: str, kind: str, frame: str, center: Floats, size: Floats, turn: Floats
 ) -> SceneEntity:
     cube = CubePrimitive(
-        pose=Pose(position=_vector(center), orientation=_quaternion(turn)),
-        size=_vector(size),
+        pose=Pose(position=_create_vector(center), orientation=_create_quaternion(turn)),
+        size=_create_vector(size),
         color=_COLORS.get(kind, _OTHER),
     )
     return SceneEntity(
@@ -214,11 +216,11 @@ def _entity(
     )
 
 
-def _vector(values: npt.ArrayLike) -> Vector3:
+def _create_vector(values: npt.ArrayLike) -> Vector3:
     x, y, z = np.asarray(values, np.float64).tolist()
     return Vector3(x=x, y=y, z=z)
 
 
-def _quaternion(xyzw: npt.ArrayLike) -> Quaternion:
+def _create_quaternion(xyzw: npt.ArrayLike) -> Quaternion:
     x, y, z, w = np.asarray(xyzw, np.float64).tolist()
     return Quaternion(x=x, y=y, z=z, w=w)

@@ -8,11 +8,11 @@ from recorder.formats.mcap.schema import Schema as Schema
 
 
 def schema_of(message: Any) -> Schema:
-    """Schema of a message type of `foxglove.messages`."""
+    """Return the schema of a message type of `foxglove.messages`."""
     found = message.get_schema()
     return Schema(found.name, found.encoding, bytes(found.data))
 
 
 def message_encoding(schema: Schema) -> str:
-    """Encoding of the messages of a schema."""
+    """Return the encoding of the messages of a schema."""
     return "json" if schema.encoding == "jsonschema" else schema.encoding

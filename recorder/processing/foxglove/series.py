@@ -22,7 +22,7 @@ _ENU_OF_NED: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0
 
 
 def json_channels(spec: StreamSpec) -> list[SampleChannel]:
-    """``/NAME``: the small numeric channels of a stream; none for a stream without such channels.
+    """Return the topic ``/NAME``: the small numeric channels of a stream; [] without such channels.
 
     A scalar is a number, an array a flat list in C order; a value that is not finite is null.
     """
@@ -34,7 +34,7 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
 
     def encode(message: Message, offset_ns: int) -> Encoded:
         samples.check(message)
-        values = {c.name: _listed(samples.every(message, c.name), c) for c in chosen}
+        values = {c.name: _to_lists(samples.every(message, c.name), c) for c in chosen}
         encoded: Encoded = []
         for index, t_ns in enumerate(times_ns(message, offset_ns)):
             sample: dict[str, Any] = {
@@ -47,17 +47,19 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
             encoded.append((t_ns, [json.dumps(sample, allow_nan=False).encode()]))
         return encoded
 
-    schema = Schema(f"recorder.{spec.name}", "jsonschema", _json_schema(spec, chosen))
+    schema = Schema(f"recorder.{spec.name}", "jsonschema", _encode_schema(spec, chosen))
     return [SampleChannel(f"/{spec.name}", schema, spec.name, encode, every=True)]
 
 
 def small_channels(spec: StreamSpec) -> list[ChannelSpec]:
-    """The channels of a stream that `json_channels` packs: plain numbers of at most 1 KiB."""
+    """Return the channels that `json_channels` packs: plain numbers of at most 1 KiB a sample."""
     return [channel for channel in spec.channels if _is_small(channel)]
 
 
 def position_channel(spec: StreamSpec, position: str) -> SampleChannel:
-    """``/NAME/fix``: the positions of a stream; a sample without a position gives no message.
+    """Return the topic ``/NAME/fix``: the positions of a stream.
+
+    A sample without a position gives no message.
 
     Args:
         spec: the stream's declaration.
@@ -85,13 +87,13 @@ def position_channel(spec: StreamSpec, position: str) -> SampleChannel:
             place = arrays[position][index].astype(np.float64)
             if is_position(place):
                 more = {name: arrays[name][index] for name in further}
-                encoded.append((t_ns, [_fix(spec.name, t_ns, place, more)]))
+                encoded.append((t_ns, [_encode_fix(spec.name, t_ns, place, more)]))
         return encoded
 
     return SampleChannel(f"/{spec.name}/fix", schema_of(LocationFix), spec.name, encode, every=True)
 
 
-def _fix(
+def _encode_fix(
     frame: str, t_ns: int, place: npt.NDArray[np.float64], more: dict[str, npt.NDArray[Any]]
 ) -> bytes:
     values: dict[str, Any] = {}
@@ -119,8 +121,8 @@ def _is_small(channel: ChannelSpec) -> bool:
     return numeric and channel.framing is Framing.PLAIN and channel.sample_bytes <= _SMALL_BYTES
 
 
-def _listed(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
-    """Values [n, *shape] as n numbers or flat lists."""
+def _to_lists(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
+    """Convert values [n, *shape] to n numbers or flat lists."""
     flat = values.reshape(len(values), -1)
     rows: list[list[Any]] = flat.tolist()
     if channel.np_dtype.kind == "f" and not np.isfinite(flat).all():
@@ -132,8 +134,8 @@ def _listed(values: npt.NDArray[Any], channel: ChannelSpec) -> list[Any]:
     return rows if channel.shape else [row[0] for row in rows]
 
 
-def _json_schema(spec: StreamSpec, channels: list[ChannelSpec]) -> bytes:
-    """The JSON schema of a stream's samples.
+def _encode_schema(spec: StreamSpec, channels: list[ChannelSpec]) -> bytes:
+    """Return the JSON schema of a stream's samples.
 
     Viewers parse a small part of the standard: a type is one name, and a list's items are scalar.
     """

@@ -1,4 +1,4 @@
-"""The topics of a stream."""
+"""All topics of a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recorder.processing.frames import kind_of
 
 
 def stream_channels(spec: StreamSpec) -> list[SampleChannel]:
-    """The topics that are made of a stream's samples.
+    """Return the topics that come from a stream's samples.
 
     Raises:
         FormatError: a file of the stream is wrong.

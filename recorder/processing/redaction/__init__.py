@@ -1,1 +1,1 @@
-"""Pictures without what archives must not show: programs of others find it (docs/redaction.md)."""
+"""Redaction of pictures for archives by external programs (docs/redaction.md)."""

@@ -1,9 +1,9 @@
-"""Runs a program that ends, with everything it has started, when its owner ends.
+"""A guard process that ends a program, with everything it has started, when its owner ends.
 
 ``python -m recorder.processing.redaction.guard LIFE COMMAND...``
 
 LIFE is the descriptor of a pipe whose other end the owner holds; it closes when the owner ends, for
-whatever reason.  The guard is the reaper of what the program leaves behind
+whatever reason.  The guard reaps the processes that the program leaves behind
 (prctl(2), PR_SET_CHILD_SUBREAPER): processes of the program that outlive it are killed, so that no
 pipe stays open.  The exit code is the program's; 128 and the signal's number if a signal killed it;
 126 if it could not be started.
@@ -27,12 +27,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> int:
-    """Run the program until it or the owner ends; returns the exit code."""
+    """Run the program until it or the owner ends; return the exit code."""
     life, command = int(sys.argv[1]), sys.argv[2:]
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches the owner, which ends this
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    begin = partial(_begin, os.getpid())
+    begin = partial(_prepare_program, os.getpid())
     try:
         program = subprocess.Popen(command, preexec_fn=begin)
     except OSError as error:
@@ -50,7 +50,7 @@ def main() -> int:
     return code if code >= 0 else 128 - code
 
 
-def _begin(guard: int) -> None:
+def _prepare_program(guard: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
@@ -60,7 +60,7 @@ def _begin(guard: int) -> None:
 def _end_all() -> None:
     """Kill all descendants, until there are none."""
     while True:
-        for pid in _descendants():
+        for pid in _find_descendants():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -69,7 +69,7 @@ def _end_all() -> None:
             return
 
 
-def _descendants() -> list[int]:
+def _find_descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
-"""A session's pictures, redacted before anything is packed.
+"""Redaction of a session's pictures before anything is packed.
 
 Each camera becomes a file of JPEGs in a folder of its own.  A session that is opened with this
 folder (`recorder.session.reader.Session`, `redacted`) has these JPEGs in place of the recorded
-pictures: whatever reads a stream of the session gets nothing else.
+pictures: no reader of the session's streams gets the recorded ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recorder.session.stream import Stream
 _NONE = b"\0"  # no JPEG; readers of AVI skip frames without a byte
 
 Tick = Callable[[int, int], None]
-"""Called with the number of pictures that are done, and of all."""
+"""A callback that receives the number of finished pictures, and of all."""
 
 
 def redact_session(
@@ -59,7 +59,7 @@ def redact_session(
         StorageError: the folder cannot be written.
     """
     chosen = {
-        stream.name: _entry(stream.name, entries)
+        stream.name: _find_entry(stream.name, entries)
         for stream in session.streams.values()
         if image_channel(stream) is not None
     }
@@ -81,13 +81,13 @@ def redact_session(
         first, _ = group[0]
         with _Place(first.name), Redactor(*process) as redactor:
             for camera, entry in group:
-                about[camera.name] |= _redact(camera, entry, redactor, folder, advance)
+                about[camera.name] |= _redact_camera(camera, entry, redactor, folder, advance)
             redactor.finish()
     return about
 
 
 def describe(entry: RedactSettings) -> dict[str, Any]:
-    """By what a camera is redacted: what the result depends on besides the pictures.
+    """Describe a camera's redaction: all that the result depends on besides the pictures.
 
     Returns:
         ``command``; ``files``: the SHA-256 of each of its words that is a file, or of the program
@@ -105,14 +105,14 @@ def describe(entry: RedactSettings) -> dict[str, Any]:
         files[entry.command[0]] = program
     return {
         "command": [mask_value(word) for word in entry.command],
-        "files": {mask_value(word): _sha256(path) for word, path in files.items()},
+        "files": {mask_value(word): _hash_file(path) for word, path in files.items()},
         "quality": entry.quality,
         "protocol": VERSION,
     }
 
 
 def sentence(about: Mapping[str, Any]) -> str:
-    """What `redact_session` returned of a camera, as a note of an archive."""
+    """Format a camera's result of `redact_session` as a note of an archive."""
     if about.get("kept"):
         return "not redacted: its pictures are packed as they were recorded (redact: keep)"
     files = ", ".join(f"{word} SHA-256 {sha256}" for word, sha256 in about["files"].items())
@@ -124,7 +124,7 @@ def sentence(about: Mapping[str, Any]) -> str:
     )
 
 
-def _entry(camera: str, entries: Sequence[RedactSettings]) -> RedactSettings:
+def _find_entry(camera: str, entries: Sequence[RedactSettings]) -> RedactSettings:
     named = {entry.camera: entry for entry in entries}
     if (found := named.get(camera, named.get(ALL_CAMERAS))) is None:
         raise RedactionError(
@@ -134,14 +134,14 @@ def _entry(camera: str, entries: Sequence[RedactSettings]) -> RedactSettings:
     return found
 
 
-def _redact(
+def _redact_camera(
     camera: Stream,
     entry: RedactSettings,
     redactor: Redactor,
     folder: Path,
     advance: Callable[[], None],
 ) -> dict[str, Any]:
-    """Write a camera's JPEGs; samples outside of a part are no JPEGs, so that nobody has them."""
+    """Write a camera's JPEGs, and empty samples outside of a part, so that no reader gets those."""
     name = image_channel(camera)
     assert name is not None
     with _Place(camera.name):
@@ -180,7 +180,7 @@ def _redact(
 
 
 def paint(picture: Picture, found: Boxes | Mask) -> None:
-    """Paint what was found black: every pixel that a box touches, or that a mask has.
+    """Black out every pixel that a box touches, or that a mask has.
 
     Args:
         picture: u1 [height, width, 3], changed in place.
@@ -199,7 +199,7 @@ def _append(writer: ChannelWriter, jpeg: bytes | memoryview, count: int = 1) -> 
 
 
 class _Place:
-    """Adds the camera and the sample to errors raised inside, once."""
+    """A context that adds the camera and the sample to errors raised inside, once."""
 
     def __init__(self, camera: str, sample: int | None = None) -> None:
         self._where = camera if sample is None else f"{camera}, sample {sample}"
@@ -216,7 +216,7 @@ class _Place:
             raise type(error)(f"{self._where}: {error}") from error
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""A program that finds what a picture must not show, asked over pipes (docs/redaction.md).
+"""An external program that finds the regions to redact, over pipes (docs/redaction.md).
 
 ::
 
@@ -8,7 +8,7 @@
         redactor.finish()
 
 The program gets a header and the pixels of a picture on its standard input, and answers with a
-header and boxes, or a mask, on its standard output.  It is started once.  Whatever breaks the
+header and boxes, or a mask, on its standard output.  It is started once.  Any violation of the
 protocol is an error.
 """
 
@@ -103,7 +103,7 @@ class Redactor(Closing):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def ask(self, stream: str, number: int, t_ns: int, rgb: Pixels) -> Boxes | Mask:
-        """What a picture must not show.
+        """Return the regions of a picture to redact.
 
         Args:
             stream: name of the camera's stream.
@@ -125,24 +125,28 @@ class Redactor(Closing):
         self._send(PICTURE.pack(b"RPIC", *about, stream.encode()), deadline_s)
         self._send(pixels, deadline_s)
         kind, version, echo, rows, columns = ANSWER.unpack(self._receive(ANSWER.size, deadline_s))
-        if self._unread():
-            raise self._fault("answered before it had read the picture")
+        if self._count_unread():
+            raise self._create_error("answered before it had read the picture")
         if kind not in (b"RBOX", b"RMSK") or version != VERSION:
-            raise self._fault(f"answered {kind!r}, version {version}, which is no header")
+            raise self._create_error(f"answered {kind!r}, version {version}, which is no header")
         if echo != number:
-            raise self._fault(f"answered picture {echo}, not {number}")
+            raise self._create_error(f"answered picture {echo}, not {number}")
         if kind == b"RMSK":
             if (rows, columns) != (height, width):
-                raise self._fault(f"gave a mask of {columns} x {rows}, not {width} x {height}")
+                raise self._create_error(
+                    f"gave a mask of {columns} x {rows}, not {width} x {height}"
+                )
             mask = np.frombuffer(self._receive(rows * columns, deadline_s), np.uint8)
             found: Mask = mask.reshape(rows, columns) != 0
             return found
         if columns not in (4, 5) or rows > MOST_BOXES:
-            raise self._fault(f"gave {rows} boxes of {columns} values: needs 4, or 5 with a score")
+            raise self._create_error(
+                f"gave {rows} boxes of {columns} values: needs 4, or 5 with a score"
+            )
         data = self._receive(rows * columns * 4, deadline_s)
-        return self._checked(np.frombuffer(data, "<f4").reshape(rows, columns), width, height)
+        return self._check_boxes(np.frombuffer(data, "<f4").reshape(rows, columns), width, height)
 
-    def _checked(self, boxes: Boxes, width: int, height: int) -> Boxes:
+    def _check_boxes(self, boxes: Boxes, width: int, height: int) -> Boxes:
         for number, box in enumerate(boxes.tolist()):
             x0, y0, x1, y1 = box[:4]
             if not np.isfinite(box).all():
@@ -153,7 +157,9 @@ class Redactor(Closing):
                 what = f"is outside of the picture, {width} x {height}"
             else:
                 continue
-            raise self._fault(f"gave box {number}, {[round(v, 3) for v in box]}, which {what}")
+            raise self._create_error(
+                f"gave box {number}, {[round(v, 3) for v in box]}, which {what}"
+            )
         return boxes[:, :4]
 
     def finish(self) -> None:
@@ -168,13 +174,13 @@ class Redactor(Closing):
         while self._open and not self._got:
             self._step(deadline_s)
         if self._got:
-            raise self._fault("wrote more than its answers")
+            raise self._create_error("wrote more than its answers")
         try:
             code = self._process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise self._fault("did not end after its last answer") from None
+            raise self._create_error("did not end after its last answer") from None
         if code:
-            raise self._fault(f"{_ended(code)} after its last answer")
+            raise self._create_error(f"{_describe_exit(code)} after its last answer")
 
     def close(self) -> None:
         """End the program and all processes that it has started."""
@@ -192,32 +198,32 @@ class Redactor(Closing):
             self._process.wait()
 
     def _send(self, data: bytes | memoryview, deadline_s: float) -> None:
-        """Write all; the program must not write meanwhile."""
+        """Write all data; the program must not write meanwhile."""
         left = memoryview(data)
         while left:
             sent = self._step(deadline_s, left)
             if self._got:
-                raise self._fault("answered before it had the picture")
+                raise self._create_error("answered before it had the picture")
             if self._out not in self._open:
-                raise self._fault(self._end())
+                raise self._create_error(self._describe_end())
             left = left[sent:]
 
     def _receive(self, size: int, deadline_s: float) -> bytes:
         while len(self._got) < size:
             if self._out not in self._open:
-                raise self._fault(self._end())
+                raise self._create_error(self._describe_end())
             self._step(deadline_s)
         data = bytes(self._got[:size])
         del self._got[:size]
         return data
 
     def _step(self, deadline_s: float, sending: memoryview | None = None) -> int:
-        """Wait until the program writes or takes bytes; returns the number that it took.
+        """Wait until the program writes or reads bytes; return the number of bytes that it read.
 
-        What it wrote is read first: what it writes later may be the answer to these bytes.
+        The program's output is read first: what it writes later may be the answer to these bytes.
         """
         if (left_s := deadline_s - time.monotonic()) <= 0:
-            raise self._fault("did not answer in time")
+            raise self._create_error("did not answer in time")
         poll = select.poll()
         for descriptor in (*self._open, self._guard):
             poll.register(descriptor, select.POLLIN)
@@ -234,16 +240,16 @@ class Redactor(Closing):
         except BlockingIOError:
             return 0
         except BrokenPipeError:
-            raise self._fault(self._end()) from None
+            raise self._create_error(self._describe_end()) from None
 
-    def _unread(self) -> int:
-        """Bytes that the program was sent and has not read (pipe(7), FIONREAD)."""
+    def _count_unread(self) -> int:
+        """Return the number of bytes that were sent and are not read yet (pipe(7), FIONREAD)."""
         count = bytearray(4)
         fcntl.ioctl(self._in, termios.FIONREAD, count)
         return int.from_bytes(count, sys.byteorder)
 
     def _read(self, descriptor: int) -> bool:
-        """Take what the program wrote; whether it had written any."""
+        """Read the program's output; return whether there was any."""
         try:
             data = os.read(descriptor, _PIPE_BYTES)
         except BlockingIOError:
@@ -256,32 +262,32 @@ class Redactor(Closing):
             self._said = (self._said + data)[-_LAST_WORDS:]
         return bool(data)
 
-    def _end(self) -> str:
-        """Why a pipe of the program is closed."""
+    def _describe_end(self) -> str:
+        """Describe why a pipe of the program is closed."""
         try:
-            return _ended(self._process.wait(_END_S))
+            return _describe_exit(self._process.wait(_END_S))
         except subprocess.TimeoutExpired:
             return "closed its input or output"
 
-    def _fault(self, what: str) -> RedactionError:
+    def _create_error(self, what: str) -> RedactionError:
         if self._err in self._open:
             self._read(self._err)
         said = " ".join(self._said.decode(errors="replace").split())
         return RedactionError(f"{self._name} {what}" + (f"; it reported: {said}" if said else ""))
 
 
-def _ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code <= 128:
         return f"ended with exit code {code}"
     return f"was ended by {signal.Signals(code - 128).name}"
 
 
 def shown(command: Sequence[str]) -> str:
-    """A command as a text for people, without passwords."""
+    """Return a command as a text for people, without passwords."""
     return shlex.join(map(mask_value, command))
 
 
 def find_program(name: str, folder: Path) -> Path | None:
-    """The file of a program: below a folder if its name has a slash, else in PATH; else None."""
+    """Return a program's file: below a folder if its name has a slash, else in PATH; else None."""
     found = shutil.which(str(folder / name) if "/" in name else name)
     return None if found is None else Path(found)

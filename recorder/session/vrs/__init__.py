@@ -1,1 +1,1 @@
-"""``session.vrs``: the streams of a session in VRS."""
+"""The file ``session.vrs``: the streams of a session in VRS."""

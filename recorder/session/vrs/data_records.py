@@ -1,8 +1,9 @@
-"""The content of a stream's records in ``session.vrs``, which follows from its declaration.
+"""Records of a stream in ``session.vrs``; the stream's declaration determines their layout.
 
 A data record begins with a layout: times, number, epoch, and every small channel of fixed size, as
 an array of its own type.  Larger channels follow as blocks, in the order of the declaration: JPEG
 frames as images, raw pictures of one or two bytes per pixel as raw images, others as bytes.
+
 Readers can find the end of one block at most by themselves, so the layout before each block holds
 the block's size (``next_content_block_size``).  Before an access unit of H.264 the layout also has
 the picture's size, and the keyframe with which decoding begins (VRS, DataLayoutConventions.h,
@@ -56,8 +57,10 @@ from recorder.formats.vrs.record_format import Content
 from recorder.session.vrs.files import STREAM_TAG
 
 SMALL_BYTES = 4096
-"""Samples of a raw channel up to this size are pieces of the layout, larger ones and pictures
-blocks."""
+"""Largest size of a raw channel's samples that are pieces of the layout.
+
+Larger samples and pictures are blocks.
+"""
 CONFIGURATION = (RecordType.CONFIGURATION, 1)
 STATE = (RecordType.STATE, 1)
 DATA = (RecordType.DATA, 1)
@@ -123,17 +126,17 @@ class BlockSize(DataLayout):
 _METADATA = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)}
 
 
-def session_stream(session: str) -> VrsStreamSpec:
-    """The stream of records without a sensor: clock steps, marks, the writer's incidents."""
+def create_session_stream(session: str) -> VrsStreamSpec:
+    """Return the stream of records without a sensor: clock steps, marks, the writer's incidents."""
     tags, serial = {STREAM_TAG: ""}, f"{session}/"
     return VrsStreamSpec(
         RecordableType.EVENT_DATA, "recorder/session", _METADATA, tags, serial=serial
     )
 
 
-def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
-    """A VRS stream of configuration and state records."""
-    type_id, kind = _recordable(spec)
+def create_metadata_stream(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
+    """Return a VRS stream of configuration and state records."""
+    type_id, kind = _classify(spec)
     tags = {STREAM_TAG: name, "driver": driver, "description": spec.description}
     return VrsStreamSpec(
         type_id,
@@ -144,13 +147,13 @@ def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> Vrs
     )
 
 
-def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
-    """The same stream with data records."""
+def add_data_records(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
+    """Return the same stream with data records."""
     return replace(stream, records={**stream.records, DATA: layout})
 
 
-def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
-    """The class of a stream, by its formats and by the channels of roverd's sensors."""
+def _classify(spec: StreamSpec) -> tuple[RecordableType, str]:
+    """Return the class of a stream, by its formats and by the channels of roverd's sensors."""
     names = {channel.name for channel in spec.channels}
     if any(channel.picture for channel in spec.channels):
         return RecordableType.RGB_CAMERA, "camera"
@@ -164,7 +167,7 @@ def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
 
 
 class DataRecords:
-    """A stream's data records: their declaration and their bytes.
+    """Data records of a stream: their declaration and their bytes.
 
     Attributes:
         layout: their declaration.
@@ -172,7 +175,7 @@ class DataRecords:
     """
 
     def __init__(self, spec: StreamSpec) -> None:
-        """From the declaration."""
+        """Derive the records from the declaration."""
         self._spec = spec
         self._small = [_is_small(channel) for channel in spec.channels]
         small = [c for c in spec.channels if _is_small(c)]
@@ -183,7 +186,7 @@ class DataRecords:
         head = [Piece(VALUE, int64, name, tags={"unit": "ns"}) for name in times]
         head += [Piece(VALUE, uint64, "seq"), Piece(VALUE, uint64, "epoch")]
         self._head = struct.Struct("<" + "".join(piece.element.code for piece in head))
-        pieces = [*head, *map(_piece, small)]
+        pieces = [*head, *map(_create_piece, small)]
         fields: list[tuple[str, Any]] = [(piece.label, piece.element.dtype) for piece in head]
         fields += [(f"c{n}", f"V{channel.sample_bytes}") for n, channel in enumerate(small)]
         if self._video is not None:
@@ -193,17 +196,17 @@ class DataRecords:
         parts: list[LayoutSpec | Content] = [LayoutSpec(pieces)]
         for number, channel in enumerate(blocks):
             parts += [BlockSize.spec] if number else []
-            parts.append(_content(channel))
+            parts.append(_create_content(channel))
         self.layout = RecordLayout(*parts)
         self._row = None if blocks else np.dtype(fields)
         self.row_bytes = None if self._row is None else self._row.itemsize
 
     def rows(self, message: Message, t_mono: Times) -> Rows:
-        """Data of all records of a message, u1 [n, row_bytes]; only for records of one size."""
+        """Return data of a message's records, u1 [n, row_bytes]; only for records of one size."""
         assert self._row is not None
-        frames = _decoded(self._spec, message)
+        frames = _decompress_frames(self._spec, message)
         if len(t_mono) == 1:  # most messages
-            data = b"".join((self._head_of(message, t_mono, 0), *frames))
+            data = b"".join((self._pack_head(message, t_mono, 0), *frames))
             return np.frombuffer(data, np.uint8)[None]
         rows = np.empty(len(t_mono), self._row)
         rows["t_mono_ns"] = t_mono
@@ -217,7 +220,7 @@ class DataRecords:
         return rows.view(np.uint8).reshape(len(rows), -1)
 
     def records(self, message: Message, t_mono: Times, ts: Sequence[float]) -> list[list[Buffer]]:
-        """The parts of every record of a message; frames are not copied.
+        """Return the parts of every record of a message; frames are not copied.
 
         Args:
             message: as received.
@@ -225,7 +228,7 @@ class DataRecords:
             ts: timestamps of the records, epoch seconds.
         """
         spec = self._spec
-        frames = [memoryview(f).cast("B") for f in _decoded(spec, message)]
+        frames = [memoryview(f).cast("B") for f in _decompress_frames(spec, message)]
         sizes = iter(message.sizes)
         cuts: list[Sequence[int]] = [
             [0, *np.cumsum(next(sizes), dtype=np.int64).tolist()]
@@ -235,7 +238,7 @@ class DataRecords:
         ]
         made: list[list[Buffer]] = []
         for at in range(len(t_mono)):
-            head = [self._head_of(message, t_mono, at)]
+            head = [self._pack_head(message, t_mono, at)]
             parts: list[Buffer] = []
             video = b""
             for channel, small, frame, cut in zip(
@@ -252,7 +255,7 @@ class DataRecords:
             made.append([b"".join((*head, video, *parts[:1])), *parts[1:]])
         return made
 
-    def _head_of(self, message: Message, t_mono: Times, at: int) -> bytes:
+    def _pack_head(self, message: Message, t_mono: Times, at: int) -> bytes:
         times = [int(t_mono[at])]
         if message.t_dev_ns is not None:
             times.append(int(message.t_dev_ns[at]))
@@ -260,7 +263,7 @@ class DataRecords:
 
 
 class _Video:
-    """What readers of VRS need to decode an access unit.
+    """State of a video channel that VRS readers need to decode an access unit.
 
     After a writer was restarted, records up to the next keyframe have the number that VRS reserves
     for an unknown keyframe.
@@ -281,7 +284,7 @@ class _Video:
         self._since = 0  # access units since the keyframe
 
     def described(self, unit: Buffer, timestamp_s: float) -> bytes:
-        """The values of `pieces` for the next access unit."""
+        """Return the values of `pieces` for the next access unit."""
         if self._starts(unit):
             self._key_s, self._since = timestamp_s, 0
         elif self._key_s is not None:
@@ -297,7 +300,7 @@ def _is_small(channel: ChannelSpec) -> bool:
     return small and not channel.variable and not channel.picture
 
 
-def _piece(channel: ChannelSpec) -> Piece:
+def _create_piece(channel: ChannelSpec) -> Piece:
     element, per_value = _ELEMENTS[channel.dtype]
     count = channel.sample_bytes // element.size
     tags = {"unit": channel.unit, "description": channel.description}
@@ -309,7 +312,7 @@ def _piece(channel: ChannelSpec) -> Piece:
     return Piece(kind, element, channel.name, size, tags={k: v for k, v in tags.items() if v})
 
 
-def _content(channel: ChannelSpec) -> Content:
+def _create_content(channel: ChannelSpec) -> Content:
     block = CHANNEL_FORMATS[channel.format].content(channel)
     if block.kind == "custom":
         return CustomContent(block.size, block.format)
@@ -323,8 +326,8 @@ def _content(channel: ChannelSpec) -> Content:
     )
 
 
-def _decoded(spec: StreamSpec, message: Message) -> list[Buffer]:
-    """A message's frames; frames of several samples are decompressed."""
+def _decompress_frames(spec: StreamSpec, message: Message) -> list[Buffer]:
+    """Return a message's frames; frames of several samples are decompressed."""
     frames = list(message.frames)
     for at, channel in enumerate(spec.channels):
         if channel.framing is Framing.JOINT:

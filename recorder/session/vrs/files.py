@@ -1,4 +1,4 @@
-"""``session.vrs`` of a session on disk: its streams, and its check."""
+"""The file ``session.vrs`` of a session on disk: its streams, and its check."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STREAM_TAG = "recorder_stream"
 """Tag of a VRS stream: name of the session's stream; empty for the session's own records."""
 
 
-def vrs_streams(tags: Mapping[StreamId, Mapping[str, str]]) -> dict[str, StreamId]:
-    """The streams of a file by their names in the session; `tags` are each stream's free tags."""
+def map_vrs_streams(tags: Mapping[StreamId, Mapping[str, str]]) -> dict[str, StreamId]:
+    """Return a file's streams by their names in the session; `tags` are each stream's free tags."""
     return {own[STREAM_TAG]: stream for stream, own in tags.items() if STREAM_TAG in own}
 
 
 def open_vrs(session: Path) -> VrsReader:
-    """The session's ``session.vrs``; FormatError without one."""
+    """Open the session's ``session.vrs``; FormatError without one."""
     path = session / VRS
     try:
         return VrsReader(path)
@@ -31,7 +31,7 @@ def open_vrs(session: Path) -> VrsReader:
 
 
 def describe_vrs(session: Session) -> dict[str, Any] | None:
-    """The content of ``session.vrs``, for ``recorder info``; None if the session has none.
+    """Return the content of ``session.vrs``, for ``recorder info``; None if the session has none.
 
     Returns:
         ``{bytes, records, indexed, streams: {NAME: {id, flavor, configuration, state, data}}}``,
@@ -40,12 +40,12 @@ def describe_vrs(session: Session) -> dict[str, Any] | None:
     Raises:
         FormatError: it is missing or not a VRS file.
     """
-    if not _expected(session):
+    if not _has_vrs(session):
         return None
     with open_vrs(session.path) as vrs:
         counts = vrs.counts()
         streams = {}
-        for name, stream in vrs_streams({s: v.tags for s, v in vrs.streams.items()}).items():
+        for name, stream in map_vrs_streams({s: v.tags for s, v in vrs.streams.items()}).items():
             kinds = (RecordType.CONFIGURATION, RecordType.STATE, RecordType.DATA)
             numbers = {kind.name.lower(): counts.get((stream, kind), 0) for kind in kinds}
             reported = {"id": str(stream), "flavor": vrs.streams[stream].flavor}
@@ -60,11 +60,11 @@ def describe_vrs(session: Session) -> dict[str, Any] | None:
 
 
 def check_vrs(session: Session, report: Report, deep: bool) -> None:
-    """Check ``session.vrs``: whole records to its end, an index, a data record for every sample.
+    """Check ``session.vrs``: whole records, an index, a data record for every sample.
 
     In an open session only the whole records are checked.  `deep` decodes every record.
     """
-    if not _expected(session):
+    if not _has_vrs(session):
         return
     path = session.path / VRS
     try:
@@ -85,7 +85,7 @@ def _check_closed(session: Session, vrs: VrsReader, report: Report) -> None:
     if not vrs.indexed:
         report.warning(f"{vrs.path}: has no index: readers have to walk through all of it")
     counts = vrs.counts()
-    known = vrs_streams({s: v.tags for s, v in vrs.streams.items()})
+    known = map_vrs_streams({s: v.tags for s, v in vrs.streams.items()})
     damaged = {e.get("stream") for e in session.events() if e.get("cause") == "damaged"}
     for name in (session.header or {})["record_format"].get("streams", ()):
         stream = session.streams.get(name)
@@ -102,5 +102,5 @@ def _check_closed(session: Session, vrs: VrsReader, report: Report) -> None:
             report.error(text, name)
 
 
-def _expected(session: Session) -> bool:
+def _has_vrs(session: Session) -> bool:
     return bool(session.recorded and (session.header or {}).get("record_format"))

@@ -1,6 +1,6 @@
 """Records of configuration and state, and the tags of a file that holds a session.
 
-``session.vrs`` has live records.  An archive of a session without them makes them from
+``session.vrs`` has live records.  An archive of a session without them derives them from
 ``session.json`` and the events.
 """
 
@@ -28,7 +28,7 @@ TIME_DOMAIN = (
 def configuration(
     spec: StreamSpec, driver: str, epoch: int, t_mono_ns: int, offset_ns: int
 ) -> ConfigurationData:
-    """The configuration of a stream at the begin of an epoch."""
+    """Return the configuration of a stream at the begin of an epoch."""
     wire = spec.to_wire()
     files, settings = wire.pop("files"), wire.pop("settings")
     return ConfigurationData(
@@ -47,7 +47,7 @@ def configuration(
 def session_configuration(
     session: Path, values: Mapping[str, Any], t_mono_ns: int, offset_ns: int
 ) -> ConfigurationData:
-    """The configuration of a session: ``session.json`` at the start, and its files."""
+    """Return the configuration of a session: ``session.json`` at the start, and its files."""
     files = {}
     for name in ("config.yaml", "calibration.yaml"):
         if (session / name).is_file():
@@ -68,20 +68,20 @@ def state(
     cause: str | None,
     values: Mapping[str, Any],
 ) -> StateData:
-    """A state, a loss, an incident, an epoch's begin or end."""
+    """Return the record of a state, a loss, an incident, or an epoch's begin or end."""
     return StateData(
         t_mono_ns=t_mono_ns,
         epoch=max(0, epoch),
         seq=max(0, seq),
         kind=as_text(kind),
         cause=as_text(cause or ""),
-        numbers=_numbers(values),
+        numbers=_select_numbers(values),
         values=as_json(values),
     )
 
 
 def event_state(event: Mapping[str, Any], offset_ns: int) -> StateData:
-    """An event of the session's log."""
+    """Return the record of an event of the session's log."""
     seq, epoch = event.get("first_seq"), event.get("epoch")
     return state(
         event["t_ns"] - offset_ns,
@@ -93,8 +93,8 @@ def event_state(event: Mapping[str, Any], offset_ns: int) -> StateData:
     )
 
 
-def drivers_of(sensors: Mapping[str, Any]) -> dict[str, str]:
-    """The driver of every stream, from ``sensors`` of ``session.json``."""
+def map_drivers(sensors: Mapping[str, Any]) -> dict[str, str]:
+    """Return the driver of every stream, from ``sensors`` of ``session.json``."""
     drivers = {}
     for name, sensor in sensors.items():
         for stream in (name, *(sensor.get("streams") or ())):
@@ -103,7 +103,7 @@ def drivers_of(sensors: Mapping[str, Any]) -> dict[str, str]:
 
 
 def file_tags(values: Mapping[str, Any]) -> dict[str, str]:
-    """Tags of the file, from ``session.json``."""
+    """Return tags of the file, from ``session.json``."""
     start_ns, start_mono_ns = int(values["start_ns"]), int(values["start_mono_ns"])
     tags = {
         "capture_time_epoch": str(start_ns // 1_000_000_000),
@@ -122,12 +122,12 @@ def file_tags(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def shared_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags of a file with what looks like a secret in the session's metadata masked."""
-    return {key: _shared_tag(key, value) for key, value in tags.items()}
+def mask_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags of a file with likely secrets in the session's metadata masked."""
+    return {key: _mask_tag(key, value) for key, value in tags.items()}
 
 
-def _shared_tag(key: str, value: str) -> str:
+def _mask_tag(key: str, value: str) -> str:
     name = key.removeprefix("metadata.")
     if name == key:
         return value
@@ -141,8 +141,8 @@ def _shared_tag(key: str, value: str) -> str:
     return as_text(masked if isinstance(masked, str) else as_json(masked))
 
 
-def shared_configuration(data: bytes) -> bytes:
-    """A session's configuration record with what looks like a secret masked; else as it was."""
+def mask_configuration(data: bytes) -> bytes:
+    """Return a session's configuration record with likely secrets masked; else unchanged."""
     record = ConfigurationData.decode(data)
     settings: Any = json.loads(record.settings or "{}")
     masked = settings | {"metadata": mask_secrets(settings.get("metadata"))}
@@ -156,7 +156,7 @@ def shared_configuration(data: bytes) -> bytes:
     return record.encode()
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def _select_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     for key, value in values.items():
         if isinstance(value, (int, float)):
@@ -166,10 +166,10 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def as_json(value: Any) -> str:
-    """Compact JSON; values that JSON cannot hold become text."""
+    """Format compact JSON; values that JSON cannot hold become text."""
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
 def as_text(text: str) -> str:
-    """The text with characters that UTF-8 cannot encode replaced."""
+    """Return the text with characters that UTF-8 cannot encode replaced."""
     return text.encode("utf-8", "replace").decode()
