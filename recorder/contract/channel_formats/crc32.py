@@ -8,7 +8,7 @@ _POLYNOMIAL = 0xEDB88320  # the highest bit is x^0, the lowest x^31; x^32 is lef
 
 
 def crc32_of_both(first: int, second: int, second_bytes: int) -> int:
-    """The CRC-32 of two parts, one after another.
+    """Return the CRC-32 of two parts, one after another.
 
     Args:
         first, second: the CRC-32 of each part.
@@ -18,7 +18,7 @@ def crc32_of_both(first: int, second: int, second_bytes: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """The product of two polynomials, modulo the CRC's polynomial."""
+    """Return the product of two polynomials, modulo the CRC's polynomial."""
     product = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:
@@ -29,7 +29,7 @@ def _product(a: int, b: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _power(count: int) -> int:
-    """The polynomial x^(8 * count), modulo the CRC's polynomial."""
+    """Return the polynomial x^(8 * count), modulo the CRC's polynomial."""
     power, square = 1 << 31, 1 << 23  # x^0, x^8
     while count:
         if count & 1:

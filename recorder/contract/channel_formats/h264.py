@@ -1,4 +1,4 @@
-"""H.264 access units in Annex B (ITU-T H.264): their NAL units, keyframes, picture size.
+"""H.264 access units in Annex B (ITU-T H.264): NAL units, keyframes and picture size.
 
 An access unit is the data of one picture.  All sections are those of H.264 (2021).
 """
@@ -24,7 +24,7 @@ _CHROMA_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135
 
 
 def nal_units(unit: Buffer) -> Iterator[bytes]:
-    """The NAL units of an access unit, without start codes and zeros around them (B.1)."""
+    """Yield the NAL units of an access unit, without start codes and zeros around them (B.1)."""
     data = bytes(unit)
     for at in _starts(data):
         if nal := _nal_from(data, at):
@@ -37,27 +37,27 @@ def _nal_from(data: bytes, at: int) -> bytes:
 
 
 def kind_of_nal(nal: bytes) -> int:
-    """``nal_unit_type`` (table 7-1)."""
+    """Return the ``nal_unit_type`` (table 7-1)."""
     return nal[0] & 31
 
 
 def begins_with_start_code(unit: Buffer) -> bool:
-    """Whether a buffer begins as Annex B demands."""
+    """Return whether a buffer begins with a start code, as Annex B demands."""
     return bytes(unit[:4]) == START_CODE or bytes(unit[:3]) == START_CODE[1:]
 
 
 def has_picture(unit: Buffer) -> bool:
-    """Whether an access unit has picture data, and not only parameter sets."""
+    """Return whether an access unit has picture data, and not only parameter sets."""
     data = bytes(unit)
     return any(data[at] & 31 in _CODED_PICTURE for at in _starts(data) if at < len(data))
 
 
 def is_key(unit: Buffer) -> bool:
-    """Whether a decoder can begin with an access unit.
+    """Return whether a decoder can begin with an access unit.
 
-    It can with an IDR picture, and with a picture that a recovery point of 0 frames precedes
-    (D.2.8), as encoders with open groups of pictures send it.  Only the NAL units up to the first
-    one of the picture are read.
+    It can with an IDR picture, and with a picture after a recovery point of 0 frames (D.2.8), which
+    encoders with open groups of pictures send. Only the NAL units up to the first one of the
+    picture are read.
     """
     data = bytes(unit)
     recovers = False
@@ -70,7 +70,7 @@ def is_key(unit: Buffer) -> bool:
 
 
 def parameter_sets(unit: Buffer) -> dict[int, list[bytes]]:
-    """Sequence and picture parameter sets before the picture, by type (`SPS`, `PPS`)."""
+    """Return the parameter sets before the picture, by type (`SPS`, `PPS`)."""
     found: dict[int, list[bytes]] = {SPS: [], PPS: []}
     data = bytes(unit)
     for at in _starts(data):
@@ -83,9 +83,10 @@ def parameter_sets(unit: Buffer) -> dict[int, list[bytes]]:
 
 
 class ParameterSets:
-    """Makes every keyframe decodable alone: inserts the parameter sets that it lacks.
+    """Collector of parameter sets, which adds to every keyframe those that it lacks.
 
-    Sets of other numbers are kept beside each other: one picture may need several.
+    Every keyframe is then decodable alone. Sets with different numbers are kept together: one
+    picture may need several.
 
     Args:
         known: parameter sets with start codes, as an SDP or a container declares them.
@@ -105,7 +106,7 @@ class ParameterSets:
                 self._known[kind][number] = nal
 
     def complete(self, unit: bytes) -> bytes:
-        """An access unit; with parameter sets if it is a keyframe."""
+        """Return an access unit; add the missing parameter sets if it is a keyframe."""
         found = _numbered(unit)
         self._learn(found)
         lacking = {
@@ -127,7 +128,7 @@ class ParameterSets:
 
 
 def _numbered(unit: bytes) -> dict[int, dict[int, bytes]]:
-    """The parameter sets of an access unit, by type and by their number (-1: damaged)."""
+    """Return the parameter sets of an access unit, by type and by number (-1: damaged)."""
     return {
         kind: {_number_of(nal, 24 if kind == SPS else 0): nal for nal in sets}
         for kind, sets in parameter_sets(unit).items()
@@ -135,7 +136,7 @@ def _numbered(unit: bytes) -> dict[int, dict[int, bytes]]:
 
 
 def _number_of(nal: bytes, before: int) -> int:
-    """The number of a parameter set, behind so many bits (7.3.2.1.1, 7.3.2.2)."""
+    """Read the number of a parameter set, after `before` bits (7.3.2.1.1, 7.3.2.2)."""
     bits = _Bits(nal[1:])
     try:
         bits.bits(before)
@@ -145,7 +146,7 @@ def _number_of(nal: bytes, before: int) -> int:
 
 
 def picture_size(unit: Buffer) -> tuple[int, int] | None:
-    """(width, height) in pixels by the sequence parameter set of an access unit; None without one.
+    """Return (width, height) in pixels by the last SPS of an access unit; None without one.
 
     Raises:
         FormatError: the parameter set is damaged.
@@ -160,7 +161,7 @@ def picture_size(unit: Buffer) -> tuple[int, int] | None:
 
 
 class _Bits:
-    """The bits of a NAL unit's payload, without emulation prevention bytes (7.4.1.1)."""
+    """Bit reader for a NAL unit's payload, without emulation prevention bytes (7.4.1.1)."""
 
     def __init__(self, payload: bytes) -> None:
         self._data = payload.replace(b"\0\0\3", b"\0\0")
@@ -174,7 +175,7 @@ class _Bits:
         return value
 
     def ue(self) -> int:
-        """Exp-Golomb code (9.1)."""
+        """Read an Exp-Golomb code (9.1)."""
         zeros = 0
         while not self.bits(1):
             zeros += 1
@@ -188,7 +189,7 @@ class _Bits:
 
 
 def _size_of_sps(sps: _Bits) -> tuple[int, int]:
-    """The cropped size (7.3.2.1.1, 7.4.2.1.1)."""
+    """Return the cropped size (7.3.2.1.1, 7.4.2.1.1)."""
     profile = sps.bits(8)
     sps.bits(16)  # constraints, level
     sps.ue()  # its number
@@ -237,7 +238,7 @@ def _skip_scaling_list(sps: _Bits, count: int) -> None:
 
 
 def _starts(data: bytes) -> Iterator[int]:
-    """Where NAL units begin, after their start codes."""
+    """Yield where NAL units begin, after their start codes."""
     at = data.find(START_CODE[1:])
     while at >= 0:
         yield at + 3
@@ -245,7 +246,7 @@ def _starts(data: bytes) -> Iterator[int]:
 
 
 def _recovers_at_once(data: bytes, at: int) -> bool:
-    """Whether SEI messages have a recovery point of 0 frames (7.3.2.3.1)."""
+    """Return whether SEI messages have a recovery point of 0 frames (7.3.2.3.1)."""
     end = data.find(START_CODE[1:], at)
     end = len(data) if end < 0 else end
     while at + 2 < end:

@@ -1,19 +1,17 @@
-"""xz streams of arrays (the .xz file format, 1.2), made and unpacked at little cost.
+"""xz streams of arrays (the .xz file format, 1.2), compressed and unpacked at little cost.
 
 Any filter chain is legal, since readers take it from the stream (3.1), and so is a stream of
-several blocks (2.2).  Two things come of that when a stream is made: rows of nothing but zeros at
-an array's beginning and end, as sweeps have them, are compressed once and kept; and rows that xz
-would not bring below 0.42 of their size are stored as they are, since noise takes most of its time
-and gives little.
+several blocks (2.2). The compressor uses this twice. Rows of zeros at an array's beginning and end,
+which sweeps have, are compressed once and kept. Rows that xz would not bring below 0.42 of their
+size are stored uncompressed: noise takes most of the time of xz and gains little.
 
-When a stream is unpacked, blocks of zeros, whose bytes are the same sweep after sweep, are known
-at sight.  Other blocks are unpacked raw and checked with zlib's CRC-32, which takes a third of the
-time of liblzma's::
+The unpacker recognizes blocks of zeros, whose bytes are the same in every sweep. It unpacks other
+blocks raw and checks them with zlib's CRC-32, which takes a third of the time of liblzma's::
 
     compressor, unpacker = XzCompressor(item_bytes=2, delta=True), BlockUnpacker()
     stream = compressor.compress(values)
     if not unpacker.unpack(stream, out):
-        ...                              # liblzma says what is wrong, or knows what this does not
+        ...                              # use liblzma: it names the fault, or knows more kinds
 """
 
 from __future__ import annotations
@@ -43,26 +41,26 @@ _CHUNK_BYTES = 1 << 16
 _KEPT_BLOCKS = 256
 
 GROUP_ROWS = 16
-"""Rows that are packed or stored together."""
+"""Rows that are compressed or stored together."""
 WORTH = 0.42
-"""Share of its size that xz has to bring a group of rows to, or they are stored as they are."""
+"""Share of its size below which a group of rows is compressed; else it is stored."""
 JUDGE_EVERY = 32
-"""Arrays from one that is packed group by group, to see which are worth it, to the next."""
+"""Number of arrays after which the groups of rows are judged again."""
 _LEAST_GROUP_BYTES = 4096
 _MANY_ZEROS = 64
-"""A block that is so many times as large unpacked may be one of zeros."""
+"""Ratio of unpacked size to block size from which a block may be one of zeros."""
 
 
 def xz_filters(item_bytes: int, delta: bool) -> list[dict[str, int]]:
-    """The filter chain for arrays of one dtype.
+    """Return the filter chain for arrays of one dtype.
 
-    Tuned on sweeps of an OS-1-128: the match finder with the smallest tables and the shortest
-    match length, a dictionary that fits the processor's cache, and literals told apart by their
-    place in a value.  Beside preset 0 that is 0.74 of the time and 0.97 of the size.
+    Tuned on sweeps of an OS-1-128: the match finder with the smallest tables and the shortest match
+    length, a dictionary that fits the processor's cache, and literal contexts by the byte's place
+    in a value. That takes 0.74 of the time and 0.97 of the size of preset 0.
 
     Args:
         item_bytes: size of a value.
-        delta: put a delta over neighbouring values first, where they change little.
+        delta: apply a delta filter over neighbouring values first, where they change little.
     """
     wide = item_bytes > 1
     chain = [
@@ -85,7 +83,7 @@ def xz_filters(item_bytes: int, delta: bool) -> list[dict[str, int]]:
 
 
 class XzCompressor:
-    """Compresses the arrays of one channel, one after the other, each to one whole xz stream.
+    """Compressor of one channel's arrays, each to one whole xz stream.
 
     >>> compressor = XzCompressor(item_bytes=2, delta=True)
     >>> stream = compressor.compress(np.zeros((128, 1024), "<u2"))
@@ -96,7 +94,7 @@ class XzCompressor:
 
     Args:
         item_bytes, delta: as for `xz_filters`.
-        worth: size of packed rows, of what it was, up to which they are packed; 1 packs all.
+        worth: largest compressed share of their size at which rows are compressed; 1: always.
     """
 
     def __init__(self, item_bytes: int, delta: bool, worth: float = WORTH) -> None:
@@ -107,7 +105,7 @@ class XzCompressor:
         self._count = 0
 
     def compress(self, values: npt.NDArray[Any]) -> bytes:
-        """One xz stream of the array's bytes in C order."""
+        """Compress the array's bytes in C order to one xz stream."""
         values = np.ascontiguousarray(values)
         row_bytes = values.nbytes // len(values) if values.ndim > 1 and values.size else 0
         if GROUP_ROWS * row_bytes < _LEAST_GROUP_BYTES:
@@ -121,7 +119,7 @@ class XzCompressor:
         return _join(blocks)
 
     def _groups(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
-        """The rows from `first` to `stop` as blocks, each packed or stored."""
+        """Return the rows from `first` to `stop` as blocks, each compressed or stored."""
         if len(self._worth) != -(-len(values) // GROUP_ROWS) or self._count % JUDGE_EVERY == 0:
             self._count = 1
             return self._judge(values, first, stop)
@@ -136,7 +134,7 @@ class XzCompressor:
         return blocks
 
     def _judge(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
-        """Pack every group by itself to see which are worth it until the next time."""
+        """Compress every group by itself, and note for the next arrays which ones are worth it."""
         self._worth = []
         blocks = []
         for begin in range(0, len(values), GROUP_ROWS):
@@ -164,7 +162,7 @@ class XzCompressor:
 
 
 def _used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
-    """First row that is not all zeros, and the one after the last."""
+    """Return the first row that is not all zeros, and the row after the last such row."""
     if values[0].any() and values[-1].any():
         return 0, len(values)
     used = np.flatnonzero(values.reshape(len(values), -1).view(np.uint8).max(axis=1))
@@ -172,14 +170,14 @@ def _used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 class _Block(NamedTuple):
-    """One block of an xz stream, with its record for the stream's index (sections 3, 4.3)."""
+    """Block of an xz stream, with its record for the stream's index (sections 3, 4.3)."""
 
     data: bytes
     record: bytes
 
 
 def _only_block(stream: bytes) -> _Block:
-    """The block of an xz stream that has just one."""
+    """Return the block of an xz stream that has just one."""
     index_bytes = (int.from_bytes(stream[-8:-4], "little") + 1) * 4
     index = stream[-FOOTER_BYTES - index_bytes : -FOOTER_BYTES]
     # Index: indicator 00, number of records, then each record's two numbers (4.1 to 4.3).
@@ -190,9 +188,9 @@ def _only_block(stream: bytes) -> _Block:
 
 
 def stored_stream(values: npt.NDArray[Any]) -> bytes:
-    """One xz stream that holds the array's bytes in C order as they are.
+    """Store the array's bytes in C order in one xz stream, uncompressed.
 
-    The stream follows from the bytes alone, whatever liblzma's version: `stored_bytes` long.
+    The stream depends on the bytes alone, not on liblzma's version; its length is `stored_bytes`.
     """
     data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
     parts, record = _stored_parts(data)
@@ -200,7 +198,7 @@ def stored_stream(values: npt.NDArray[Any]) -> bytes:
 
 
 def stored_bytes(size: int) -> int:
-    """Length of `stored_stream` for so many bytes, at least one."""
+    """Return the length of `stored_stream` for `size` bytes, at least one."""
     unpadded = _stored_unpadded(size)
     end = _end([_varint(unpadded) + _varint(size)])
     return HEADER_BYTES + (unpadded + 3 & ~3) + len(end)
@@ -216,7 +214,7 @@ def _stored_unpadded(size: int) -> int:
 
 
 def _stored_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
-    """A block of bytes as they are, in chunks of LZMA2 without compression (section 5.3.1)."""
+    """Return an uncompressed block, in LZMA2 chunks without compression (section 5.3.1)."""
     header = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
     parts: list[bytes | memoryview] = [header + _crc(header)]
     for at in range(0, len(data), _CHUNK_BYTES):
@@ -229,13 +227,13 @@ def _stored_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
 
 
 def _join(blocks: list[_Block]) -> bytes:
-    """One stream of blocks (section 2.1)."""
+    """Join blocks to one stream (section 2.1)."""
     records = [block.record for block in blocks if block.record]  # none for no bytes at all
     return b"".join([_HEADER, *(block.data for block in blocks), _end(records)])
 
 
 def _end(records: list[bytes]) -> bytes:
-    """A stream's index and footer (sections 2.1.2, 4)."""
+    """Return a stream's index and footer (sections 2.1.2, 4)."""
     index = b"\0" + _varint(len(records)) + b"".join(records)
     index = index.ljust(-(-len(index) // 4) * 4, b"\0")
     index += _crc(index)
@@ -245,7 +243,11 @@ def _end(records: list[bytes]) -> bytes:
 
 
 def decompress(stream: bytes, size: int, where: str) -> bytes:
-    """The bytes of a stream that holds so many, by liblzma; FormatError starts with `where`."""
+    """Decompress a stream of exactly `size` bytes by liblzma.
+
+    Raises:
+        FormatError: the stream is damaged or of another size; the message starts with `where`.
+    """
     decoder = lzma.LZMADecompressor()
     try:
         # Bounded: a damaged stream must not unpack to more than a sample.
@@ -258,7 +260,7 @@ def decompress(stream: bytes, size: int, where: str) -> bytes:
 
 
 def content_crc(stream: bytes) -> int | None:
-    """The CRC-32 of what a stream holds, without unpacking it; None for streams of other kinds."""
+    """Return the CRC-32 of a stream's content without unpacking; None for other kinds of stream."""
     crc = 0
     try:
         for _, stop, size in _blocks(stream):
@@ -270,9 +272,9 @@ def content_crc(stream: bytes) -> int | None:
 
 
 class BlockUnpacker:
-    """Unpacks whole streams whose check is CRC-32, of LZMA2 with or without a delta.
+    """Unpacker of whole streams whose check is CRC-32, of LZMA2 with or without a delta.
 
-    Several threads may use one.
+    Several threads may share one.
     """
 
     def __init__(self) -> None:
@@ -282,7 +284,8 @@ class BlockUnpacker:
         """Unpack a stream into `out`.
 
         Returns:
-            Whether that was done, and every check is right; if not, `out` holds anything.
+            Whether the stream was unpacked and every check is right; if not, the content of `out`
+            is undefined.
         """
         try:
             end = 0
@@ -316,14 +319,14 @@ class BlockUnpacker:
 
 
 class _OtherError(Exception):
-    """Damaged, or of a kind that is left to liblzma."""
+    """Stream that is damaged, or of a kind that is left to liblzma."""
 
 
 def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
-    """Start and end of each block, and the size of what it holds.
+    """Yield start and end of each block, and the size of its content in bytes.
 
     Raises:
-        _OtherError, IndexError: it is no whole stream of the kind.
+        _OtherError, IndexError: the stream is damaged, or of another kind.
     """
     footer = stream[-FOOTER_BYTES:]
     if stream[:HEADER_BYTES] != _HEADER or footer[8:] != _FLAGS + FOOTER_MAGIC:
@@ -351,7 +354,7 @@ def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
 
 @functools.lru_cache(maxsize=64)
 def _filters(header: bytes) -> list[dict[str, Any]]:
-    """The filters that a block's header names (3.1)."""
+    """Read the filters from a block's header (3.1)."""
     if _crc(header[:-_CRC_BYTES]) != header[-_CRC_BYTES:] or header[1] & 0x3C:
         raise _OtherError
     at, filters = 2, []
@@ -375,7 +378,7 @@ def _filters(header: bytes) -> list[dict[str, Any]]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length (1.2), and where it ends."""
+    """Read a number of variable length (1.2); return it and the offset after it."""
     value = shift = 0
     while at < len(data) and shift < 63:
         byte = data[at]
@@ -388,7 +391,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first (section 1.2)."""
+    """Encode a number in seven bits a byte, the lowest first (section 1.2)."""
     packed = bytearray()
     while number > 0x7F:
         packed.append(number & 0x7F | 0x80)

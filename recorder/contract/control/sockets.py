@@ -1,4 +1,4 @@
-"""Where the control socket lies (DESIGN, section 4)."""
+"""Paths of the control socket."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from recorder.contract.errors import UsageError
 
 SYSTEM = Path("/run/recorder/control.sock")
 NAMED = "RECORDER_SOCKET"
-"""The environment variable that names the socket, for the daemon and its clients."""
+"""Environment variable that names the socket, for the daemon and its clients."""
 
 
 def named_socket(given: Path | None) -> Path | None:
-    """The socket as given, else as the environment names it."""
+    """Return the socket as given, else as the environment names it."""
     if given is None and (named := os.environ.get(NAMED)):
         return Path(named)
     return given
 
 
 def user_socket() -> Path | None:
-    """The socket of a daemon that runs for a user; None without ``$XDG_RUNTIME_DIR``."""
+    """Return the socket of a user's own daemon; None without ``$XDG_RUNTIME_DIR``."""
     folder = os.environ.get("XDG_RUNTIME_DIR")
     return Path(folder) / "recorder" / "control.sock" if folder else None
 
 
 def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
-    """Where a daemon listens.
+    """Choose the socket on which a daemon listens.
 
     Args:
-        given: what the user or the config says.
-        system: the machine's own place, taken where it can be written to.
+        given: the user's or the config's socket.
+        system: the machine's own path, used if it can be written to.
 
     Raises:
-        UsageError: there is no place for it.
+        UsageError: no folder for the socket can be written to.
     """
     if (path := named_socket(given)) is not None:
         return path
@@ -50,7 +50,10 @@ def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
 
 
 def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
-    """Where a client finds the daemon: as given, else the first place where there is a socket."""
+    """Choose the socket of the daemon for a client: as given, else the first that exists.
+
+    Without any, return the path where a daemon of this user would listen.
+    """
     if (path := named_socket(given)) is not None:
         return path
     own = user_socket()
@@ -61,7 +64,7 @@ def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
 
 
 def socket_warning(given: Path | None, system: Path = SYSTEM) -> str | None:
-    """Why a daemon could not be controlled by this user, or not serve; None if it could."""
+    """Return why this user cannot control or run a daemon; None if that is possible."""
     path = socket_to_ask(given, system)
     try:
         if path.exists():
