@@ -195,7 +195,7 @@ class StreamSpec:
         return self._time_entries() | {c.name: c.meta() for c in self.channels}
 
     def meta_files(self) -> dict[str, dict[str, Any]]:
-        """Return ``meta.json`` and the files beside it for channels that roverd's readers refuse."""
+        """Return ``meta.json`` and the side files with channels that roverd's readers refuse."""
         meta, beside = self._time_entries(), dict[str, dict[str, Any]]()
         for channel in self.channels:
             found = CHANNEL_FORMATS[channel.format]

@@ -1,4 +1,4 @@
-"""Reading the bytes that the device holds, past the page cache.
+"""Reads of the bytes that the device holds, past the page cache.
 
 After a failed write the kernel marks its pages clean: reading shows bytes that the device does not
 hold, the next fsync succeeds, and bytes written to these pages are lost (Linux, mm/filemap.c,
@@ -21,13 +21,13 @@ from recorder.contract.syscalls import is_resident
 
 PAGE = mmap.PAGESIZE
 _BLOCK = 2 << 20
-"""Pages are dropped in aligned groups, of this size at most, or not at all."""
+"""Largest aligned group of bytes whose pages are dropped together, or not at all."""
 _TRIES = 3
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})  # they have no device behind the cache
 
 
 def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a range that the device holds, by blocks; fewer if the file ends before.
+    """Yield the bytes of a range that the device holds, by blocks; fewer if the file ends before.
 
     Bytes that only the cache holds are written again.  If the device still does not store them,
     the range ends there, and the cache shows them as before.
@@ -52,12 +52,12 @@ def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
 
 
 def read_range(path: Path, start: int, stop: int) -> bytes:
-    """The same in one piece; see `read_blocks`."""
+    """Return the bytes of `read_blocks` in one piece."""
     return b"".join(read_blocks(path, start, stop))
 
 
 def _held(fd: int, start: int, cached: bytes) -> int:
-    """How many of the cached bytes the device holds."""
+    """Return how many of the cached bytes the device holds."""
     held = _equal(_past_cache(fd, start, len(cached)), cached)
     if held < len(cached):
         with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ def _held(fd: int, start: int, cached: bytes) -> int:
 
 
 def _past_cache(fd: int, start: int, size: int) -> bytes:
-    """A range from the device; empty if it cannot be read."""
+    """Read a range from the device; return no bytes if it cannot be read."""
     for _ in range(_TRIES):
         with contextlib.suppress(OSError):  # after a failed write, the bytes on the device count
             os.fsync(fd)
@@ -82,7 +82,7 @@ def _past_cache(fd: int, start: int, size: int) -> bytes:
 
 
 def _direct(fd: int, start: int, size: int) -> bytes:
-    """A range read around the cache (O_DIRECT), without dropping its pages."""
+    """Read a range around the cache (O_DIRECT), without dropping its pages."""
     with contextlib.suppress(OSError):  # a file system that cannot
         direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
@@ -94,7 +94,7 @@ def _direct(fd: int, start: int, size: int) -> bytes:
 
 
 def _equal(one: bytes, other: bytes) -> int:
-    """Number of equal bytes from the start."""
+    """Return the number of equal bytes from the start."""
     if one == other:
         return len(one)
     size = min(len(one), len(other))
@@ -103,13 +103,13 @@ def _equal(one: bytes, other: bytes) -> int:
 
 
 def _resident(fd: int, begin: int, end: int) -> bool:
-    """Whether any page of a range is in the cache (mincore(2))."""
+    """Return whether any page of a range is in the cache (mincore(2))."""
     with mmap.mmap(fd, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin) as mapped:
         return is_resident(_address(mapped), end - begin)
 
 
 def _address(mapped: mmap.mmap) -> int:
-    """The address of a mapping, through numpy, since the buffer is read-only."""
+    """Return the address of a mapping, through numpy, since the buffer is read-only."""
     return int(np.frombuffer(mapped, np.uint8).__array_interface__["data"][0])
 
 

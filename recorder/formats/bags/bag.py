@@ -5,11 +5,11 @@
             ...
 
 A bag's folder has ``metadata.yaml`` (rosbag2, ``rosbag2_bagfile_information``), which lists its
-files.  A recorder that was killed has not written it; then all MCAP files of the folder are the
-bag, in the order of their numbers.
+files. If the recorder was killed before it wrote this file, the bag is all MCAP files of the folder
+in the order of their numbers.
 
-The messages of all files are in one order, that of their log times.  Where the recording's clock
-was set back (`recorder.formats.bags.clock`), later log times are corrected by that step.
+The messages of all files are ordered by their log times. If the recording's clock was set back
+(`recorder.formats.bags.clock`), later log times are corrected by that step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
-"""The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
+"""Latest time that the recorder can represent, epoch ns as int64; MCAP has uint64."""
 _MAGIC: Final = b"\x89MCAP0\r\n"
 _ANY: Final = 128 << 20  # bytes of a message that was compressed, however few are stored
 _LONGEST: Final = 1 << 30  # bytes of such a message
@@ -47,7 +47,7 @@ _FILE_BITS: Final = 62  # of a place in a file
 
 @dataclass(frozen=True, slots=True)
 class _Metadata:
-    """What matters of ``metadata.yaml``."""
+    """Fields of ``metadata.yaml`` that the reader needs."""
 
     files: tuple[Path, ...]
     compressed: bool = False  # each message by itself, zstd
@@ -56,12 +56,12 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A file of a recording that ends early, or cannot be read.
+    """Early end of a recording's file, or a file that cannot be read.
 
     Attributes:
-        time_ns: corrected log time of the last message that is read of the file, or of the file
+        time_ns: corrected log time of the last message that is read from the file, or from the file
             before.
-        reason: why the file ends there.
+        reason: reason of the early end.
     """
 
     time_ns: int
@@ -70,29 +70,31 @@ class Cut:
 
 @dataclass(slots=True)
 class _File:
-    """What is known of a file: its first time, and the corrections of its log times."""
+    """First time of a file, and the corrections of its log times."""
 
     start_ns: int
     order: LogOrder
 
 
 class Bag(Closing):
-    """Reads the files of a recording in one order; see the module.
+    """Reader of a recording's files in one order; see the module.
 
-    A file is open while its messages are read, and a file without an index until `close`.
+    A file is open while its messages are read. A damaged file, which had to be scanned, stays open
+    until `close`.
 
     Args:
         path: an MCAP file, or the folder of a ROS 2 bag.
 
     Attributes:
-        path: as given.
-        topics: of all files, by name; `count` is that of all files.
-        start_ns, end_ns: earliest and latest log time, corrected; None: there is no message.
+        path: the path as given.
+        topics: topics of all files by name, each with the `count` of all files.
+        start_ns, end_ns: earliest and latest log time, corrected; None without a message.
             Messages at time 0 count only if the recording begins there.
-        profile: of the files' headers, such as ``ros2``.
-        cuts: files that end early, or cannot be read beside others that can, by their times.
-        steps: where the recording's clock was set back.
-        conflicts: a line for each channel of a topic that is of another type, and is not read.
+        profile: profile in the files' headers, such as ``ros2``.
+        cuts: early ends, and unreadable files beside readable ones, by their times.
+        steps: steps back of the recording's clock.
+        conflicts: a line for each channel that is not read, because its type differs from its
+            topic's.
 
     Raises:
         FormatError: no file is MCAP, or all are damaged, the folder is not a bag of MCAP files, or
@@ -140,7 +142,7 @@ class Bag(Closing):
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
 
     def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
-        """Take a file's topics and times; `before`: the file that it may continue."""
+        """Read a file's topics and times; `before` is the file that it may continue."""
         reader = _open(file)
         look = _Look(file, number)
         try:
@@ -166,7 +168,7 @@ class Bag(Closing):
         return look
 
     def _correct(self, look: _Look, clock: RecordingClock) -> int | None:
-        """Take the corrections of a file's log times; return its latest time."""
+        """Compute the corrections of a file's log times; return its latest time."""
         if not look.has_messages:
             return None
         order = look.order(clock)
@@ -179,12 +181,15 @@ class Bag(Closing):
         return look.end_ns
 
     def is_timed(self, message: McapMessage) -> bool:
-        """Whether a message has a log time; 0 is none where the recording begins later."""
+        """Return whether a message has a log time.
+
+        Log time 0 means no time, unless the recording begins at time 0.
+        """
         return message.log_ns > 0 or self.start_ns == 0
 
     @property
     def duration_s(self) -> float:
-        """From the earliest log time to the latest, in s."""
+        """Time from the earliest log time to the latest, in s."""
         return ((self.end_ns or 0) - (self.start_ns or 0)) / 1e9
 
     def _take_topics(self, topics: Mapping[str, McapTopic]) -> None:
@@ -204,8 +209,8 @@ class Bag(Closing):
     def messages(self, topics: Collection[str]) -> Generator[McapMessage]:
         """Yield the messages of some topics in the order of their corrected log times.
 
-        Messages that cannot be read, since a chunk is damaged, or a message that is compressed by
-        itself, have a fault.
+        A message that cannot be read has a fault: its chunk is damaged, or its own compressed data
+        are.
 
         Raises:
             FormatError: a file cannot be read; the messages before have been yielded.
@@ -255,7 +260,7 @@ class Bag(Closing):
         return replace(message, data=data)
 
     def close(self) -> None:
-        """Close the files that are open."""
+        """Close all open files."""
         for reader in self._scanned.values():
             reader.close()
         self._scanned.clear()
@@ -263,15 +268,15 @@ class Bag(Closing):
 
 @dataclass(slots=True)
 class _Look:
-    """The log times of a file, before the steps of its clock are known.
+    """Log times of a file, before the steps of its clock are known.
 
     Attributes:
-        number: of the file in the recording.
-        tail: why it ends early; None if it is whole.
+        number: number of the file in the recording.
+        tail: reason of an early end; None if the file is whole.
         end_ns: its latest corrected log time.
         channels: topics by channel.
-        block_starts_ns: by block, its earliest log time.
-        latest: by channel, block, offset and log time of its last message.
+        block_starts_ns: earliest log time by block.
+        latest: block, offset and log time of the last message, by channel.
         first_ns, last_ns: the first and last log time in the order of the file.
     """
 
@@ -319,7 +324,7 @@ class _Look:
         return untimed
 
     def goes_on_to(self, other: _Look) -> bool:
-        """Whether another file continues this one, by its first log time and its topics."""
+        """Return whether another file continues this one, by its first log time and its topics."""
         common = set(self.channels.values()) & set(other.channels.values())
         back_ns = min(LATE_NS, abs(self.last_ns - self.first_ns) // 2)
         return bool(common) and other.first_ns >= self.last_ns - back_ns
@@ -366,7 +371,7 @@ def _read_metadata(folder: Path) -> _Metadata:
     """Return the files of a bag.
 
     Raises:
-        FormatError: as `Bag`.
+        FormatError: as for `Bag`.
     """
     path = folder / METADATA
     if not path.exists():
@@ -409,7 +414,7 @@ def _read_metadata(folder: Path) -> _Metadata:
 
 
 def _is_mcap(path: Path) -> bool:
-    """Whether a file begins as MCAP files do."""
+    """Return whether a file begins with the MCAP magic."""
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
@@ -418,6 +423,6 @@ def _is_mcap(path: Path) -> bool:
 
 
 def _numbered(path: Path) -> list[Any]:
-    """Sort ``bag_2`` before ``bag_10``."""
+    """Return the sort key of a file by name, which puts ``bag_2`` before ``bag_10``."""
     parts = re.split(r"(\d+)", path.name)
     return [int(part) if part.isdecimal() else part for part in parts]

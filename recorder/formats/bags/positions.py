@@ -1,4 +1,4 @@
-"""Messages with positions on Earth in recordings of others: NavSatFix, LocationFix, our own JSON.
+"""Messages with positions on Earth: NavSatFix, LocationFix, and this recorder's JSON.
 
 Positions are those of a position stream: latitude and longitude in degrees and height above the
 WGS 84 ellipsoid in m.  The messages' covariances are of east, north, up (sensor_msgs/NavSatFix,
@@ -43,13 +43,15 @@ class Position:
 
     Attributes:
         stamp_ns: epoch ns.
-        frame_id: of the antenna; "": not known.
-        pos: latitude, longitude in deg, height in m [3]; NaN: none.
-        fix: 0 none, 2 without a height, 3 with a height; the recorder's own may have others.
-        vel: north, east, down in m/s [3]; NaN: not known; None: no field for it.
-        cov: of north, east, down in m^2 [9], row by row; NaN: not known; None: no field for it.
+        frame_id: frame of the antenna; "": unknown.
+        pos: latitude, longitude in deg, height in m [3]; NaN: unknown.
+        fix: 0 none, 2 without a height, 3 with a height; the recorder's own streams may have other
+            values.
+        vel: north, east, down in m/s [3]; NaN: unknown; None: no field for it.
+        cov: covariance of north, east, down in m^2 [9], row by row; NaN: unknown; None: no field
+            for it.
         more: further channels of the recorder's own streams: ``sats``, ``quality``, ``utc``.
-        t_dev_ns: the device's own time; None: not known.
+        t_dev_ns: the device's own time; None: unknown.
     """
 
     stamp_ns: int
@@ -63,9 +65,9 @@ class Position:
 
 
 def decode_ros2_position(data: Buffer) -> Position:
-    """A ``sensor_msgs/msg/NavSatFix``.
+    """Decode a ``sensor_msgs/msg/NavSatFix``.
 
-    The status -1 is no fix.  -2 (since ROS 2 Rolling) is the status of publishers that set none: it
+    The status -1 means no fix. Publishers that set no status send -2 (since ROS 2 Rolling), which
     says nothing about the position.
     """
     fix: NavSatFix = decode_message(NAV_SAT_FIX, data)
@@ -76,7 +78,7 @@ def decode_ros2_position(data: Buffer) -> Position:
 
 
 def decode_foxglove_position(data: Buffer) -> Position:
-    """A ``foxglove.LocationFix``; its velocity is east, north, up."""
+    """Decode a ``foxglove.LocationFix``; its velocity is east, north, up."""
     what = "foxglove.LocationFix"
     fix = ProtobufReader(data, what)
     pos = fix.double(1), fix.double(2), fix.double(3)
@@ -92,7 +94,7 @@ def decode_foxglove_position(data: Buffer) -> Position:
 
 
 def decode_json_position(data: Buffer) -> Position:
-    """A sample of a position stream, as the recorder's archives and live views write it in JSON.
+    """Decode a sample of a position stream in the JSON of this recorder's archives and live views.
 
     ``{"timestamp": {"sec", "nsec"}, "pos": [3], "fix"}``, and where they are recorded ``vel``,
     ``cov``, ``sats``, ``quality``, ``utc``, ``t_dev``; null is a value that is not finite.
@@ -124,7 +126,7 @@ def _fix_of(pos: Floats) -> int:
 
 
 def _north_east_down(enu: Sequence[float]) -> Floats:
-    """A covariance [9] of east, north, up, as one of north, east, down."""
+    """Convert a covariance [9] of east, north, up to north, east, down."""
     ee, en, eu, ne, nn, nu, ue, un, uu = enu
     return nn, ne, -nu, en, ee, -eu, -un, -ue, uu
 
@@ -133,4 +135,4 @@ POSITION_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),
     ("protobuf", "foxglove.LocationFix"): (Kind.POSITIONS, decode_foxglove_position),
 }
-"""As `recorder.formats.bags.messages.DECODERS`."""
+"""Kind and decoder by encoding and schema, as `recorder.formats.bags.messages.DECODERS`."""

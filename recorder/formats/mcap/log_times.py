@@ -1,7 +1,7 @@
 """Log times of an MCAP file in the order in which its messages were written.
 
-A chunk's message indexes hold the log time and the place of each message, so that no message is
-read.  A chunk without indexes is read whole.
+A chunk's message indexes hold the log time and the offset of each message, so that no message is
+read. A chunk without indexes is read whole.
 """
 
 from __future__ import annotations

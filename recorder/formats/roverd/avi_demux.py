@@ -1,7 +1,7 @@
-"""Where the frames of an AVI file are: by its indexes where it has good ones, else by walking.
+"""Search for the frames of an AVI file, by its indexes if they are valid, else by walking.
 
-Takes AVI 1.0 and OpenDML files of any muxer (roverd's own traces come from OpenCV), not only ours.
-Of several streams the first video stream counts.
+It reads AVI 1.0 and OpenDML files of any muxer (roverd's own traces come from OpenCV). If there are
+several streams, it reads the first video stream.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _KNOWN_CHUNK = re.compile(rb"\d\d(dc|db|wb|tx|pc)|ix\d\d|idx1|JUNK")
 
 @dataclass(slots=True)
 class Frames:
-    """Where each frame's bytes are.
+    """Positions of each frame's bytes.
 
     Attributes:
         offsets: int64 [n], of the frame's bytes (after its chunk header).
         sizes: u4 [n], bytes of the frame.
-        tail: bytes at the end of the file that belong to no whole chunk.
-        missing: frames that the header counts and the file does not hold.
+        tail: number of bytes at the end of the file that belong to no whole chunk.
+        missing: number of frames that the header counts and the file does not hold.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -49,13 +49,13 @@ class _Header:
 
 
 def find_frames(file: ReadFile) -> Frames:
-    """All whole frames of a file.
+    """Find all whole frames of a file.
 
-    An index is believed where it holds exactly the frames that the header counts, each inside the
-    file, and the file ends where its last RIFF does; otherwise the chunks are walked.
+    An index is used if it holds exactly the frames that the header counts, each inside the file,
+    and if the file ends with its last RIFF. Otherwise the chunks are walked.
 
     Raises:
-        FormatError: not an AVI, or without a frame list or a video stream.
+        FormatError: the file is not an AVI, or has no frame list or no video stream.
     """
     header = _read_header(file)
     if header.length:
@@ -66,7 +66,7 @@ def find_frames(file: ReadFile) -> Frames:
 
 
 def chunk_id_fits(name: bytes) -> bool:
-    """Whether a chunk's name is one of a video frame."""
+    """Return whether a chunk's name is that of a video frame."""
     return name[2:] in (b"dc", b"db")
 
 
@@ -115,7 +115,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _ends_well(file: ReadFile) -> bool:
-    """Whether the RIFFs follow one another to the file's end."""
+    """Return whether the RIFFs follow one another to the file's end."""
     at = 0
     while at + 8 <= file.size:
         name, size = CHUNK.unpack(file.read(at, 8))
@@ -126,7 +126,7 @@ def _ends_well(file: ReadFile) -> bool:
 
 
 def _from_super_index(file: ReadFile, header: _Header) -> Frames | None:
-    """By OpenDML: the super index, then each segment's standard index."""
+    """Find frames by OpenDML: the super index, then each segment's standard index."""
     head = header.super_index[:24]
     if len(head) < 24 or head[:2] != b"\x04\0" or head[3] != 0:
         return None
@@ -154,7 +154,7 @@ def _from_super_index(file: ReadFile, header: _Header) -> Frames | None:
 
 
 def _from_idx1(file: ReadFile, header: _Header) -> Frames | None:
-    """By AVI 1.0: the chunk after the first frame list; good for files of one RIFF."""
+    """Find frames by AVI 1.0: the index after the first frame list, for files of one RIFF."""
     (movi_bytes,) = struct.unpack("<I", file.read(header.movi + 4, 4))
     at = header.movi + 8 + movi_bytes + (movi_bytes & 1)
     head = file.peek(at, 8)

@@ -1,6 +1,6 @@
-"""``h264``: access units of H.264 one after another, and their index.
+"""Access units of H.264 (``h264``) one after another, and their index.
 
-``video.h264`` plays as it is (Annex B).
+Players accept ``video.h264`` unchanged (Annex B).
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class H264Index(Index):
 
 
 class H264Reader(IndexedReader):
-    """Reads access units; holds 17 bytes of each, a decoder and a few pictures.
+    """Reader of access units; holds 17 bytes of each, a decoder and a few pictures.
 
-    Pictures that are read about in order are decoded once; any other one from its keyframe on.
+    Pictures that are read roughly in order are decoded once. Any other picture is decoded from its
+    keyframe on.
     """
 
     index = H264Index
@@ -103,7 +104,7 @@ class H264Reader(IndexedReader):
         return block
 
     def _decoded(self, index: int) -> Any:
-        """The decoder's frame of an access unit; the lock is held."""
+        """Return the decoder's frame of an access unit; the lock is held."""
         if index in self._frames:
             return self._frames[index]
         key = self.entry(index)
@@ -123,6 +124,6 @@ class H264Reader(IndexedReader):
 
 
 class H264Storage(IndexedStorage):
-    """Access units of H.264."""
+    """Storage of access units of H.264."""
 
     reader = H264Reader

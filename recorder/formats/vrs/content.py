@@ -1,4 +1,4 @@
-"""Splitting a record's data into blocks, and decoding them (VRS, ContentBlockReader.cpp)."""
+"""Blocks of a record's data, and their decoding (VRS, ContentBlockReader.cpp)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _BYTES_TO_PIXEL = {
 
 @dataclass(frozen=True)
 class LayoutBlock:
-    """A layout with its values.
+    """Layout block with its values.
 
     >>> block["exposure_time"]  # doctest: +SKIP
     0.01
 
     Attributes:
-        spec: its pieces.
-        values: one per piece, in their order.
-        size: its bytes.
+        spec: pieces of the layout.
+        values: one value per piece, in the order of the pieces.
+        size: size in bytes.
     """
 
     spec: LayoutSpec
@@ -52,7 +52,7 @@ class LayoutBlock:
     size: int
 
     def __getitem__(self, label: str) -> Any:
-        """The value of the (first) piece of that name; KeyError without one."""
+        """Return the value of the (first) piece of that name; raise KeyError without one."""
         return self._labels[label]
 
     @cached_property
@@ -61,22 +61,22 @@ class LayoutBlock:
         return {piece.label: value for piece, value in pairs}
 
     def as_dict(self) -> dict[str, Any]:
-        """Values under their labels, in stored order."""
+        """Return the values under their labels, in stored order."""
         return {piece.label: self._labels[piece.label] for piece in self.spec.pieces}
 
     def read(self, layout: type[L]) -> L:
-        """As an instance of a layout class; see `DataLayout.map`."""
+        """Convert to an instance of a layout class; see `DataLayout.map`."""
         return layout.map(self.spec, self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class DataBlock:
-    """An image, audio, or custom block.
+    """Image, audio, or custom block.
 
     Attributes:
-        content: its description, completed from layouts; its size is that of `data`.
-        data: its stored bytes.
-        known: whether its end is known; if not, `data` are all remaining bytes.
+        content: description, completed from layouts; its size is that of `data`.
+        data: stored bytes.
+        known: whether the block's end is known; if not, `data` are all remaining bytes.
     """
 
     content: Content
@@ -84,14 +84,14 @@ class DataBlock:
     known: bool = True
 
     def array(self) -> npt.NDArray[Any]:
-        """The pixels of a raw image, or the samples of PCM audio, fresh and writable.
+        """Return the pixels of a raw image, or the samples of PCM audio, fresh and writable.
 
         Returns:
             Images: [height, width] or [height, width, channels], in the order of the pixel
             format's name; u1, u2, f4 or f8.  Audio: [samples, channels].
 
         Raises:
-            FormatError: it is compressed, packed, in several planes, or not fully described.
+            FormatError: the block is compressed, packed, in several planes, or not fully described.
         """
         if isinstance(self.content, ImageContent):
             return _pixels(self.content, self.data)
@@ -135,12 +135,12 @@ def _samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
 def read_blocks(
     layout: RecordLayout, data: bytes, configuration: Callable[[], Sequence[Block]]
 ) -> list[Block]:
-    """The blocks of a record.
+    """Split a record into blocks.
 
     Args:
-        layout: its declaration in the stream's tags.
+        layout: declaration of the record in the stream's tags.
         data: the whole record, uncompressed.
-        configuration: gives the blocks of the stream's last configuration record; called only if
+        configuration: returns the blocks of the stream's last configuration record; called only if
             the record does not describe itself.
 
     Raises:
@@ -172,7 +172,7 @@ def read_blocks(
 
 
 def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
-    """Bytes of a block, from the layout right before it or from the format."""
+    """Return the bytes of a block, from the layout right before it or from the format."""
     content = layout.format.blocks[number]
     sized = isinstance(content, CustomContent) or (
         isinstance(content, ImageContent) and content.format == "raw"
@@ -193,7 +193,7 @@ def _complete(
     blocks: list[Block],
     configuration: Callable[[], Sequence[Block]],
 ) -> Content:
-    """A block's content with its size and its description in layouts; size None if unknown."""
+    """Return a block's content with size and description from layouts; size None if unknown."""
     if isinstance(content, AudioContent):
         audio = _audio(content, size, _layouts(blocks, configuration))
         return _audio_size(audio, size, blocks[-1:])
@@ -211,7 +211,7 @@ def _complete(
 def _layouts(
     blocks: list[Block], configuration: Callable[[], Sequence[Block]]
 ) -> Iterator[LayoutBlock]:
-    """The layouts that may describe a block, nearest first."""
+    """Yield the layouts that may describe a block, nearest first."""
     yield from (b for b in reversed(blocks) if isinstance(b, LayoutBlock))
     yield from (b for b in reversed(configuration()) if isinstance(b, LayoutBlock))
 
@@ -254,7 +254,7 @@ def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBloc
 
 
 def _audio_size(content: AudioContent, size: int | None, before: Sequence[Block]) -> AudioContent:
-    """Audio with size and number of samples; size None if they contradict each other."""
+    """Complete audio with size and number of samples; size None if they contradict each other."""
     if content.format != "pcm":
         return replace(content, size=None if content.format == "undefined" else size)
     stride = content.frame_stride

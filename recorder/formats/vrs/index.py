@@ -1,7 +1,7 @@
-"""The index of a file: its records in file order (VRS, IndexRecord.h and .cpp).
+"""Index of a file: its records in file order (VRS, IndexRecord.h and .cpp).
 
 An index record's data are the streams (u32 count; i32 type and u16 instance of each), the number of
-records (u32), and 19 bytes of every record, either as they are or as one zstd frame.
+records (u32), and 19 bytes for every record, either uncompressed or as one zstd frame.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from recorder.formats.vrs.headers import (
 _FIELDS = ("timestamp_s", "size", "record_type", "type_id", "instance", "offset")
 _TYPES = ("<f8", "<u4", "u1", "<i4", "<u2", "<i8")
 RECORD_DTYPE = np.dtype(list(zip(_FIELDS, _TYPES, strict=True)))
-"""An entry with the offset of its record."""
+"""Dtype of an entry with the offset of its record."""
 ENTRY_DTYPE = np.dtype(list(zip(_FIELDS[:-1], _TYPES, strict=False)))
-"""A stored entry."""
+"""Dtype of a stored entry."""
 ENTRY_BYTES = ENTRY_DTYPE.itemsize
 ENTRY = struct.Struct("<dIBiH")
 MAX_RECORDS = 500_000_000
@@ -47,22 +47,22 @@ Entries = npt.NDArray[np.void]
 
 
 def index_prelude(streams: Iterable[StreamId], count: int) -> bytes:
-    """The bytes before the entries."""
+    """Return the bytes before the entries."""
     ids = sorted(streams)
     stored = b"".join(_STREAM.pack(*stream) for stream in ids)
     return _U32.pack(len(ids)) + stored + _U32.pack(count)
 
 
 def read_index(file: ChunkedFile, header: FileHeader, first_record: int) -> tuple[Entries, bool]:
-    """The records that a file's index names, in file order.
+    """Read the records that a file's index names, in file order.
 
     Args:
         file: the file.
         header: its header.
-        first_record: offset of the first record, for an index of the usual kind.
+        first_record: offset of the first record, for an index that is not split.
 
     Returns:
-        Entries [k] of `RECORD_DTYPE`, and whether the index is complete: a split index of an
+        Entries [k] of `RECORD_DTYPE`, and whether the index is complete; a split index of an
         unclosed file is not.
 
     Raises:
@@ -108,7 +108,7 @@ def _read_classic(
 def _read_split(
     file: ChunkedFile, start: int, size: int, record: RecordHeader, header: FileHeader
 ) -> tuple[Entries, bool]:
-    """The index fills the rest of the first chunk, in one zstd frame after another."""
+    """Read an index that fills the rest of the first chunk with consecutive zstd frames."""
     complete = size > 0 and header.first_record_offset > 0
     first_record = header.first_record_offset or file.first_size
     if not size:
@@ -125,7 +125,7 @@ def _read_split(
 
 
 def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
-    """The content of the frames up to the first incomplete one, and whether all are whole."""
+    """Return the content of the frames before an incomplete one, and whether all are whole."""
     parts: list[bytes] = []
     while data:
         one = zstandard.ZstdDecompressor().decompressobj()
@@ -141,7 +141,7 @@ def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
 
 
 def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
-    """Entries with offsets, without records beyond the file's end."""
+    """Return entries with offsets, without records beyond the file's end."""
     if first_record > file.size:
         raise FormatError(f"{file.path}: its records begin at {first_record} of {file.size}")
     sizes = stored["size"].astype(np.int64)
@@ -158,7 +158,7 @@ def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> E
 
 
 def collected(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
-    """Entries of the records of a walk, without index and description records."""
+    """Return entries of the records of a walk, without index and description records."""
     rows = bytearray()
     for offset, h in records:
         if h.type_id not in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):

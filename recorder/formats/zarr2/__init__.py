@@ -1,8 +1,8 @@
 """Zarr version 2: JSON metadata, and chunks encoded with numcodecs.
 
-Zarr's own software is not needed.  A hierarchy is written once, front to back, into a store: a
-folder, or an ``.itar`` (a tar file with an index after it).  Nothing is read back, and memory use
-does not grow with the written bytes.
+Zarr's own software is not needed. A hierarchy is written once, front to back, into a store: a
+folder, or an ``.itar`` (a tar file followed by an index). Nothing is read back, and memory use does
+not grow with the written bytes.
 
     with Hierarchy(ItarStore(path)) as hierarchy:
         frames = hierarchy.root.group("frames", {"sensor": "front"})

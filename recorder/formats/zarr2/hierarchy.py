@@ -1,4 +1,4 @@
-"""Groups, attributes and arrays, written into a store (zarr specification v2, "Hierarchies")."""
+"""Writers of groups, attributes and arrays (zarr specification v2, "Hierarchies")."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _BULKY = 4096  # bytes from which on metadata are not cached
 
 
 class Hierarchy(Finishing):
-    """A hierarchy being written.
+    """Hierarchy that is being written.
 
     Args:
-        store: to write to.
-        consolidation: also write all metadata under one key: ``cbor.xz`` is NCore's
-            ``.zmetadata.cbor.xz``, ``json`` zarr's own ``.zmetadata``.
-        attributes: of the root group.
+        store: store to write to.
+        consolidation: form in which all metadata are also written under one key: ``cbor.xz`` is
+            NCore's ``.zmetadata.cbor.xz``, ``json`` zarr's own ``.zmetadata``.
+        attributes: attributes of the root group.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Hierarchy(Finishing):
         self.put_text(key, text)
 
     def put_text(self, key: str, text: bytes) -> None:
-        """Write ``.zgroup``, ``.zarray`` or ``.zattrs`` that is compact JSON."""
+        """Write ``.zgroup``, ``.zarray`` or ``.zattrs`` from compact JSON."""
         put = self.store.put_again if len(text) < _BULKY else self.store.put
         put(key, text)
         if self._consolidated is not None:
@@ -108,7 +108,7 @@ class Hierarchy(Finishing):
 
 @functools.lru_cache(maxsize=2048)
 def _plain_cbor(text: bytes) -> bytes:
-    """A JSON document as CBOR.  Most documents of a hierarchy are one of a few."""
+    """Convert a JSON document to CBOR; most documents of a hierarchy are one of a few."""
     return cbor.dump_cbor(json.loads(text))
 
 
@@ -133,7 +133,7 @@ class _Metadata:
 
 
 class _CborMetadata(_Metadata):
-    """Consolidated metadata of NCore, compressed as they are added."""
+    """Consolidated metadata of NCore, compressed as documents are added."""
 
     key = ".zmetadata.cbor.xz"
 
@@ -189,10 +189,10 @@ class _JsonMetadata(_Metadata):
 
 
 class Group:
-    """A group.  Its children's names must differ; FormatError if they do not.
+    """Group of a hierarchy; its children's names must differ, else it raises FormatError.
 
-    With `distinct` the caller guarantees that, and the names are not stored: for groups with a
-    child per frame.
+    With `distinct` the caller guarantees that, and the names are not stored. This is for groups
+    with a child per frame.
     """
 
     def __init__(
@@ -213,13 +213,13 @@ class Group:
 
     @property
     def path(self) -> str:
-        """From the root, without slashes around it."""
+        """Path from the root, without slashes around it."""
         return self._prefix.rstrip("/")
 
     def set_attributes(self, attributes: Attributes) -> None:
         """Write all attributes; may be called once.
 
-        Values are those of JSON, and arrays and `LazyRows` for long lists.
+        Values are JSON values, and arrays or `LazyRows` for long lists.
         """
         if self._attributed:
             raise FormatError(f"group {self.path or '/'} has its attributes already")
@@ -229,7 +229,7 @@ class Group:
     def group(
         self, name: str, attributes: Attributes | None = None, *, distinct: bool = False
     ) -> Group:
-        """A new group in this one."""
+        """Make a new group in this one."""
         return Group(self._hierarchy, self._child(name), attributes, distinct=distinct)
 
     def array(
@@ -239,7 +239,7 @@ class Group:
         spec: ArraySpec = ArraySpec(),  # noqa: B008
         attributes: Attributes | None = None,
     ) -> None:
-        """A new array with these values; an `EncodedArray` takes no `spec`."""
+        """Write a new array with these values; an `EncodedArray` takes no `spec`."""
         if isinstance(values, EncodedArray):
             self._array(self._child(name), values, attributes)
             return
@@ -262,7 +262,7 @@ class Group:
         return path
 
     def text(self, name: str, data: Buffer, attributes: Attributes | None = None) -> None:
-        """A new 0-d array ``|S`` that holds these bytes, unchanged.
+        """Write a new 0-d array ``|S`` that holds these bytes, unchanged.
 
         Readers drop zero bytes at its end, as numpy defines the type.
         """
@@ -274,7 +274,7 @@ class Group:
         self._hierarchy.store.put(f"{path}/0", data)
 
     def rows(self, name: str, spec: RowsSpec, attributes: Attributes | None = None) -> RowsWriter:
-        """A new array that rows are appended to."""
+        """Make a new array that rows are appended to."""
         return RowsWriter(self._hierarchy, self._child(name), spec, attributes)
 
     def _child(self, name: str) -> str:
@@ -288,9 +288,9 @@ class Group:
 
 
 class RowsWriter:
-    """An array that grows along its first axis; holds at most one chunk in memory.
+    """Writer of an array that grows along its first axis; holds at most one chunk in memory.
 
-    It must be closed, even if it is empty.
+    A writer must be closed, even if the array is empty.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class RowsWriter:
         self._spec = spec
         self._closed = False
         self.length = 0
-        """Rows appended so far."""
+        """Number of rows appended so far."""
         chunks = (spec.chunk_rows, *spec.row_shape)
         self._array = ArraySpec(chunks, spec.compressor, spec.fill_value)
         array_metadata(spec.dtype, (0, *spec.row_shape), self._array)  # raises for a bad spec
