@@ -20,7 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.contract.wire_struct import Count, WireStruct, check_json, convert
+from recorder.contract.wire_struct import Count, WireStruct, check_json, decode_values
 
 Positions = dict[str, tuple[int, int, int]]
 """Positions by stream: epoch, and two message numbers in it."""
@@ -53,7 +53,7 @@ class Values(WireStruct):
         Raises:
             ProtocolError: names message, field and what is wrong with it.
         """
-        return convert(message.values, cls, str(cls.kind))
+        return decode_values(message.values, cls, str(cls.kind))
 
 
 # Drivers and the writer
@@ -82,7 +82,9 @@ class Join(Values):
         specs = {}
         for wire in self.streams:
             spec = StreamSpec.from_wire(wire)
-            convert(wire, StreamSpec, f"join: stream {spec.name!r}")  # the types of its fields
+            decode_values(
+                wire, StreamSpec, f"join: stream {spec.name!r}"
+            )  # the types of its fields
             specs[spec.name] = spec
         return specs
 
@@ -358,7 +360,7 @@ _COMMANDS: dict[str, type[Command]] = {
 }
 
 
-def command_of(message: Message) -> Command:
+def read_command(message: Message) -> Command:
     """Read the command in a message.
 
     Raises:
@@ -368,10 +370,10 @@ def command_of(message: Message) -> Command:
     kind = _COMMANDS.get(op) if isinstance(op, str) else None
     if kind is None:
         raise ProtocolError(f"no command {op!r}")
-    command = convert(message.values, kind, f"{op} command")
+    command = decode_values(message.values, kind, f"{op} command")
     if isinstance(command, Planned):
         for sensor, header in command.plan.sensors.items():
-            convert(header, SensorHeader, f"{op} command: plan.sensors.{sensor}")
+            decode_values(header, SensorHeader, f"{op} command: plan.sensors.{sensor}")
     return command
 
 
@@ -435,7 +437,7 @@ class Status(Reply):
     previous: Ending | UnsetType = UNSET
 
 
-def reply_of(message: Message) -> Reply:
+def read_reply(message: Message) -> Reply:
     """Read the writer's answer in a message.
 
     Raises:
@@ -443,4 +445,4 @@ def reply_of(message: Message) -> Reply:
     """
     values = message.values
     kind = Refusal if "error" in values else Ending if "closed" in values else Status
-    return convert(values, kind, f"{kind.__name__.lower()} reply")
+    return decode_values(values, kind, f"{kind.__name__.lower()} reply")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 
-def numbered_files(pattern: Path) -> list[tuple[int, Path]]:
+def find_numbered_files(pattern: Path) -> list[tuple[int, Path]]:
     """Return the files that match a pattern, by ascending number.
 
     Args:

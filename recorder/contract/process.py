@@ -35,7 +35,7 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """Exempt all objects loaded so far from garbage collection, and collect less often.
 
     Collections over modules that never change took a twentieth of a small driver's time.

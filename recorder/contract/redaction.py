@@ -87,11 +87,11 @@ def mask_secrets(value: Any, *, secret: bool = False) -> Any:
     return mask_value(value) if isinstance(value, str) else value
 
 
-def secret_keys(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def find_secret_keys(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield paths of the keys whose value `mask_secrets` masks, such as ``wifi.password``."""
     for name, value in metadata.items():
         if isinstance(value, Mapping) and not is_secret_key(str(name)):
-            yield from secret_keys(value, f"{prefix}{name}.")
+            yield from find_secret_keys(value, f"{prefix}{name}.")
         elif mask_secrets({name: value}) != {name: value}:
             yield f"{prefix}{name}"
 

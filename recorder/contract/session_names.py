@@ -55,7 +55,7 @@ def check_name(name: str) -> str:
     raise UsageError(f"session name {shown}: starts with {name[0]!r}, not a letter or digit")
 
 
-def recording_of(name: str) -> tuple[str, int]:
+def split_part_name(name: str) -> tuple[str, int]:
     """Return the recording that a session is a part of, and the part's number, 0 for no part.
 
     >>> recording_of("drive_p002"), recording_of("drive")

@@ -24,10 +24,10 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c.encode("unicode_escape").decode() if acts(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode() if is_active(c) else c for c in text)
 
 
-def acts(character: str) -> bool:
+def is_active(character: str) -> bool:
     """Return whether a terminal or a browser acts upon a character instead of showing it."""
     return unicodedata.category(character) in _ACTIVE or character in _DIRECTIONS
 

@@ -42,7 +42,7 @@ from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.channel_formats import Buffer as Buffer
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire_struct import Count, problem_of
+from recorder.contract.wire_struct import Count, describe_problem
 
 TimeArray = npt.NDArray[np.int64]
 
@@ -179,7 +179,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     try:
         header = _HEADER.decode(frames[0])
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"the header: {problem_of(str(error))}") from None
+        raise ProtocolError(f"the header: {describe_problem(str(error))}") from None
     count, times, device = header.n, header.t, header.d
     return Message(
         kind=header.k,

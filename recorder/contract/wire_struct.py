@@ -21,7 +21,7 @@ _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
 
 
-def ready(kind: type[_T]) -> type[_T]:
+def prepare_type(kind: type[_T]) -> type[_T]:
     """Prepare a type in msgspec before any thread decodes it; return the type.
 
     msgspec 0.22 reads a struct's fields when it first decodes one. Another thread that decodes one
@@ -34,7 +34,7 @@ def ready(kind: type[_T]) -> type[_T]:
     return kind
 
 
-def convert(values: Any, kind: type[_T], what: str) -> _T:
+def decode_values(values: Any, kind: type[_T], what: str) -> _T:
     """Convert plain values to an object of a type.
 
     Args:
@@ -46,12 +46,12 @@ def convert(values: Any, kind: type[_T], what: str) -> _T:
         ProtocolError: names message, field and what is wrong with it.
     """
     try:
-        return msgspec.convert(values, ready(kind))
+        return msgspec.convert(values, prepare_type(kind))
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"{what}: {problem_of(str(error))}") from None
+        raise ProtocolError(f"{what}: {describe_problem(str(error))}") from None
 
 
-def problem_of(text: str) -> str:
+def describe_problem(text: str) -> str:
     """Rewrite a msgspec error as a sentence that begins with the place."""
     place = _PLACE.search(text)
     where = "" if place is None else place[1]

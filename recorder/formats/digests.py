@@ -86,7 +86,7 @@ def digest(data: Buffer) -> bytes:
     return blake3(data).digest()
 
 
-def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
+def zero_ranges(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
     """Return bytes with ranges set to zero; the same object if no range overlaps them.
 
     Args:
@@ -105,7 +105,7 @@ def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
     return bytes(copy)
 
 
-def patched_digest(path: Path, ranges: Iterable[Range]) -> bytes:
+def digest_patched(path: Path, ranges: Iterable[Range]) -> bytes:
     """Compute the BLAKE3 digest of a file's bytes in some ranges, one after the other."""
     hasher = blake3()
     with path.open("rb") as file:
@@ -129,7 +129,7 @@ class RunningDigest:
         self._hasher = blake3()
 
     def update(self, data: Buffer) -> None:
-        self._hasher.update(masked(data, self.end, self.ranges) if self.ranges else data)
+        self._hasher.update(zero_ranges(data, self.end, self.ranges) if self.ranges else data)
         self.end += buffer_size(data)
 
     def leaf(self) -> Leaf:
@@ -137,7 +137,7 @@ class RunningDigest:
         return Leaf(self.start, self.end, self._hasher.digest())
 
 
-def digest_of(path: Path, start: int, end: int, ranges: Sequence[Range]) -> RunningDigest:
+def digest_file(path: Path, start: int, end: int, ranges: Sequence[Range]) -> RunningDigest:
     """Compute the digest of a file's bytes; raise ValueError if the file ends before `end`."""
     running = RunningDigest(start, ranges)
     with path.open("rb") as file:
@@ -257,7 +257,7 @@ class DigestedFile:
     def _digest_again(self) -> None:
         """Digest the open leaf again, after a reopened file declared new ranges."""
         start, end = self._running.start, self._running.end
-        self._running = digest_of(self.path, start, end, self.patchable_ranges)
+        self._running = digest_file(self.path, start, end, self.patchable_ranges)
         self._read_again = False
 
     def seal(self) -> None:
@@ -270,7 +270,7 @@ class DigestedFile:
 
     def patched(self) -> bytes:
         """Return the digest of the bytes of the patchable ranges, which must be flushed."""
-        return patched_digest(self.path, self.patchable_ranges)
+        return digest_patched(self.path, self.patchable_ranges)
 
     def take_ranges(self) -> list[Range]:
         """Return the ranges that were declared since the last call."""
@@ -316,7 +316,7 @@ class DigestingDisk:
     def reopen(self, path: Path, length: int) -> AppendFile:
         inner = self.plain.reopen(path, length)
         known = self._known(path, length)
-        running = digest_of(path, known.start, length, known.patchable)
+        running = digest_file(path, known.start, length, known.patchable)
         return self._file(inner, running, known.patchable)
 
     def _file(

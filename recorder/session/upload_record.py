@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
@@ -41,7 +41,9 @@ class UploadedTo(msgspec.Struct, frozen=True):
 def read_uploaded(session: Path) -> UploadedTo | None:
     """The record of a session; None where it was not uploaded, or the record is damaged."""
     try:
-        return msgspec.json.decode(private(session, UPLOADED).read_bytes(), type=ready(UploadedTo))
+        return msgspec.json.decode(
+            private(session, UPLOADED).read_bytes(), type=prepare_type(UploadedTo)
+        )
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -13,7 +13,7 @@ from recorder.formats.digests import (
     DigestedFile,
     DigestingDisk,
     Leaf,
-    digest_of,
+    digest_file,
 )
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
@@ -148,7 +148,7 @@ def check_committed(session: Path, journal: JournalState) -> None:
                 raise SessionError(f"{path}: has {size} bytes where {length} were committed")
             if journal.digest is not None and length > leaf.end:
                 ranges = journal.patchable.get(name, [])
-                growing[name] = digest_of(path, leaf.end, length, ranges).leaf()
+                growing[name] = digest_file(path, leaf.end, length, ranges).leaf()
         except OSError as error:
             raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
     if journal.digest not in (None, joint_digest(growing)) and not journal.unsure:

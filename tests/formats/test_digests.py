@@ -9,7 +9,13 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.formats.digests import Announcement, Digested, DigestedFile, DigestingDisk, masked
+from recorder.formats.digests import (
+    Announcement,
+    Digested,
+    DigestedFile,
+    DigestingDisk,
+    zero_ranges,
+)
 from recorder.formats.disk import GATHER_BYTES, Disk, PosixDisk
 
 PAGE = 4096
@@ -129,8 +135,8 @@ def test_masking_equals_zeros_in_the_whole(data: st.DataObject) -> None:
     spans = st.tuples(st.integers(0, 70), st.integers(0, 20))
     ranges = data.draw(st.lists(spans, max_size=4))
     cut = data.draw(st.integers(0, len(whole)))
-    parts = bytes(masked(bytes(whole[:cut]), 0, ranges))
-    parts += bytes(masked(bytes(whole[cut:]), cut, ranges))
+    parts = bytes(zero_ranges(bytes(whole[:cut]), 0, ranges))
+    parts += bytes(zero_ranges(bytes(whole[cut:]), cut, ranges))
     for offset, size in ranges:
         end = min(offset + size, len(whole))
         if offset < end:

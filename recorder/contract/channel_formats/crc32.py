@@ -7,7 +7,7 @@ import functools
 _POLYNOMIAL = 0xEDB88320  # the highest bit is x^0, the lowest x^31; x^32 is left out
 
 
-def crc32_of_both(first: int, second: int, second_bytes: int) -> int:
+def combine_crc32(first: int, second: int, second_bytes: int) -> int:
     """Return the CRC-32 of two parts, one after another.
 
     Args:

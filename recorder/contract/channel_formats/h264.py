@@ -36,7 +36,7 @@ def _nal_from(data: bytes, at: int) -> bytes:
     return data[at : after if after >= 0 else len(data)].rstrip(b"\0")
 
 
-def kind_of_nal(nal: bytes) -> int:
+def read_nal_type(nal: bytes) -> int:
     """Return the ``nal_unit_type`` (table 7-1)."""
     return nal[0] & 31
 
@@ -118,7 +118,7 @@ class ParameterSets:
         # Parameter sets come after an access unit delimiter (7.4.1.2.3), and after those that
         # they refer to.
         at = 0
-        if (first := next(nal_units(unit), b"")) and kind_of_nal(first) == 9:
+        if (first := next(nal_units(unit), b"")) and read_nal_type(first) == 9:
             at = unit.find(first) + len(first)
         unit = unit[:at] + lacking[SPS] + unit[at:]
         at += len(lacking[SPS])

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.crc32 import crc32_of_both
+from recorder.contract.channel_formats.crc32 import combine_crc32
 from recorder.contract.errors import FormatError
 
 HEADER_BYTES = FOOTER_BYTES = 12
@@ -265,7 +265,7 @@ def content_crc(stream: bytes) -> int | None:
     try:
         for _, stop, size in _blocks(stream):
             check = int.from_bytes(stream[stop - _CRC_BYTES : stop], "little")
-            crc = crc32_of_both(crc, check, size)
+            crc = combine_crc32(crc, check, size)
     except (_OtherError, IndexError):
         return None
     return crc

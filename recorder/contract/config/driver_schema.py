@@ -20,7 +20,7 @@ from recorder.contract.config.options import (
     table_to_wire,
 )
 from recorder.contract.errors import ProtocolError
-from recorder.contract.wire_struct import convert
+from recorder.contract.wire_struct import decode_values
 
 SESSION_SCHEME = "session"
 """Scheme that replays a recorded sensor; the kit implements it for every driver."""
@@ -97,7 +97,7 @@ class DriverSchema:
         Raises:
             ProtocolError: the mapping is not a schema.
         """
-        return convert(wire, cls, "not a driver's schema")
+        return decode_values(wire, cls, "not a driver's schema")
 
 
 def _check_table(table: OptionTable, where: str) -> None:

@@ -43,7 +43,7 @@ from recorder.contract.config.settings import (
 from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
 from recorder.contract.expressions import compile_expression
-from recorder.contract.numbered_files import numbered_files
+from recorder.contract.numbered_files import find_numbered_files
 from recorder.contract.redaction import mask_value
 from recorder.contract.session_names import check_template
 from recorder.contract.streams import STREAM_NAME
@@ -508,7 +508,7 @@ class _ConfigReader:
                 raise fail(key, f"the part after '#' is not a valid sensor name: {sensor!r}")
         if not path:
             raise fail(key, f"{scheme}: needs a path after the colon")
-        if scheme == "file" and numbered_files(whole := self.path(key, path)):
+        if scheme == "file" and find_numbered_files(whole := self.path(key, path)):
             return scheme, str(whole)
         return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
 

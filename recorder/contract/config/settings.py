@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct, convert, inspect, structs, to_builtins
 
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 
 T = TypeVar("T")
 
@@ -32,8 +32,7 @@ _HOST = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
 _NAME = re.compile(rf"{_HOST}(?:\.{_HOST})*\.?")
 _TOKEN = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]*|\[[0-9a-f:.]+\])(?::\d{1,5})?")
-"""Form in which browsers send an origin (RFC 6454, section 6.2); Foxglove's apps send ``file://``.
-"""
+"""Pattern of an origin as browsers send it (RFC 6454, 6.2); Foxglove's apps send ``file://``."""
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
 
@@ -388,7 +387,7 @@ def read_settings(values: Any, kind: type[T], base: Path | None = None) -> T:
     def path(_: type, text: Any) -> Path:
         return Path(text) if base is None else (base / text).resolve()
 
-    return convert(values, ready(kind), dec_hook=path)
+    return convert(values, prepare_type(kind), dec_hook=path)
 
 
 def is_loopback(bind: str) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from recorder.contract.closing import Closing
 from recorder.contract.control.requests import Keep, Mark, Request, Start, Status, Stop
-from recorder.contract.control.sockets import socket_to_ask
+from recorder.contract.control.sockets import choose_client_socket
 from recorder.contract.errors import DeviceError, RecorderError
 
 TIMEOUT_S = 120.0
@@ -102,7 +102,7 @@ class Client(Closing):
         wire: Wire | None = None,
     ) -> None:
         given = None if path is None else Path(path)
-        self._wire = wire if wire is not None else _UnixWire(socket_to_ask(given), timeout_s)
+        self._wire = wire if wire is not None else _UnixWire(choose_client_socket(given), timeout_s)
 
     def start(self, name: str | None = None, meta: Mapping[str, str] | None = None) -> Reply:
         """Begin to record; return when the session is open."""

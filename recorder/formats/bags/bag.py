@@ -29,7 +29,7 @@ from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.contract.extras import need_extra
 from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
-from recorder.formats.mcap.order import LogOrder, place_of
+from recorder.formats.mcap.order import LogOrder, pack_place
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapReader, McapTopic
@@ -308,7 +308,7 @@ class _Look:
                     untimed = True
                     offsets, times = offsets[times > 0], times[times > 0]
                 if len(times):
-                    found[names[channel]] = place_of(block, 0) + offsets, times
+                    found[names[channel]] = pack_place(block, 0) + offsets, times
                     self.latest[channel] = block, int(offsets[-1]), int(times[-1])
             firsts = (int(times.min()) for _, times in found.values())
             self.block_starts_ns[block] = min(firsts, default=0)

@@ -1,6 +1,6 @@
 """Content of a recording that the recorder can play, and its time base.
 
-`content_of` returns the kind of a topic's messages, or raises the reason why they are not
+`find_content` returns the kind of a topic's messages, or raises the reason why they are not
 supported. `origin_ns` is the recording's beginning: all sensors that play from one recording count
 from it. The times of messages are in `recorder.formats.bags.timing`.
 """
@@ -50,7 +50,7 @@ class Content:
     decode: Decode
 
 
-def content_of(topic: McapTopic) -> Content:
+def find_content(topic: McapTopic) -> Content:
     """Return the kind and the decoder of a topic's messages.
 
     Raises:
@@ -104,7 +104,7 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
         if not topic.count or (topics is not None and name not in topics):
             continue
         try:
-            content = content_of(topic)
+            content = find_content(topic)
         except UnknownTopicError:
             continue
         if content.kind in _STAMPED:
@@ -114,7 +114,7 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
     return first_ns(bag, decoders)
 
 
-def first_of(bag: Bag, topic: str) -> McapMessage | None:
+def find_first_message(bag: Bag, topic: str) -> McapMessage | None:
     """Return the first message of a topic without a fault, else the first; None without one."""
     first = None
     for message in bag.messages([topic]):
@@ -124,12 +124,12 @@ def first_of(bag: Bag, topic: str) -> McapMessage | None:
     return first
 
 
-def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
+def find_topics(bag: Bag, kind: Kind) -> dict[str, Content]:
     """Return the content of each topic of a kind; topics without a message are left out."""
     found = {}
     for name, topic in bag.topics.items():
         try:
-            content = content_of(topic)
+            content = find_content(topic)
         except UnknownTopicError:
             continue
         if content.kind is kind and topic.count != 0:
@@ -163,7 +163,7 @@ def choose_topic(
     Raises:
         FormatError: there is no such topic, or there are several; names the topics that exist.
     """
-    fitting = {name: c for name, c in topics_of(bag, kind).items() if chosen(name)}
+    fitting = {name: c for name, c in find_topics(bag, kind).items() if chosen(name)}
     known = f"its topics with {kind}: {', '.join(sorted(fitting)) or 'none'}"
     if wanted:
         name = wanted if wanted in bag.topics or wanted.startswith("/") else f"/{wanted}"
@@ -174,7 +174,7 @@ def choose_topic(
         if bag.topics[name].count == 0:
             raise FormatError(f"topic {name!r:.200} has no message; {known}")
         try:
-            reason = f"holds {content_of(bag.topics[name]).kind}"
+            reason = f"holds {find_content(bag.topics[name]).kind}"
         except UnknownTopicError as error:
             reason = str(error)
         raise FormatError(f"topic {name!r:.200}: {reason}; {known}")

@@ -180,7 +180,7 @@ def _size(item: Timed | Cut) -> int:
     return len(item.message.data) + _OVERHEAD if isinstance(item, Timed) else 0
 
 
-def stamp_of(message: Any) -> int:
+def read_stamp(message: Any) -> int:
     """Return the stamp of a decoded message, epoch ns; 0 if it has none or one beyond int64."""
     if isinstance(message, Inertial | Position):
         stamp_ns = message.stamp_ns
@@ -257,7 +257,10 @@ class Timing:
     def _decide(self, topic: str) -> list[Timed]:
         first = self._first.pop(topic)
         pairs = [
-            (stamp_of(each.decoded), each.message.log_ns if self._bag.is_timed(each.message) else 0)
+            (
+                read_stamp(each.decoded),
+                each.message.log_ns if self._bag.is_timed(each.message) else 0,
+            )
             for each in first
             if each.problem is None
         ]
@@ -274,7 +277,7 @@ class Timing:
 
     def _set_time(self, timed: Timed, stamping: Stamping) -> None:
         message, bag = timed.message, self._bag
-        stamp_ns = 0 if timed.decoded is None else stamp_of(timed.decoded)
+        stamp_ns = 0 if timed.decoded is None else read_stamp(timed.decoded)
         if bag.is_timed(message):
             timed.t_ns = stamping.t_ns(stamp_ns, message.log_ns, message.shift_ns)
             if timed.problem is not None:
@@ -285,7 +288,7 @@ class Timing:
             timed.t_ns = stamp_ns
 
 
-def in_order(bag: Bag, timing: Timing) -> Generator[Timed | Cut]:
+def order_messages(bag: Bag, timing: Timing) -> Generator[Timed | Cut]:
     """Yield messages, and the early ends of files, in the order of their times.
 
     A message that was written late is put in its place, if the messages after that place fit into

@@ -13,8 +13,7 @@ class LogOrder:
 
     Attributes:
         starts_ns: earliest corrected log time by block.
-        shifts: by channel, places (`place_of`) and the correction of the log times from each place
-            on.
+        shifts: by channel, places (`pack_place`) and the correction of log times from each on.
     """
 
     starts_ns: Sequence[int]
@@ -25,10 +24,10 @@ class LogOrder:
         if (found := self.shifts.get(channel)) is None:
             return 0
         places, shifts = found
-        at = bisect_right(places, place_of(block, offset))
+        at = bisect_right(places, pack_place(block, offset))
         return shifts[at - 1] if at else 0
 
 
-def place_of(block: int, offset: int) -> int:
+def pack_place(block: int, offset: int) -> int:
     """Return the place of a message in its file; a block has at most 1 GiB of records."""
     return block << 31 | offset

@@ -33,8 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 SEGMENT_BYTES = 1 << 30
-"""Length at which a segment is closed, before the frame that would exceed it (without its index).
-"""
+"""Length, without its index, at which a segment is closed before the frame that exceeds it."""
 SUPER_ENTRIES = 4096
 """Number of entries reserved in the super index: 4 TiB in segments of `SEGMENT_BYTES`."""
 DEFAULT_RATE_HZ = 30.0

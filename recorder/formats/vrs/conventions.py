@@ -1,4 +1,4 @@
-"""Layouts whose names tell readers about other blocks (VRS, DataLayoutConventions.h).
+"""Layouts whose labels describe other blocks to readers (VRS, DataLayoutConventions.h).
 
 Readers match label and element type: they do not find ``image_width`` as uint64. A layout class may
 inherit from these, or use them as structs.

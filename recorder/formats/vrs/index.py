@@ -157,7 +157,7 @@ def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> E
     return placed[: int(np.searchsorted(ends, file.size, side="right"))]
 
 
-def collected(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
+def collect_entries(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
     """Return entries of the records of a walk, without index and description records."""
     rows = bytearray()
     for offset, h in records:

@@ -77,10 +77,12 @@ class _Leaf:
         target: Any = layout
         for step in self.path[:-1]:
             target = target[step] if isinstance(step, int) else target.__dict__[step]
-        target.__dict__[self.path[-1]] = value if self.enum is None else named(self.enum, value)
+        target.__dict__[self.path[-1]] = (
+            value if self.enum is None else find_member(self.enum, value)
+        )
 
 
-def named(kind: type[enum.Enum], value: Any) -> Any:
+def find_member(kind: type[enum.Enum], value: Any) -> Any:
     """Return the member with that value; the plain value if unknown, as in a newer file."""
     try:
         return kind(value)
@@ -108,7 +110,7 @@ class _PieceMember(_Member):
         about = tags, properties or {}, required
         self.piece = Piece(kind, element, label, count, default, *about)
         value = self.piece.unset()  # raises for a default that does not fit
-        self._first = value if enum_type is None else named(enum_type, value)
+        self._first = value if enum_type is None else find_member(enum_type, value)
 
     def __set_name__(self, owner: type, name: str) -> None:
         super().__set_name__(owner, name)

@@ -33,7 +33,7 @@ from recorder.formats.vrs.headers import (
     RecordType,
     StreamId,
 )
-from recorder.formats.vrs.index import Entries, collected, read_index
+from recorder.formats.vrs.index import Entries, collect_entries, read_index
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.scan import RecordWalk
 from recorder.formats.vrs.streams import VrsStream
@@ -141,7 +141,7 @@ class VrsReader(Closing):
         try:
             records, complete = read_index(self._file, self.header, first)
         except FormatError:
-            records, complete = np.empty(0, collected(iter(())).dtype), False
+            records, complete = np.empty(0, collect_entries(iter(())).dtype), False
         if complete:
             self.end = int((records["offset"] + records["size"]).max(initial=first))
         else:
@@ -180,7 +180,7 @@ class VrsReader(Closing):
             last = known[-1]
             start, previous = int(last["offset"]) + int(last["size"]), int(last["size"])
         walk = RecordWalk(self._file, start, previous, header_bytes=header.record_header_bytes)
-        records = collected(iter(walk))
+        records = collect_entries(iter(walk))
         self.end, self.tail = walk.end, walk.fault
         return np.concatenate([known, records]) if len(known) else records
 

@@ -338,7 +338,7 @@ def layout_tag(record_type: str, version: int, block: int) -> str:
     return f"DL:{record_type}:{version}:{block}"
 
 
-def formats_in(tags: Iterable[str]) -> list[tuple[str, str, int]]:
+def find_formats(tags: Iterable[str]) -> list[tuple[str, str, int]]:
     """Return the tags that hold a RecordFormat: (name of the tag, record type, version)."""
     pattern = re.compile(r"RF:(Data|Configuration|State|Tags):(\d{1,10})")
     found = ((tag, pattern.fullmatch(tag)) for tag in tags)

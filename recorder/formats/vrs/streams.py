@@ -18,8 +18,8 @@ from recorder.formats.vrs.record_format import (
     Content,
     LayoutContent,
     RecordFormat,
+    find_formats,
     format_tag,
-    formats_in,
     layout_tag,
 )
 from recorder.formats.vrs.recordables import recordable_name
@@ -111,7 +111,7 @@ class StreamSpec:
 Records = dict[tuple[int, int], RecordLayout]
 
 
-def records_in(tags: Mapping[str, str]) -> Records:
+def parse_records(tags: Mapping[str, str]) -> Records:
     """Parse the record types and versions that a stream's own tags declare.
 
     A layout that is undeclared, or has pieces of unknown types, is None, so that the rest can be
@@ -119,7 +119,7 @@ def records_in(tags: Mapping[str, str]) -> Records:
     """
     records: Records = {}
     types = {kind.tag: kind for kind in RecordType}
-    for tag, name, version in formats_in(tags):
+    for tag, name, version in find_formats(tags):
         blocks = RecordFormat.parse(tags[tag], strict=False)
         layouts: list[LayoutSpec | None] = []
         for at, block in enumerate(blocks):
@@ -151,8 +151,8 @@ class VrsStream:
 
     @cached_property
     def records(self) -> Records:
-        """Record types and versions; see `records_in`."""
-        return records_in(self.vrs_tags)
+        """Record types and versions; see `parse_records`."""
+        return parse_records(self.vrs_tags)
 
     @property
     def flavor(self) -> str:

@@ -43,7 +43,7 @@ from recorder.formats.vrs.headers import creation_id as new_creation_id
 from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, ENTRY_DTYPE, index_prelude
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.resume import ResumePoint, find_resume_point
-from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, records_in
+from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, parse_records
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, pack_description
 
 INDEX_SUFFIX = ".index"
@@ -65,7 +65,7 @@ class StreamWriter:
         self.id = stream
         self.tags = tags
         self._writer = writer
-        self._records: Records = records_in(tags.vrs)
+        self._records: Records = parse_records(tags.vrs)
         self._fits: dict[tuple[int, int, type], bool] = {}
 
     def write(
@@ -195,7 +195,7 @@ class VrsWriter:
         """
         ids: dict[StreamId, StreamTags] = {}
         for spec in streams:
-            ids[free_id(spec, ids)] = spec.stream_tags()
+            ids[choose_id(spec, ids)] = spec.stream_tags()
         return cls.create_as(
             path, disk, ids, tags or {}, index_path=index_path, creation_id=creation_id
         )
@@ -292,7 +292,7 @@ class VrsWriter:
 
     def add_stream(self, spec: StreamSpec) -> StreamWriter:
         """Add a stream that the description does not have: its tags go into a TAGS record."""
-        stream = free_id(spec, self.streams)
+        stream = choose_id(spec, self.streams)
         tags = spec.stream_tags()
         data = TagsRecord(vrs_tags=tags.vrs, user_tags=tags.user).encode()
         self.tags_at.append(self._file.length)
@@ -439,7 +439,7 @@ def default_index_path(path: Path) -> Path:
     return path.with_name(path.name + INDEX_SUFFIX)
 
 
-def free_id(spec: StreamSpec, taken: Mapping[StreamId, Any]) -> StreamId:
+def choose_id(spec: StreamSpec, taken: Mapping[StreamId, Any]) -> StreamId:
     """Choose the id of a new stream; raise FormatError if it is taken or out of range."""
     instances = [s.instance for s in taken if s.type_id == spec.type_id]
     stream = StreamId(int(spec.type_id), spec.instance or max(instances, default=0) + 1)

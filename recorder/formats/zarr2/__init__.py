@@ -23,7 +23,7 @@ from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
 from recorder.formats.zarr2.itar import ItarStore
 from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 from recorder.formats.zarr2.reading import StoreReader, open_store, read_array, read_metadata
-from recorder.formats.zarr2.stores import Spool, Store
+from recorder.formats.zarr2.stores import SpillFile, Store
 
 __all__ = [
     "ArrayParts",
@@ -38,7 +38,7 @@ __all__ = [
     "LazyRows",
     "RowsSpec",
     "RowsWriter",
-    "Spool",
+    "SpillFile",
     "Store",
     "StoreReader",
     "open_store",

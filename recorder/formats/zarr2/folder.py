@@ -15,7 +15,13 @@ from pathlib import Path
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
-from recorder.formats.zarr2.stores import Behind, md5_of, remove, storage_errors, sync_tree
+from recorder.formats.zarr2.stores import (
+    BackgroundWriter,
+    compute_md5,
+    remove,
+    storage_errors,
+    sync_tree,
+)
 
 _KEPT_NAMES = 512  # of different bytes that may be put again
 _BEHIND_KEYS = 256
@@ -45,7 +51,7 @@ class FolderStore:
         with storage_errors(path):
             path.mkdir(mode=FOLDER_MODE)
         self._files = _Files(str(path))
-        self._behind = Behind("folder store", _BEHIND_KEYS)
+        self._behind = BackgroundWriter("folder store", _BEHIND_KEYS)
 
     def put(self, key: str, data: Buffer) -> None:
         with storage_errors(self.path):
@@ -70,7 +76,7 @@ class FolderStore:
                 return
             with ThreadPoolExecutor(1, "sync") as pool:  # one waits for the disk, one computes
                 synced = pool.submit(sync_tree, self.path)
-                self.md5 = md5_of(self.path)
+                self.md5 = compute_md5(self.path)
                 synced.result()
 
     def discard(self) -> None:

@@ -27,7 +27,7 @@ from recorder.formats.zarr2.arrays import (
     pad_chunk,
 )
 from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
-from recorder.formats.zarr2.stores import Finishing, Spool, Store
+from recorder.formats.zarr2.stores import OutputGuard, SpillFile, Store
 
 Consolidation = Literal["cbor.xz", "json"] | None
 Attributes = Mapping[str, Any]
@@ -38,7 +38,7 @@ _GROUP = dump_json({"zarr_format": 2})
 _BULKY = 4096  # bytes from which on metadata are not cached
 
 
-class Hierarchy(Finishing):
+class Hierarchy(OutputGuard):
     """Hierarchy that is being written.
 
     Args:
@@ -81,7 +81,7 @@ class Hierarchy(Finishing):
             self._consolidated.add(key, text)
 
     def _put_lazy(self, key: str, document: Attributes) -> None:
-        text = Spool(self.store.path.parent)
+        text = SpillFile(self.store.path.parent)
         try:
             for part in json_parts(document):
                 text.write(part)
@@ -122,7 +122,7 @@ class _Metadata:
     key: str
 
     def __init__(self, store: Store) -> None:
-        self._spool = Spool(store.path.parent)
+        self._spool = SpillFile(store.path.parent)
 
     def close(self, store: Store) -> None:
         store.put_parts(self.key, self._spool.size, self._spool.parts())

@@ -24,7 +24,13 @@ from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.zarr2 import cbor
-from recorder.formats.zarr2.stores import COPY_BYTES, Behind, Spool, remove, storage_errors
+from recorder.formats.zarr2.stores import (
+    COPY_BYTES,
+    BackgroundWriter,
+    SpillFile,
+    remove,
+    storage_errors,
+)
 
 BLOCK = tarfile.BLOCKSIZE
 END_MAGIC = b"itar"
@@ -187,7 +193,7 @@ class _Index:
     def __init__(self, folder: Path) -> None:
         self._count = 0
         self._pending: list[list[Any]] = [[], [], []]
-        self._spools = [Spool(folder) for _ in range(3)]  # items, offset_datas, sizes
+        self._spools = [SpillFile(folder) for _ in range(3)]  # items, offset_datas, sizes
 
     def add(self, key: str, offset: int, size: int) -> None:
         self._count += 1
@@ -229,7 +235,7 @@ class _FollowingMd5:
         self._path = path
         self._digest = hashlib.md5(usedforsecurity=False)
         self._done = 0
-        self._behind = Behind("md5")
+        self._behind = BackgroundWriter("md5")
         self._behind.do(0, _be_nice)
 
     def grown(self, length: int) -> None:

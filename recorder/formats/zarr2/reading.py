@@ -88,7 +88,7 @@ StoreReader = _FolderReader | _ItarReader
 
 
 def load_cbor_xz(data: bytes, where: str) -> Any:
-    """Load a CBOR document from an xz stream; raise FormatError that starts with `where`."""
+    """Load a CBOR document from an xz stream; raise FormatError if it is damaged."""
     try:
         return cbor.load_cbor(lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data))
     except (lzma.LZMAError, EOFError) as error:

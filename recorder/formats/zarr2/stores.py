@@ -26,7 +26,7 @@ from recorder.contract.wire import Buffer, buffer_size
 
 COPY_BYTES = 1 << 20
 MEMORY_BYTES = 1 << 20
-"""Number of bytes that a `Spool` holds in memory."""
+"""Number of bytes that a `SpillFile` holds in memory."""
 _GATHER_BYTES = 1 << 16
 _MOST_BYTES = 8 << 20  # that wait for a thread
 
@@ -86,7 +86,7 @@ def sync_tree(path: Path) -> None:
     sync_file_system(path)
 
 
-class Spool:
+class SpillFile:
     """Bytes that are collected for the end of a store: in memory, or in a file if they are many.
 
     All bytes are written before they are read. The file has no name and vanishes with the process.
@@ -142,7 +142,7 @@ class Spool:
         self._file.close()
 
 
-class Behind:
+class BackgroundWriter:
     """Background thread that runs calls in order, with a bounded queue.
 
     Args:
@@ -225,7 +225,7 @@ class Behind:
                 self._changed.notify_all()
 
 
-class Finishing:
+class OutputGuard:
     """Output that is finished at the end of a ``with`` block, or discarded on an error."""
 
     @abstractmethod
@@ -255,7 +255,7 @@ class Finishing:
             self.discard()
 
 
-def md5_of(path: Path) -> str:
+def compute_md5(path: Path) -> str:
     """Compute the hexadecimal MD5 as NCore does.
 
     It is that of a file, or of a folder's names and contents.
