@@ -155,7 +155,7 @@ class _Compiler:
                 return self._binary(node, depth)
             case ast.BoolOp():
                 parts = [self.compile(value, depth + 1) for value in node.values]
-                return _decided(parts, isinstance(node.op, ast.Or))
+                return _combine(parts, isinstance(node.op, ast.Or))
             case ast.Compare():
                 return self._compare(node, depth)
             case ast.Call():
@@ -181,11 +181,11 @@ class _Compiler:
         operand = self.compile(node.operand, depth + 1)
         match node.op:
             case ast.Not():
-                return _negation(operand)
+                return _negate(operand)
             case ast.USub():
-                return _numeric(operator.neg, operand)
+                return _apply(operator.neg, operand)
             case ast.UAdd():
-                return _numeric(operator.pos, operand)
+                return _apply(operator.pos, operand)
         raise self._error(node, "~ is not part of the language")
 
     def _binary(self, node: ast.BinOp, depth: int) -> _Compute:
@@ -193,7 +193,7 @@ class _Compiler:
         if function is None:
             raise self._error(node, "of operators there are only + - * /")
         sides = (self.compile(node.left, depth + 1), self.compile(node.right, depth + 1))
-        return _numeric(function, *sides)
+        return _apply(function, *sides)
 
     def _compare(self, node: ast.Compare, depth: int) -> _Compute:
         operands = [self.compile(side, depth + 1) for side in (node.left, *node.comparators)]
@@ -202,8 +202,8 @@ class _Compiler:
             function = _COMPARISONS.get(type(kind))
             if function is None:
                 raise self._error(node, "of comparisons there are only < <= > >= == !=")
-            steps.append(_numeric(function, operands[at], operands[at + 1]))
-        return steps[0] if len(steps) == 1 else _decided(steps, False)
+            steps.append(_apply(function, operands[at], operands[at + 1]))
+        return steps[0] if len(steps) == 1 else _combine(steps, False)
 
     def _call(self, node: ast.Call, depth: int) -> _Compute:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -215,10 +215,10 @@ class _Compiler:
         if name == "abs":
             if len(values) != 1:
                 raise self._error(node, "abs takes one value")
-            return _numeric(operator.abs, values[0])
+            return _apply(operator.abs, values[0])
         if len(values) < 2:
             raise self._error(node, f"{name} takes at least two values")
-        return _numeric(_least if name == "min" else _most, *values)
+        return _apply(_least if name == "min" else _most, *values)
 
     def _reference(self, node: ast.expr) -> _Compute:
         index: tuple[int, ...] = ()
@@ -233,12 +233,12 @@ class _Compiler:
                 raise self._error(node, f"nested deeper than {_MOST_DEPTH}")
         if not isinstance(inner, ast.Name):
             raise self._error(node, "an index or a point needs a stream's name before it")
-        reference = self._named(node, inner.id, names, index)
+        reference = self._make_reference(node, inner.id, names, index)
         self.found[reference] = None
         slot = self._slots.setdefault(reference, len(self._slots))
         return lambda values: values[slot]
 
-    def _named(
+    def _make_reference(
         self, node: ast.expr, stream: str, names: Sequence[str], index: tuple[int, ...]
     ) -> Reference:
         match names:
@@ -316,7 +316,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Value]] = {
 }
 
 
-def _numeric(function: Callable[..., Value], *operands: _Compute) -> _Compute:
+def _apply(function: Callable[..., Value], *operands: _Compute) -> _Compute:
     """Make a function of numbers; its result is missing if an operand is missing."""
     if len(operands) == 1:
         (only,) = operands
@@ -350,7 +350,7 @@ def _is_true(value: Value) -> bool | None:
     return bool(value)
 
 
-def _negation(operand: _Compute) -> _Compute:
+def _negate(operand: _Compute) -> _Compute:
     def negated(values: Sequence[Value]) -> Value:
         truth = _is_true(operand(values))
         return None if truth is None else not truth
@@ -358,7 +358,7 @@ def _negation(operand: _Compute) -> _Compute:
     return negated
 
 
-def _decided(parts: Sequence[_Compute], decisive: bool) -> _Compute:
+def _combine(parts: Sequence[_Compute], decisive: bool) -> _Compute:
     """Make ``and`` (False is decisive) or ``or`` (True is): the first decisive part decides."""
 
     def decide(values: Sequence[Value]) -> Value:

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(rf"({_SCHEME})([^\s\"'<>]{{0,1000}}@[^\s\"'<>]*)")
 _VALUE = re.compile(rf"({_SCHEME})(.*@.*)", re.DOTALL)
 
 
-def _parameter(end: str) -> re.Pattern[str]:
+def _compile_parameter(end: str) -> re.Pattern[str]:
     """Make the pattern of a query, path or cookie parameter that is named like a password.
 
     Text after a ";" or "," belongs to the value unless the next parameter begins there.
@@ -37,8 +37,8 @@ def _parameter(end: str) -> re.Pattern[str]:
 
 
 _BRACKETS = re.compile(r"\[[^\]]*\]")  # around an IPv6 address
-_QUERY = _parameter(r"\s\"'<>")
-_QUERY_OF_VALUE = _parameter("")
+_QUERY = _compile_parameter(r"\s\"'<>")
+_QUERY_OF_VALUE = _compile_parameter("")
 _HEADER = re.compile(
     r"\b((?:proxy-)?authorization|(?:set-)?cookie|x-(?:api-key|auth-token))"
     r"([\"']?:\s*[\"']?)[^\s\"'][^\r\n]*",

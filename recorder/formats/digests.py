@@ -149,7 +149,7 @@ def digest_file(path: Path, start: int, end: int, ranges: Sequence[Range]) -> Ru
     return running
 
 
-def _of_inner(name: str) -> Any:
+def _delegate(name: str) -> Any:
     """Make a property that reads and writes an attribute of `inner`."""
     found = attrgetter(f"inner.{name}")
     return property(found, lambda file, value: setattr(file.inner, name, value))
@@ -163,9 +163,9 @@ class DigestedFile:
         patchable_ranges: all declared ranges.
     """
 
-    path: Path = _of_inner("path")
-    length: int = _of_inner("length")
-    dirty: bool = _of_inner("dirty")
+    path: Path = _delegate("path")
+    length: int = _delegate("length")
+    dirty: bool = _delegate("dirty")
 
     def __init__(
         self,

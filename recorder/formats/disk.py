@@ -177,9 +177,9 @@ class _PosixAppendFile:
         try:
             status = self.path.lstat()
         except OSError as error:
-            raise _gone(self.path, "was removed while it was recorded") from error
+            raise _make_gone_error(self.path, "was removed while it was recorded") from error
         if (status.st_dev, status.st_ino) != self._identity:
-            raise _gone(self.path, "was replaced while it was recorded")
+            raise _make_gone_error(self.path, "was replaced while it was recorded")
 
     def patch(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self.length - self._pending_bytes:
@@ -223,7 +223,7 @@ def _write_at(fd: int, offset: int, data: bytes) -> None:
         view, offset = view[written:], offset + written
 
 
-def _gone(path: Path, what: str) -> OSError:
+def _make_gone_error(path: Path, what: str) -> OSError:
     return OSError(errno.ESTALE, f"{path} {what}", str(path))
 
 

@@ -42,7 +42,7 @@ def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
         while start < stop:
             begin = start // _BLOCK * _BLOCK
             cached = os.pread(fd, _BLOCK, begin)
-            held = len(cached) if _in_memory(status.st_dev) else _held(fd, begin, cached)
+            held = len(cached) if _in_memory(status.st_dev) else _count_held(fd, begin, cached)
             end = min(begin + held, stop)
             if end > start:
                 yield cached[start - begin : end - begin]
@@ -56,32 +56,32 @@ def read_range(path: Path, start: int, stop: int) -> bytes:
     return b"".join(read_blocks(path, start, stop))
 
 
-def _held(fd: int, start: int, cached: bytes) -> int:
+def _count_held(fd: int, start: int, cached: bytes) -> int:
     """Return how many of the cached bytes the device holds."""
-    held = _equal(_past_cache(fd, start, len(cached)), cached)
+    held = _count_equal(_read_past_cache(fd, start, len(cached)), cached)
     if held < len(cached):
         with contextlib.suppress(OSError):
             os.pwrite(fd, cached, start)
-        held = _equal(_past_cache(fd, start, len(cached)), cached)
+        held = _count_equal(_read_past_cache(fd, start, len(cached)), cached)
     if held < len(cached):  # salvage reads these bytes from the cache
         with contextlib.suppress(OSError):
             os.pwrite(fd, cached, start)
     return held
 
 
-def _past_cache(fd: int, start: int, size: int) -> bytes:
+def _read_past_cache(fd: int, start: int, size: int) -> bytes:
     """Read a range from the device; return no bytes if it cannot be read."""
     for _ in range(_TRIES):
         with contextlib.suppress(OSError):  # after a failed write, the bytes on the device count
             os.fsync(fd)
         os.posix_fadvise(fd, start, _BLOCK, os.POSIX_FADV_DONTNEED)
-        if not _resident(fd, start, start + size):
+        if not _is_resident(fd, start, start + size):
             with contextlib.suppress(OSError):
                 return os.pread(fd, size, start)
-    return _direct(fd, start, size)  # somebody has the file mapped: these pages stay
+    return _read_direct(fd, start, size)  # somebody has the file mapped: these pages stay
 
 
-def _direct(fd: int, start: int, size: int) -> bytes:
+def _read_direct(fd: int, start: int, size: int) -> bytes:
     """Read a range around the cache (O_DIRECT), without dropping its pages."""
     with contextlib.suppress(OSError):  # a file system that cannot
         direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
@@ -93,7 +93,7 @@ def _direct(fd: int, start: int, size: int) -> bytes:
     return b""
 
 
-def _equal(one: bytes, other: bytes) -> int:
+def _count_equal(one: bytes, other: bytes) -> int:
     """Return the number of equal bytes from the start."""
     if one == other:
         return len(one)
@@ -102,13 +102,13 @@ def _equal(one: bytes, other: bytes) -> int:
     return int(differ.argmax()) if differ.any() else size
 
 
-def _resident(fd: int, begin: int, end: int) -> bool:
+def _is_resident(fd: int, begin: int, end: int) -> bool:
     """Return whether any page of a range is in the cache (mincore(2))."""
     with mmap.mmap(fd, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin) as mapped:
-        return is_resident(_address(mapped), end - begin)
+        return is_resident(_find_address(mapped), end - begin)
 
 
-def _address(mapped: mmap.mmap) -> int:
+def _find_address(mapped: mmap.mmap) -> int:
     """Return the address of a mapping, through numpy, since the buffer is read-only."""
     return int(np.frombuffer(mapped, np.uint8).__array_interface__["data"][0])
 

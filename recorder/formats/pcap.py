@@ -73,32 +73,32 @@ class PcapWriter:
             raise FormatError(f"the stamp {t_ns} ns is out of the range of a capture")
         pseudo = b"".join(ends) + struct.pack(">II", size, _UDP)
         body = _HEAD.pack(source_port, port, size, 0)
-        checksum = _checksum(pseudo + body + payload) or 0xFFFF  # 0 means: none
-        head = (_ipv4 if four else _ipv6)(*ends, size)
+        checksum = _compute_checksum(pseudo + body + payload) or 0xFFFF  # 0 means: none
+        head = (_make_ipv4 if four else _make_ipv6)(*ends, size)
         udp = _HEAD.pack(source_port, port, size, checksum)
         length = len(head) + size
         self._file.write(b"".join((_RECORD.pack(seconds, ns, length, length), head, udp, payload)))
 
 
 @lru_cache(maxsize=1024)
-def _ipv4(source: bytes, destination: bytes, size: int) -> bytes:
+def _make_ipv4(source: bytes, destination: bytes, size: int) -> bytes:
     """Return the headers of an Ethernet frame and its IPv4 packet."""
 
     def packed(checksum: int) -> bytes:
         ends = source, destination
         return _IPV4.pack(0x45, 0, 20 + size, 0, 0x4000, _HOPS, _UDP, checksum, *ends)
 
-    return bytes(12) + b"\x08\x00" + packed(_checksum(packed(0)))
+    return bytes(12) + b"\x08\x00" + packed(_compute_checksum(packed(0)))
 
 
 @lru_cache(maxsize=1024)
-def _ipv6(source: bytes, destination: bytes, size: int) -> bytes:
+def _make_ipv6(source: bytes, destination: bytes, size: int) -> bytes:
     """Return the headers of an Ethernet frame and its IPv6 packet."""
     head = _IPV6.pack(0x60000000, size, _UDP, _HOPS, source, destination)
     return bytes(12) + b"\x86\xdd" + head
 
 
-def _checksum(data: bytes) -> int:
+def _compute_checksum(data: bytes) -> int:
     """Compute the Internet checksum (RFC 1071)."""
     words = np.frombuffer(data + bytes(len(data) % 2), ">u2")
     total = int(words.sum(dtype=np.uint64))

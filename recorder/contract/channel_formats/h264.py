@@ -26,12 +26,12 @@ _CHROMA_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135
 def nal_units(unit: Buffer) -> Iterator[bytes]:
     """Yield the NAL units of an access unit, without start codes and zeros around them (B.1)."""
     data = bytes(unit)
-    for at in _starts(data):
-        if nal := _nal_from(data, at):
+    for at in _find_starts(data):
+        if nal := _read_nal(data, at):
             yield nal
 
 
-def _nal_from(data: bytes, at: int) -> bytes:
+def _read_nal(data: bytes, at: int) -> bytes:
     after = data.find(START_CODE[1:], at)
     return data[at : after if after >= 0 else len(data)].rstrip(b"\0")
 
@@ -49,7 +49,7 @@ def begins_with_start_code(unit: Buffer) -> bool:
 def has_picture(unit: Buffer) -> bool:
     """Return whether an access unit has picture data, and not only parameter sets."""
     data = bytes(unit)
-    return any(data[at] & 31 in _CODED_PICTURE for at in _starts(data) if at < len(data))
+    return any(data[at] & 31 in _CODED_PICTURE for at in _find_starts(data) if at < len(data))
 
 
 def is_key(unit: Buffer) -> bool:
@@ -61,7 +61,7 @@ def is_key(unit: Buffer) -> bool:
     """
     data = bytes(unit)
     recovers = False
-    for at in _starts(data):
+    for at in _find_starts(data):
         kind = data[at] & 31 if at < len(data) else 0
         if kind in _CODED_PICTURE:
             return kind == _IDR or recovers
@@ -73,11 +73,11 @@ def parameter_sets(unit: Buffer) -> dict[int, list[bytes]]:
     """Return the parameter sets before the picture, by type (`SPS`, `PPS`)."""
     found: dict[int, list[bytes]] = {SPS: [], PPS: []}
     data = bytes(unit)
-    for at in _starts(data):
+    for at in _find_starts(data):
         kind = data[at] & 31 if at < len(data) else 0
         if kind in _CODED_PICTURE:
             break
-        if kind in found and (nal := _nal_from(data, at)):
+        if kind in found and (nal := _read_nal(data, at)):
             found[kind].append(nal)
     return found
 
@@ -94,7 +94,7 @@ class ParameterSets:
 
     def __init__(self, known: bytes = b"") -> None:
         self._known: dict[int, dict[int, bytes]] = {SPS: {}, PPS: {}}
-        self._learn(_numbered(known))
+        self._learn(_collect_sets(known))
 
     def _learn(self, found: dict[int, dict[int, bytes]]) -> None:
         if all(found.values()):
@@ -107,7 +107,7 @@ class ParameterSets:
 
     def complete(self, unit: bytes) -> bytes:
         """Return an access unit; add the missing parameter sets if it is a keyframe."""
-        found = _numbered(unit)
+        found = _collect_sets(unit)
         self._learn(found)
         lacking = {
             kind: b"".join(START_CODE + nal for n, nal in sets.items() if n not in found[kind])
@@ -127,15 +127,15 @@ class ParameterSets:
         return unit[:at] + lacking[PPS] + unit[at:]
 
 
-def _numbered(unit: bytes) -> dict[int, dict[int, bytes]]:
+def _collect_sets(unit: bytes) -> dict[int, dict[int, bytes]]:
     """Return the parameter sets of an access unit, by type and by number (-1: damaged)."""
     return {
-        kind: {_number_of(nal, 24 if kind == SPS else 0): nal for nal in sets}
+        kind: {_read_number(nal, 24 if kind == SPS else 0): nal for nal in sets}
         for kind, sets in parameter_sets(unit).items()
     }
 
 
-def _number_of(nal: bytes, before: int) -> int:
+def _read_number(nal: bytes, before: int) -> int:
     """Read the number of a parameter set, after `before` bits (7.3.2.1.1, 7.3.2.2)."""
     bits = _Bits(nal[1:])
     try:
@@ -155,7 +155,7 @@ def picture_size(unit: Buffer) -> tuple[int, int] | None:
     if not sets:
         return None
     try:
-        return _size_of_sps(_Bits(sets[-1][1:]))
+        return _read_size(_Bits(sets[-1][1:]))
     except IndexError:
         raise FormatError("the sequence parameter set of H.264 is cut short") from None
 
@@ -188,7 +188,7 @@ class _Bits:
         return (value + 1) // 2 if value % 2 else -(value // 2)
 
 
-def _size_of_sps(sps: _Bits) -> tuple[int, int]:
+def _read_size(sps: _Bits) -> tuple[int, int]:
     """Return the cropped size (7.3.2.1.1, 7.4.2.1.1)."""
     profile = sps.bits(8)
     sps.bits(16)  # constraints, level
@@ -237,7 +237,7 @@ def _skip_scaling_list(sps: _Bits, count: int) -> None:
         last = following or last
 
 
-def _starts(data: bytes) -> Iterator[int]:
+def _find_starts(data: bytes) -> Iterator[int]:
     """Yield where NAL units begin, after their start codes."""
     at = data.find(START_CODE[1:])
     while at >= 0:

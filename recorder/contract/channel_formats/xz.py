@@ -109,16 +109,16 @@ class XzCompressor:
         values = np.ascontiguousarray(values)
         row_bytes = values.nbytes // len(values) if values.ndim > 1 and values.size else 0
         if GROUP_ROWS * row_bytes < _LEAST_GROUP_BYTES:
-            return _join([self._packed(values.data)])
-        first, stop = _used_rows(values)
-        blocks = [self._zero_block(first * row_bytes)] if first else []
+            return _join([self._compress_block(values.data)])
+        first, stop = _find_used_rows(values)
+        blocks = [self._make_zero_block(first * row_bytes)] if first else []
         if first < stop:
-            blocks += self._groups(values, first, stop)
+            blocks += self._split_groups(values, first, stop)
         if stop < len(values):
-            blocks.append(self._zero_block((len(values) - stop) * row_bytes))
+            blocks.append(self._make_zero_block((len(values) - stop) * row_bytes))
         return _join(blocks)
 
-    def _groups(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
+    def _split_groups(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
         """Return the rows from `first` to `stop` as blocks, each compressed or stored."""
         if len(self._worth) != -(-len(values) // GROUP_ROWS) or self._count % JUDGE_EVERY == 0:
             self._count = 1
@@ -130,7 +130,7 @@ class XzCompressor:
             numbers = list(run)
             begin, end = numbers[0] * GROUP_ROWS, (numbers[-1] + 1) * GROUP_ROWS
             rows = values[max(begin, first) : min(end, stop)].data.cast("B")
-            blocks.append(self._packed(rows) if worth else _stored(rows))
+            blocks.append(self._compress_block(rows) if worth else _store_block(rows))
         return blocks
 
     def _judge(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
@@ -143,25 +143,25 @@ class XzCompressor:
                 self._worth.append(True)
                 continue
             data = rows.data.cast("B")
-            block = self._packed(data)
+            block = self._compress_block(data)
             self._worth.append(self._limit >= 1 or len(block.data) <= self._limit * len(data))
-            blocks.append(block if self._worth[-1] else _stored(data))
+            blocks.append(block if self._worth[-1] else _store_block(data))
         return blocks
 
-    def _packed(self, data: bytes | memoryview) -> _Block:
+    def _compress_block(self, data: bytes | memoryview) -> _Block:
         stream = lzma.compress(data, format=lzma.FORMAT_XZ, check=_CHECK, filters=self._filters)
-        return _only_block(stream)
+        return _extract_block(stream)
 
-    def _zero_block(self, size: int) -> _Block:
+    def _make_zero_block(self, size: int) -> _Block:
         block = self._zeros.get(size)
         if block is None:
             if len(self._zeros) >= _KEPT_BLOCKS:
                 self._zeros.clear()
-            block = self._zeros[size] = self._packed(bytes(size))
+            block = self._zeros[size] = self._compress_block(bytes(size))
         return block
 
 
-def _used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
+def _find_used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
     """Return the first row that is not all zeros, and the row after the last such row."""
     if values[0].any() and values[-1].any():
         return 0, len(values)
@@ -176,7 +176,7 @@ class _Block(NamedTuple):
     record: bytes
 
 
-def _only_block(stream: bytes) -> _Block:
+def _extract_block(stream: bytes) -> _Block:
     """Return the block of an xz stream that has just one."""
     index_bytes = (int.from_bytes(stream[-8:-4], "little") + 1) * 4
     index = stream[-FOOTER_BYTES - index_bytes : -FOOTER_BYTES]
@@ -193,53 +193,53 @@ def stored_stream(values: npt.NDArray[Any]) -> bytes:
     The stream depends on the bytes alone, not on liblzma's version; its length is `stored_bytes`.
     """
     data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-    parts, record = _stored_parts(data)
-    return b"".join([_HEADER, *parts, _end([record])])
+    parts, record = _store_parts(data)
+    return b"".join([_HEADER, *parts, _make_end([record])])
 
 
 def stored_bytes(size: int) -> int:
     """Return the length of `stored_stream` for `size` bytes, at least one."""
-    unpadded = _stored_unpadded(size)
-    end = _end([_varint(unpadded) + _varint(size)])
+    unpadded = _count_unpadded(size)
+    end = _make_end([_encode_varint(unpadded) + _encode_varint(size)])
     return HEADER_BYTES + (unpadded + 3 & ~3) + len(end)
 
 
-def _stored(data: memoryview) -> _Block:
-    parts, record = _stored_parts(data)
+def _store_block(data: memoryview) -> _Block:
+    parts, record = _store_parts(data)
     return _Block(b"".join(parts), record)
 
 
-def _stored_unpadded(size: int) -> int:
+def _count_unpadded(size: int) -> int:
     return 12 + size + 3 * -(-size // _CHUNK_BYTES) + 1 + _CRC_BYTES
 
 
-def _stored_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
+def _store_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
     """Return an uncompressed block, in LZMA2 chunks without compression (section 5.3.1)."""
     header = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
-    parts: list[bytes | memoryview] = [header + _crc(header)]
+    parts: list[bytes | memoryview] = [header + _compute_crc(header)]
     for at in range(0, len(data), _CHUNK_BYTES):
         part = data[at : at + _CHUNK_BYTES]
         control = b"\2" if at else b"\1"  # 1 resets the dictionary, as the first chunk must
         parts += (control + (len(part) - 1).to_bytes(2, "big"), part)
-    unpadded = _stored_unpadded(len(data))
-    parts.append(b"\0" + bytes(-unpadded % 4) + _crc(data))
-    return parts, _varint(unpadded) + _varint(len(data))
+    unpadded = _count_unpadded(len(data))
+    parts.append(b"\0" + bytes(-unpadded % 4) + _compute_crc(data))
+    return parts, _encode_varint(unpadded) + _encode_varint(len(data))
 
 
 def _join(blocks: list[_Block]) -> bytes:
     """Join blocks to one stream (section 2.1)."""
     records = [block.record for block in blocks if block.record]  # none for no bytes at all
-    return b"".join([_HEADER, *(block.data for block in blocks), _end(records)])
+    return b"".join([_HEADER, *(block.data for block in blocks), _make_end(records)])
 
 
-def _end(records: list[bytes]) -> bytes:
+def _make_end(records: list[bytes]) -> bytes:
     """Return a stream's index and footer (sections 2.1.2, 4)."""
-    index = b"\0" + _varint(len(records)) + b"".join(records)
+    index = b"\0" + _encode_varint(len(records)) + b"".join(records)
     index = index.ljust(-(-len(index) // 4) * 4, b"\0")
-    index += _crc(index)
+    index += _compute_crc(index)
     # Backward size, and the stream flags as in the header.
     tail = (len(index) // 4 - 1).to_bytes(4, "little") + _FLAGS
-    return index + _crc(tail) + tail + FOOTER_MAGIC
+    return index + _compute_crc(tail) + tail + FOOTER_MAGIC
 
 
 def decompress(stream: bytes, size: int, where: str) -> bytes:
@@ -263,7 +263,7 @@ def content_crc(stream: bytes) -> int | None:
     """Return the CRC-32 of a stream's content without unpacking; None for other kinds of stream."""
     crc = 0
     try:
-        for _, stop, size in _blocks(stream):
+        for _, stop, size in _find_blocks(stream):
             check = int.from_bytes(stream[stop - _CRC_BYTES : stop], "little")
             crc = combine_crc32(crc, check, size)
     except (_OtherError, IndexError):
@@ -289,7 +289,7 @@ class BlockUnpacker:
         """
         try:
             end = 0
-            for at, stop, size in _blocks(stream):
+            for at, stop, size in _find_blocks(stream):
                 if end + size > len(out):
                     return False
                 self._unpack(stream[at:stop], out[end : end + size])
@@ -309,7 +309,7 @@ class BlockUnpacker:
         values = decoder.decompress(block[header_bytes:-_CRC_BYTES], len(out) + 1)
         # What follows are zeros up to a multiple of four.
         whole = decoder.eof and len(decoder.unused_data) < 4 and not any(decoder.unused_data)
-        if len(values) != len(out) or not whole or _crc(values) != block[-_CRC_BYTES:]:
+        if len(values) != len(out) or not whole or _compute_crc(values) != block[-_CRC_BYTES:]:
             raise _OtherError
         out[:] = np.frombuffer(values, np.uint8)
         if light and not out.any():
@@ -322,7 +322,7 @@ class _OtherError(Exception):
     """Stream that is damaged, or of a kind that is left to liblzma."""
 
 
-def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
+def _find_blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield start and end of each block, and the size of its content in bytes.
 
     Raises:
@@ -334,9 +334,9 @@ def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
     index_bytes = (int.from_bytes(footer[4:8], "little") + 1) * 4
     start = len(stream) - FOOTER_BYTES - index_bytes
     index = stream[start:-FOOTER_BYTES]
-    if start < HEADER_BYTES or not (_crc(footer[4:10]) == footer[:4] and index[0] == 0):
+    if start < HEADER_BYTES or not (_compute_crc(footer[4:10]) == footer[:4] and index[0] == 0):
         raise _OtherError
-    if _crc(index[:-_CRC_BYTES]) != index[-_CRC_BYTES:]:
+    if _compute_crc(index[:-_CRC_BYTES]) != index[-_CRC_BYTES:]:
         raise _OtherError
     place = HEADER_BYTES
     count, at = read_varint(index, 1)
@@ -355,7 +355,7 @@ def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
 @functools.lru_cache(maxsize=64)
 def _filters(header: bytes) -> list[dict[str, Any]]:
     """Read the filters from a block's header (3.1)."""
-    if _crc(header[:-_CRC_BYTES]) != header[-_CRC_BYTES:] or header[1] & 0x3C:
+    if _compute_crc(header[:-_CRC_BYTES]) != header[-_CRC_BYTES:] or header[1] & 0x3C:
         raise _OtherError
     at, filters = 2, []
     for present in (header[1] & 0x40, header[1] & 0x80):  # sizes, which the index has too
@@ -390,7 +390,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     """Encode a number in seven bits a byte, the lowest first (section 1.2)."""
     packed = bytearray()
     while number > 0x7F:
@@ -399,5 +399,5 @@ def _varint(number: int) -> bytes:
     return bytes([*packed, number])
 
 
-def _crc(data: bytes | memoryview) -> bytes:
+def _compute_crc(data: bytes | memoryview) -> bytes:
     return zlib.crc32(data).to_bytes(_CRC_BYTES, "little")

@@ -151,7 +151,7 @@ class OptionReader:
         if values is None:
             values = {}
         if not isinstance(values, Mapping):
-            raise self.fail(key, f"needs a mapping, not {_kind(values)}")
+            raise self.fail(key, f"needs a mapping, not {_describe_kind(values)}")
         for name in values:
             if name not in table:
                 text = "unknown key" + suggest(str(name), table)
@@ -203,7 +203,7 @@ class OptionReader:
             value = float(value)
             good = math.isfinite(value)
         if not good:
-            raise self.fail(key, f"needs {name}, not {_kind(value)}")
+            raise self.fail(key, f"needs {name}, not {_describe_kind(value)}")
         if option.items:
             item = Option(option.items)
             return [self._value(item, v, f"{key}[{i}]") for i, v in enumerate(value)]
@@ -218,7 +218,7 @@ class OptionReader:
         return self.find(key, value) if self.find and option.type == "path" else value
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     names = {dict: "a mapping", list: "a list", type(None): "nothing", bool: "true or false"}
     return f"{names.get(type(value), type(value).__name__)} ({value!r:.60})"
 

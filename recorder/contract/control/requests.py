@@ -156,7 +156,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _argument(check: Callable[[Any], Any], *words: str, **cli: Any) -> Any:
+def _declare_argument(check: Callable[[Any], Any], *words: str, **cli: Any) -> Any:
     """Declare a request's argument; None unless given.
 
     Args:
@@ -184,10 +184,10 @@ class _Request:
 class Start(_Request):
     """Request to begin a session; answered when the session is open."""
 
-    name: str | None = _argument(
+    name: str | None = _declare_argument(
         _name, "--name", help="give the session this name, which must be new"
     )
-    meta: Mapping[str, str] | None = _argument(
+    meta: Mapping[str, str] | None = _declare_argument(
         check_metadata,
         "--meta",
         action="append",
@@ -208,8 +208,10 @@ class Status(_Request):
 class Mark(_Request):
     """Request to put a mark into the session that is being recorded."""
 
-    text: str | None = _argument(_mark_text, "text", metavar="TEXT", help="text of the mark")
-    age_s: float | None = _argument(
+    text: str | None = _declare_argument(
+        _mark_text, "text", metavar="TEXT", help="text of the mark"
+    )
+    age_s: float | None = _declare_argument(
         _age,
         "--age",
         dest="age_s",
@@ -217,14 +219,14 @@ class Mark(_Request):
         metavar="S",
         help="mark the moment S seconds ago (default: now)",
     )
-    keep: tuple[float, float] | None = _argument(
+    keep: tuple[float, float] | None = _declare_argument(
         _keep,
         "--keep",
         metavar="BEFORE:AFTER",
         help="keep so many seconds before and after the moment, as an event",
     )
-    t_ns: int | None = _argument(_t_ns)
-    trigger: str | None = _argument(_trigger)
+    t_ns: int | None = _declare_argument(_t_ns)
+    trigger: str | None = _declare_argument(_trigger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +236,13 @@ class Keep(_Request):
     Without a name, the session is the one being recorded.
     """
 
-    session: str | None = _argument(
+    session: str | None = _declare_argument(
         _name,
         "session",
         metavar="SESSION",
         help="the session's folder, or its name in a daemon's root",
     )
-    release: bool | None = _argument(
+    release: bool | None = _declare_argument(
         _release, "--release", action="store_true", help="permit its deletion again"
     )
 

@@ -222,7 +222,7 @@ class Bag(Closing):
                 if waiting and (not queue or self._files[waiting[-1]].start_ns <= queue[0][0]):
                     number, file = len(waiting), waiting.pop()
                     time_ns = self._files[file].start_ns
-                    found = self._messages_of(file, topics)
+                    found = self._read_messages(file, topics)
                 else:
                     time_ns, number, message, found = heapq.heappop(queue)
                     yield message
@@ -234,7 +234,7 @@ class Bag(Closing):
             for _, _, _, found in queue:
                 found.close()
 
-    def _messages_of(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
+    def _read_messages(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
         with contextlib.ExitStack() as stack:
             reader = self._scanned.get(file) or stack.enter_context(_open(file))
             names = {
@@ -244,9 +244,9 @@ class Bag(Closing):
             }
             order = self._files[file].order
             for message in reader.messages(names, order=order, passes_damage=True):
-                yield self._uncompressed(message) if self._compressed else message
+                yield self._decompress(message) if self._compressed else message
 
-    def _uncompressed(self, message: McapMessage) -> McapMessage:
+    def _decompress(self, message: McapMessage) -> McapMessage:
         if message.fault:
             return message
         try:
@@ -297,7 +297,7 @@ class _Look:
 
     def take(self, reader: McapReader, clock: RecordingClock, before: _Look | None) -> bool:
         """Read the log times; return whether there are messages at time 0."""
-        names = _names(self.channels)
+        names = _name_channels(self.channels)
         begun, untimed = False, False
         for block, channels in reader.log_times():
             found: dict[str, tuple[Times, Times]] = {}
@@ -332,7 +332,7 @@ class _Look:
     def order(self, clock: RecordingClock) -> LogOrder:
         """Return the corrections of this file's log times."""
         shifts = {}
-        for channel, name in _names(self.channels).items():
+        for channel, name in _name_channels(self.channels).items():
             positions, values = clock.shifts(name)
             places = [max(0, position - self._origin) for position in positions]
             if any(values):
@@ -347,7 +347,7 @@ class _Look:
         return LogOrder(starts, shifts)
 
 
-def _names(channels: Mapping[int, str]) -> dict[int, str]:
+def _name_channels(channels: Mapping[int, str]) -> dict[int, str]:
     """Name each channel by its topic; a topic may have a channel for each of its publishers."""
     names: dict[int, str] = {}
     for channel, topic in sorted(channels.items()):
@@ -375,7 +375,7 @@ def _read_metadata(folder: Path) -> _Metadata:
     """
     path = folder / METADATA
     if not path.exists():
-        files = sorted(folder.glob("*.mcap"), key=_numbered)
+        files = sorted(folder.glob("*.mcap"), key=_make_sort_key)
         if not files:
             raise FormatError(f"{folder}: has neither {METADATA} nor MCAP files: not a ROS 2 bag")
         stems = {re.sub(r"\d+$", "", file.stem) for file in files}
@@ -422,7 +422,7 @@ def _is_mcap(path: Path) -> bool:
         return False
 
 
-def _numbered(path: Path) -> list[Any]:
+def _make_sort_key(path: Path) -> list[Any]:
     """Return the sort key of a file by name, which puts ``bag_2`` before ``bag_10``."""
     parts = re.split(r"(\d+)", path.name)
     return [int(part) if part.isdecimal() else part for part in parts]

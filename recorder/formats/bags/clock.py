@@ -242,14 +242,14 @@ class RecordingClock:
             topic: topic with messages before its latest time.
             beyond_ns: first time that is later than the latest again; None: there is none yet.
         """
-        step = self._step_of(topic, beyond_ns)
+        step = self._find_step(topic, beyond_ns)
         if step is not None:
             self._apply(topic, step)
         else:
             late, topic.below = topic.below, []
             topic.insert(late)
 
-    def _step_of(self, topic: _Topic, beyond_ns: int | None) -> ClockStep | None:
+    def _find_step(self, topic: _Topic, beyond_ns: int | None) -> ClockStep | None:
         gap_ns = topic.gap_ns()
         latest_ns, first_ns = topic.past[-1][1], topic.below[0][1]
         if gap_ns is None or not _is_step(topic, beyond_ns, gap_ns, long=self._long):
@@ -257,7 +257,7 @@ class RecordingClock:
         position = topic.below[0][0]
         step_ns = latest_ns - first_ns + round(gap_ns)
         if topic.alone:
-            return self._known(topic, position, step_ns, gap_ns)
+            return self._match_step(topic, position, step_ns, gap_ns)
         evidence = [(gap_ns, step_ns, position)]
         against, before = 0, topic.last_before(position)
         for other in self._topics.values():
@@ -277,7 +277,7 @@ class RecordingClock:
         shift_ns = topic.shift_ns
         return ClockStep(position, -step_ns, latest_ns - shift_ns, first_ns - shift_ns)
 
-    def _known(self, topic: _Topic, position: int, step_ns: int, gap_ns: float) -> ClockStep:
+    def _match_step(self, topic: _Topic, position: int, step_ns: int, gap_ns: float) -> ClockStep:
         """Return a step of a topic that was not written in one order with the others."""
         shift_ns = topic.shift_ns
         before_ns, after_ns = (t - shift_ns for t in (topic.past[-1][1], topic.below[0][1]))
@@ -343,7 +343,7 @@ def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float, *, long: bool)
         return False
     if expected >= _MANY:
         return True
-    nearer = beyond_ns is None or _nearer(beyond_ns - below[-1], beyond_ns - latest_ns, gap_ns)
+    nearer = beyond_ns is None or _is_nearer(beyond_ns - below[-1], beyond_ns - latest_ns, gap_ns)
     return nearer and not long
 
 
@@ -356,6 +356,6 @@ def _is_regular(topic: _Topic, beyond_ns: int, gap_ns: float) -> bool:
     return abs(as_before_ns - gap_ns) > gap_ns / 4 and abs(as_after_ns - gap_ns) <= gap_ns / 4
 
 
-def _nearer(one: Any, other: Any, to: float) -> bool:
+def _is_nearer(one: Any, other: Any, to: float) -> bool:
     """Return whether one number is at least as near as another."""
     return bool(abs(one - to) <= abs(other - to))

@@ -62,7 +62,7 @@ def find_content(topic: McapTopic) -> Content:
     if (found := _DECODERS.get((encoding, schema))) is not None:
         return Content(*found)
     if encoding == "json" and topic.schema_encoding == "jsonschema":
-        channels = _properties(topic.schema_data)
+        channels = _read_properties(topic.schema_data)
         if {"timestamp", "acc", "avel"} <= channels:
             return Content(Kind.IMU, decode_json_imu)
         if {"timestamp", "pos", "fix"} <= channels:
@@ -77,7 +77,7 @@ def find_content(topic: McapTopic) -> Content:
     raise UnknownTopicError(text)
 
 
-def _properties(schema: bytes) -> set[str]:
+def _read_properties(schema: bytes) -> set[str]:
     """Return the properties of a JSON schema: the channels of a stream of this recorder."""
     import json
 

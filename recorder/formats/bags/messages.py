@@ -139,15 +139,15 @@ def decode_foxglove_calibration(data: Buffer) -> CameraInfo:
 def decode_foxglove_transforms(data: Buffer) -> tuple[TransformStamped, ...]:
     """Decode a ``foxglove.FrameTransforms``."""
     what = "foxglove.FrameTransforms"
-    return tuple(map(_transform, ProtobufReader(data, what).messages(1)))
+    return tuple(map(_read_transform, ProtobufReader(data, what).messages(1)))
 
 
 def decode_foxglove_transform(data: Buffer) -> tuple[TransformStamped, ...]:
     """Decode a ``foxglove.FrameTransform``, as a tuple of one."""
-    return (_transform(ProtobufReader(data, "foxglove.FrameTransform")),)
+    return (_read_transform(ProtobufReader(data, "foxglove.FrameTransform")),)
 
 
-def _transform(each: ProtobufReader) -> TransformStamped:
+def _read_transform(each: ProtobufReader) -> TransformStamped:
     place, turn = each.message(4), each.message(5)
     return TransformStamped(
         Header(timestamp(each.message(1)), each.text(2)),

@@ -73,8 +73,8 @@ def decode_ros2_position(data: Buffer) -> Position:
     fix: NavSatFix = decode_message(NAV_SAT_FIX, data)
     known = fix.position_covariance_type != 0
     pos = _NAN3 if fix.status == _STATUS_NO_FIX else (fix.latitude, fix.longitude, fix.altitude)
-    cov = _north_east_down(fix.position_covariance) if known else _NAN9
-    return Position(fix.header.stamp_ns, fix.header.frame_id, pos, _fix_of(pos), cov=cov)
+    cov = _convert_to_ned(fix.position_covariance) if known else _NAN9
+    return Position(fix.header.stamp_ns, fix.header.frame_id, pos, _find_fix(pos), cov=cov)
 
 
 def decode_foxglove_position(data: Buffer) -> Position:
@@ -85,12 +85,12 @@ def decode_foxglove_position(data: Buffer) -> Position:
     covariance = fix.doubles(4)
     if fix.integer(5) and len(covariance) != 9:
         raise FormatError(f"{what}: position_covariance has {len(covariance)} numbers, not 9")
-    cov = _north_east_down(covariance) if fix.integer(5) else _NAN9
+    cov = _convert_to_ned(covariance) if fix.integer(5) else _NAN9
     vel: Floats = _NAN3
     if fix.messages(11):
         east, north, up = (fix.message(11).double(number) for number in (1, 2, 3))
         vel = north, east, -up
-    return Position(timestamp(fix.message(6)), fix.text(7), pos, _fix_of(pos), vel, cov)
+    return Position(timestamp(fix.message(6)), fix.text(7), pos, _find_fix(pos), vel, cov)
 
 
 def decode_json_position(data: Buffer) -> Position:
@@ -119,13 +119,13 @@ def decode_json_position(data: Buffer) -> Position:
     return Position(stamp_ns, "", pos, fix, vel, cov, numbers, t_dev_ns)
 
 
-def _fix_of(pos: Floats) -> int:
+def _find_fix(pos: Floats) -> int:
     if not (math.isfinite(pos[0]) and math.isfinite(pos[1])):
         return _NO_FIX
     return _FIX_3D if math.isfinite(pos[2]) else _FIX_2D
 
 
-def _north_east_down(enu: Sequence[float]) -> Floats:
+def _convert_to_ned(enu: Sequence[float]) -> Floats:
     """Convert a covariance [9] of east, north, up to north, east, down."""
     ee, en, eu, ne, nn, nu, ue, un, uu = enu
     return nn, ne, -nu, en, ee, -eu, -un, -ue, uu

@@ -76,7 +76,7 @@ class Stamping:
         if not self.of_header or stamp_ns <= 0:
             return time_ns
         if shift_ns:
-            shift_ns = self._shift_of(stamp_ns - time_ns, shift_ns)
+            shift_ns = self._choose_shift(stamp_ns - time_ns, shift_ns)
         lag_ns = stamp_ns + shift_ns - time_ns
         if abs(lag_ns) > APART_NS:
             self.unused += 1
@@ -85,7 +85,7 @@ class Stamping:
         self._nearest_ns = lag_ns if self._nearest_ns is None else max(self._nearest_ns, lag_ns)
         return stamp_ns + shift_ns
 
-    def _shift_of(self, lag_ns: int, shift_ns: int) -> int:
+    def _choose_shift(self, lag_ns: int, shift_ns: int) -> int:
         """Return the correction of a stamp.
 
         A message that was measured before a step of the clock and received after it has a stamp of
@@ -136,7 +136,7 @@ class _StampClock:
         if timed.t_ns is None:
             return [timed]
         self.waiting.append((self.number, timed))
-        self.held += _size(timed)
+        self.held += _measure(timed)
         decided = self.clock.take_one("", self.number, timed.t_ns)
         self.number += 1
         return self.rest() if decided or self.held > _BUFFER_BYTES // 2 else []
@@ -166,17 +166,17 @@ class _Buffer:
     def put(self, t_ns: int, item: Timed | Cut) -> None:
         heapq.heappush(self.heap, (t_ns, self.number, item))
         self.number += 1
-        self.held += _size(item)
+        self.held += _measure(item)
 
     def ready(self, until_ns: int) -> Iterator[Timed | Cut]:
         """Yield the items at or before a time, and those that the buffer has no room for."""
         while self.heap and (self.heap[0][0] <= until_ns or self.held > _BUFFER_BYTES):
             _, _, item = heapq.heappop(self.heap)
-            self.held -= _size(item)
+            self.held -= _measure(item)
             yield item
 
 
-def _size(item: Timed | Cut) -> int:
+def _measure(item: Timed | Cut) -> int:
     return len(item.message.data) + _OVERHEAD if isinstance(item, Timed) else 0
 
 
@@ -217,14 +217,14 @@ class Timing:
 
     def of(self, message: McapMessage) -> list[Timed]:
         """Return the messages whose times are known now: none, one, or the first of a topic."""
-        topic, timed = message.topic, self._decoded(message)
+        topic, timed = message.topic, self._decode(message)
         if self._decoders.get(topic) is None:
             self.stampings.setdefault(topic, Stamping(of_header=False))
         if (stamping := self.stampings.get(topic)) is not None:
             return self._place(timed, stamping)
         first = self._first.setdefault(topic, [])
         first.append(timed)
-        enough = len(first) >= DECIDING or sum(map(_size, first)) > _BUFFER_BYTES // 2
+        enough = len(first) >= DECIDING or sum(map(_measure, first)) > _BUFFER_BYTES // 2
         return self._decide(topic) if enough else []
 
     def rest(self) -> list[Timed]:
@@ -245,7 +245,7 @@ class Timing:
         """Whether later messages may precede earlier ones."""
         return bool(self._first) or any(s.of_header for s in self.stampings.values())
 
-    def _decoded(self, message: McapMessage) -> Timed:
+    def _decode(self, message: McapMessage) -> Timed:
         decode = self._decoders.get(message.topic)
         if decode is None:
             return Timed(None, message)

@@ -276,11 +276,11 @@ class McapReader(Closing):
             ):
                 block = waiting.pop()
                 try:
-                    data, found = self._block(block, wanted, (start_ns, end_ns), order, budget)
+                    data, found = self._read_block(block, wanted, (start_ns, end_ns), order, budget)
                 except FormatError as error:
                     if not passes_damage:
                         raise
-                    yield from self._faults(block, wanted, order, str(error))
+                    yield from self._read_faults(block, wanted, order, str(error))
                     continue
                 if found:
                     opened[block] = data, found
@@ -306,7 +306,7 @@ class McapReader(Closing):
                 shift_ns,
             )
 
-    def _block(
+    def _read_block(
         self,
         block: int,
         wanted: Mapping[int, str],
@@ -339,7 +339,7 @@ class McapReader(Closing):
         found.sort(key=_time_ns)
         return data, found
 
-    def _faults(
+    def _read_faults(
         self, block: int, wanted: Mapping[int, str], order: LogOrder | None, fault: str
     ) -> Iterator[McapMessage]:
         """Yield the faults of a damaged chunk, counted by the message indexes after the chunk."""

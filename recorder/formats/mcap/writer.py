@@ -298,7 +298,7 @@ class McapWriter(Closing):
             Opcode.FOOTER, _record_size(Footer(0, 0, 0)) - RECORD.size, start, offset_start
         )
         self.file.append(summary + offsets)
-        self.file.append(_encoded(Footer(start, offset_start, crc32(footer, crc))) + MAGIC)
+        self.file.append(_encode(Footer(start, offset_start, crc32(footer, crc))) + MAGIC)
         self.file.flush()
 
     def close(self) -> None:
@@ -309,19 +309,19 @@ class McapWriter(Closing):
     def _summary(self) -> tuple[bytes, bytes]:
         """Return the summary section, and the offsets of its groups."""
         groups: list[tuple[Opcode, bytes]] = [
-            (Opcode.SCHEMA, _encoded(*self._schemas.values())),
-            (Opcode.CHANNEL, _encoded(*self._channels.values())),
-            (Opcode.STATISTICS, _encoded(self._statistics())),
-            (Opcode.CHUNK_INDEX, _taken(self._chunk_indexes)),
-            (Opcode.ATTACHMENT_INDEX, _taken(self._attachment_indexes)),
-            (Opcode.METADATA_INDEX, _taken(self._metadata_indexes)),
+            (Opcode.SCHEMA, _encode(*self._schemas.values())),
+            (Opcode.CHANNEL, _encode(*self._channels.values())),
+            (Opcode.STATISTICS, _encode(self._statistics())),
+            (Opcode.CHUNK_INDEX, _end_records(self._chunk_indexes)),
+            (Opcode.ATTACHMENT_INDEX, _end_records(self._attachment_indexes)),
+            (Opcode.METADATA_INDEX, _end_records(self._metadata_indexes)),
         ]
         at, offsets = self.file.length, []
         for opcode, data in groups:
             if data:
                 offsets.append(SummaryOffset(opcode, at, len(data)))
             at += len(data)
-        return b"".join(data for _, data in groups), _encoded(*offsets)
+        return b"".join(data for _, data in groups), _encode(*offsets)
 
     def _statistics(self) -> Statistics:
         start_ns, end_ns = self.interval_ns
@@ -342,11 +342,11 @@ class McapWriter(Closing):
         chunk = self._chunks[compress]
         if chunk.size:
             self._write_sealed(_PENDING - 1)
-            self._pending.append(self._thread.submit(self._sealed, chunk, compress))
+            self._pending.append(self._thread.submit(self._compress, chunk, compress))
             self._chunks[compress] = chunk = _Chunk()
         return chunk
 
-    def _sealed(self, chunk: _Chunk, compress: bool) -> _Sealed:
+    def _compress(self, chunk: _Chunk, compress: bool) -> _Sealed:
         """Compress a chunk and compute its CRC; this runs in the thread."""
         if not compress:
             crc = 0
@@ -385,7 +385,7 @@ class McapWriter(Closing):
             offsets[channel] = end + indexes.count
             values = pairs.tolist()
             MessageIndex(channel, list(zip(values[::2], values[1::2], strict=True))).write(indexes)
-        self._append(_taken(indexes))
+        self._append(_end_records(indexes))
         ChunkIndex(
             chunk_length=end - start,
             chunk_start_offset=start,
@@ -403,7 +403,7 @@ class McapWriter(Closing):
         self._end_ns = max(self._end_ns, chunk.end_ns)
 
     def _record(self, record: McapRecord) -> None:
-        self._append(_encoded(record))
+        self._append(_encode(record))
 
     def _append(self, data: Buffer) -> None:
         """Append to the data section."""
@@ -411,18 +411,18 @@ class McapWriter(Closing):
         self.file.append(data)
 
 
-def _encoded(*records: McapRecord) -> bytes:
+def _encode(*records: McapRecord) -> bytes:
     builder = RecordBuilder()
     for record in records:
         record.write(builder)
-    return _taken(builder)
+    return _end_records(builder)
 
 
-def _taken(builder: RecordBuilder) -> bytes:
+def _end_records(builder: RecordBuilder) -> bytes:
     """Return the bytes of the records that were built."""
     data: bytes = builder.end()  # type: ignore[no-untyped-call]
     return data
 
 
 def _record_size(record: McapRecord) -> int:
-    return len(_encoded(record))
+    return len(_encode(record))

@@ -29,7 +29,7 @@ _CODE: Final = re.compile(r"(\d*)([bB?hHiIfqQd])")
 
 
 @lru_cache(maxsize=1024)
-def _layout(codes: str, phase: int) -> struct.Struct:
+def _make_layout(codes: str, phase: int) -> struct.Struct:
     """Make the struct of numbers at their natural alignment.
 
     Args:
@@ -63,7 +63,7 @@ class CdrWriter:
         Raises:
             FormatError: a number is outside of its type.
         """
-        layout = _layout(codes, self._position & 7)
+        layout = _make_layout(codes, self._position & 7)
         try:
             self._head += layout.pack(*values)
         except struct.error as error:
@@ -135,7 +135,7 @@ class CdrReader:
 
     def take(self, codes: str) -> tuple[Any, ...]:
         """Read numbers by the codes of `struct`."""
-        layout = _layout(codes, self._position & 7)
+        layout = _make_layout(codes, self._position & 7)
         self._need(layout.size, f"numbers {codes}")
         values = layout.unpack_from(self._view, self._position + len(ENCAPSULATION))
         self._position += layout.size

@@ -59,7 +59,7 @@ def find_frames(file: ReadFile) -> Frames:
     """
     header = _read_header(file)
     if header.length:
-        for found in (_from_super_index(file, header), _from_idx1(file, header)):
+        for found in (_read_super_index(file, header), _read_idx1(file, header)):
             if found and len(found.sizes) == header.length and _ends_well(file):
                 return found
     return _walk(file, header)
@@ -94,10 +94,10 @@ def _read_header(file: ReadFile) -> _Header:
 
 def _read_streams(header: _Header, hdrl: bytes) -> None:
     number = 0
-    for name, body in _chunks(hdrl):
+    for name, body in _split_chunks(hdrl):
         if name != b"LIST" or body[:4] != b"strl":
             continue
-        parts = dict(_chunks(body[4:]))
+        parts = dict(_split_chunks(body[4:]))
         strh = parts.get(b"strh", b"")
         if strh[:4] == b"vids" and len(strh) >= 36 and not header.stream:
             header.stream = b"%02d" % number
@@ -106,7 +106,7 @@ def _read_streams(header: _Header, hdrl: bytes) -> None:
         number += 1
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _split_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 0
     while at + 8 <= len(data):
         name, size = CHUNK.unpack_from(data, at)
@@ -125,7 +125,7 @@ def _ends_well(file: ReadFile) -> bool:
     return at == file.size
 
 
-def _from_super_index(file: ReadFile, header: _Header) -> Frames | None:
+def _read_super_index(file: ReadFile, header: _Header) -> Frames | None:
     """Find frames by OpenDML: the super index, then each segment's standard index."""
     head = header.super_index[:24]
     if len(head) < 24 or head[:2] != b"\x04\0" or head[3] != 0:
@@ -150,10 +150,10 @@ def _from_super_index(file: ReadFile, header: _Header) -> Frames | None:
         sizes.append(entries[:, 1] & np.uint32(0x7FFFFFFF))
     if not offsets:
         return None
-    return _within(file, np.concatenate(offsets), np.concatenate(sizes))
+    return _check_bounds(file, np.concatenate(offsets), np.concatenate(sizes))
 
 
-def _from_idx1(file: ReadFile, header: _Header) -> Frames | None:
+def _read_idx1(file: ReadFile, header: _Header) -> Frames | None:
     """Find frames by AVI 1.0: the index after the first frame list, for files of one RIFF."""
     (movi_bytes,) = struct.unpack("<I", file.read(header.movi + 4, 4))
     at = header.movi + 8 + movi_bytes + (movi_bytes & 1)
@@ -173,10 +173,10 @@ def _from_idx1(file: ReadFile, header: _Header) -> Frames | None:
     base = header.movi + 8
     if file.peek(base + int(entries[0, 2]), 4) != entries[0, 0].tobytes():
         base = 0
-    return _within(file, entries[:, 2].astype(np.int64) + base + 8, entries[:, 3])
+    return _check_bounds(file, entries[:, 2].astype(np.int64) + base + 8, entries[:, 3])
 
 
-def _within(
+def _check_bounds(
     file: ReadFile, offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint32]
 ) -> Frames | None:
     real = sizes > 0  # an entry of size 0 repeats the frame before it and holds none

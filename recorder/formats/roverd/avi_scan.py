@@ -83,14 +83,14 @@ def scan_avi(path: Path, end: int | None = None) -> AviScan:
         entries: dict[int, Entries] = {}
         riff, movi = 0, layout.movi
         while True:
-            segment = _closed_segment(file, len(segments), riff, movi, end)
+            segment = _read_closed_segment(file, len(segments), riff, movi, end)
             if segment is None:
                 segment, entries[len(segments)] = _walk(file, riff, movi, end)
             if not segment.count and segments:
                 break  # headers of a segment, and no frame yet: not begun
             segments.append(segment)
             riff, movi = segment.end, segment.end + LIST.size
-            if len(segments) == layout.super_entries or not _segment_head(file, riff, end):
+            if len(segments) == layout.super_entries or not _begins_segment(file, riff, end):
                 break
         last = segments[-1]
         if (walked := entries.get(len(segments) - 1)) is None:
@@ -113,7 +113,7 @@ def _read_layout(file: ReadFile, end: int) -> AviLayout:
             if (
                 width > 0
                 and height > 0
-                and _constant(layout, found) == _constant(layout, layout.header())
+                and _blank_header(layout, found) == _blank_header(layout, layout.header())
             ):
                 return layout
     raise FormatError(
@@ -121,7 +121,7 @@ def _read_layout(file: ReadFile, end: int) -> AviLayout:
     )
 
 
-def _constant(layout: AviLayout, header: bytes) -> bytes:
+def _blank_header(layout: AviLayout, header: bytes) -> bytes:
     """Return a header with every field zeroed that changes while the file grows."""
     blank = bytearray(header)
     patches = layout.count_patches(0, 0)
@@ -133,7 +133,7 @@ def _constant(layout: AviLayout, header: bytes) -> bytes:
     return bytes(blank)
 
 
-def _segment_head(file: ReadFile, riff: int, end: int) -> bool:
+def _begins_segment(file: ReadFile, riff: int, end: int) -> bool:
     """Return whether a further segment begins at `riff`, with whole headers."""
     if riff + SEGMENT_HEAD_BYTES > end:
         return False
@@ -142,7 +142,9 @@ def _segment_head(file: ReadFile, riff: int, end: int) -> bool:
     return bool((name, kind, list_name, movi) == (b"RIFF", b"AVIX", b"LIST", b"movi"))
 
 
-def _closed_segment(file: ReadFile, number: int, riff: int, movi: int, end: int) -> Segment | None:
+def _read_closed_segment(
+    file: ReadFile, number: int, riff: int, movi: int, end: int
+) -> Segment | None:
     """Return the segment, if its sizes are set and lead to its index and its end before `end`.
 
     The count comes from the super index, which is patched when a segment is closed. A power cut may

@@ -105,10 +105,10 @@ class AviWriter(ChannelWriter):
                 f"{path}: committed length {length} is inside a frame, whole ones end at "
                 f"{scan.frames_end}"
             )
-        return cls._go_on(scan, disk, segment_bytes)
+        return cls._resume_scan(scan, disk, segment_bytes)
 
     @classmethod
-    def _go_on(cls, scan: AviScan, disk: Disk, segment_bytes: int) -> AviWriter:
+    def _resume_scan(cls, scan: AviScan, disk: Disk, segment_bytes: int) -> AviWriter:
         """Cut the file to its frames and reset every header field to "in progress"."""
         *closed, current = scan.segments
         if current.frames_end > scan.end:  # cut between a frame and its padding
@@ -118,7 +118,7 @@ class AviWriter(ChannelWriter):
             file = reopen(disk, scan.path, current.frames_end)
         file.flush()
         layout = scan.layout
-        _name_patchable(file, layout, scan.segments)
+        _declare_patchable(file, layout, scan.segments)
         patches = layout.count_patches(0, 0)
         patches.append((INDX_COUNT, len(closed).to_bytes(4, "little")))
         table = b"".join(s.super_entry() for s in closed)
@@ -199,11 +199,11 @@ class AviWriter(ChannelWriter):
 
 
 def _append_header(file: AppendFile, layout: AviLayout) -> None:
-    _name_patchable(file, layout, [Segment(0, layout.movi, 0, layout.header_bytes)])
+    _declare_patchable(file, layout, [Segment(0, layout.movi, 0, layout.header_bytes)])
     file.append(layout.header())
 
 
-def _name_patchable(file: AppendFile, layout: AviLayout, segments: Sequence[Segment]) -> None:
+def _declare_patchable(file: AppendFile, layout: AviLayout, segments: Sequence[Segment]) -> None:
     """Declare all fields that are patched while the file grows: sizes, counts, super index."""
     patches = layout.count_patches(0, 0)
     for segment in segments:

@@ -94,7 +94,7 @@ class H264Reader(IndexedReader):
         block = np.empty((stop - start, *self.shape), self.dtype)
         with self._lock:
             for index in range(start, stop):
-                frame, where = self._decoded(index), self._where(index)
+                frame, where = self._decode_frame(index), self._where(index)
                 picture = rgb_pixels(frame)
                 if picture.shape != self.shape:
                     raise FormatError(
@@ -103,7 +103,7 @@ class H264Reader(IndexedReader):
                 block[index - start] = picture
         return block
 
-    def _decoded(self, index: int) -> Any:
+    def _decode_frame(self, index: int) -> Any:
         """Return the decoder's frame of an access unit; the lock is held."""
         if index in self._frames:
             return self._frames[index]

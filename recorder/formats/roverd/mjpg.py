@@ -122,17 +122,17 @@ class AviStorage(ChannelStorage):
     reader = MjpgReader
 
     def create(self, disk: Disk) -> AviWriter:
-        return AviWriter.create(self.path, disk, _avi_layout(self.spec, self.rate_hz))
+        return AviWriter.create(self.path, disk, _make_layout(self.spec, self.rate_hz))
 
     def resume(self, disk: Disk, lengths: Mapping[str, int]) -> AviWriter:
-        layout = _avi_layout(self.spec, self.rate_hz)
+        layout = _make_layout(self.spec, self.rate_hz)
         return AviWriter.resume(self.path, disk, committed_length(lengths, self.path), layout)
 
     def measure(self, committed: int) -> AviExtent:  # noqa: ARG002
         return AviExtent(self.path)
 
 
-def _avi_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
+def _make_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
     height, width, _ = spec.shape
     if max(width, height) > 0x7FFFFFFF:
         raise StorageError(f"{spec.name}: an AVI cannot hold frames of {width} x {height}")

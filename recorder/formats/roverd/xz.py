@@ -59,7 +59,7 @@ class LzmaReader(FileReader):
         starts: list[int] = []
         sizes: list[int] = []
         end = self._file.size
-        while end and (found := _stream_before(self._file, end)):
+        while end and (found := _find_stream_before(self._file, end)):
             end = found[0]
             starts.append(end)
             sizes.append(found[1])
@@ -215,7 +215,7 @@ class LzmaStorage(ChannelStorage):
         return LzmaExtent(self.path, self.spec)
 
 
-def _stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
+def _find_stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
     """Return start and unpacked size of the xz stream that ends at `end`; None without one.
 
     It reads stream footer and index (xz format, sections 2.1.2 and 4), which both have a CRC-32.

@@ -49,19 +49,19 @@ def decompress(kind: int, data: bytes, size: int) -> bytes:
             size. Memory is bounded by the largest compression ratio.
     """
     if kind == Compression.LZ4:
-        return _checked(_lz4(data, size), size)
+        return _check_size(_decompress_lz4(data, size), size)
     if kind == Compression.ZSTD:
-        return _checked(_zstd(data, size), size)
+        return _check_size(_zstd(data, size), size)
     raise FormatError(f"compression of unknown type {kind}")
 
 
-def _checked(data: bytes, size: int) -> bytes:
+def _check_size(data: bytes, size: int) -> bytes:
     if len(data) != size:
         raise FormatError(f"decompresses to {len(data)} bytes, not to {size}")
     return data
 
 
-def _lz4(data: bytes, size: int) -> bytes:
+def _decompress_lz4(data: bytes, size: int) -> bytes:
     if size > len(data) * _MAX_LZ4_RATIO:
         raise FormatError(f"{len(data)} bytes of LZ4 cannot hold {size}")
     try:

@@ -94,16 +94,16 @@ class DataBlock:
             FormatError: the block is compressed, packed, in several planes, or not fully described.
         """
         if isinstance(self.content, ImageContent):
-            return _pixels(self.content, self.data)
+            return _read_pixels(self.content, self.data)
         if isinstance(self.content, AudioContent):
-            return _samples(self.content, self.data)
+            return _read_samples(self.content, self.data)
         raise FormatError(f"a block '{self.content}' is no array")
 
 
 Block = LayoutBlock | DataBlock
 
 
-def _pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
+def _read_pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
     size = content.raw_size
     if content.format != "raw" or content.pixel_format not in PIXEL_ARRAYS or size != len(data):
         raise FormatError(f"an image '{content}' of {len(data)} bytes is no array of pixels")
@@ -118,7 +118,7 @@ def _pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
     return pixels.reshape(shape if channels > 1 else shape[:2]).copy()
 
 
-def _samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
+def _read_samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
     name = content.sample_format.name
     width = content.sample_format.bytes_per_sample
     known = content.format == "pcm" and content.channels and width and width != 3
@@ -159,7 +159,7 @@ def read_blocks(
             blocks.append(LayoutBlock(spec, values, size))
             at += size
             continue
-        size_known = _size(layout, blocks, number, len(data) - at)
+        size_known = _find_size(layout, blocks, number, len(data) - at)
         whole = _complete(content, size_known, blocks, configuration)
         size_known = whole.size
         if size_known is None or size_known > len(data) - at:
@@ -171,7 +171,7 @@ def read_blocks(
     return blocks
 
 
-def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
+def _find_size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
     """Return the bytes of a block, from the layout right before it or from the format."""
     content = layout.format.blocks[number]
     sized = isinstance(content, CustomContent) or (
@@ -195,20 +195,20 @@ def _complete(
 ) -> Content:
     """Return a block's content with size and description from layouts; size None if unknown."""
     if isinstance(content, AudioContent):
-        audio = _audio(content, size, _layouts(blocks, configuration))
-        return _audio_size(audio, size, blocks[-1:])
+        audio = _complete_audio(content, size, _find_layouts(blocks, configuration))
+        return _complete_audio_size(audio, size, blocks[-1:])
     if not isinstance(content, ImageContent) or content.format in ("jpg", "png", "jxl"):
         return replace(content, size=size)
     if content.format == "raw" and content.block_size is not None:
         return replace(content, size=content.block_size)
-    for layout in _layouts(blocks, configuration):
-        found = _image(content, size, layout.read(OldImageSpec))
+    for layout in _find_layouts(blocks, configuration):
+        found = _complete_image(content, size, layout.read(OldImageSpec))
         if found is not None:
             return found
     return replace(content, size=size if content.format != "raw" else None)
 
 
-def _layouts(
+def _find_layouts(
     blocks: list[Block], configuration: Callable[[], Sequence[Block]]
 ) -> Iterator[LayoutBlock]:
     """Yield the layouts that may describe a block, nearest first."""
@@ -216,7 +216,9 @@ def _layouts(
     yield from (b for b in reversed(configuration()) if isinstance(b, LayoutBlock))
 
 
-def _image(content: ImageContent, size: int | None, spec: OldImageSpec) -> ImageContent | None:
+def _complete_image(
+    content: ImageContent, size: int | None, spec: OldImageSpec
+) -> ImageContent | None:
     pixel = spec.pixel_format if isinstance(spec.pixel_format, PixelFormat) else None
     if not pixel:
         pixel = _BYTES_TO_PIXEL.get(spec.bytes_per_pixel or spec.bytes_per_pixel_8)
@@ -239,7 +241,9 @@ def _image(content: ImageContent, size: int | None, spec: OldImageSpec) -> Image
     return replace(content, codec=codec, codec_quality=quality, size=size)
 
 
-def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBlock]) -> AudioContent:
+def _complete_audio(
+    content: AudioContent, size: int | None, layouts: Iterator[LayoutBlock]
+) -> AudioContent:
     if content.format == "pcm" and content.sample_format and content.channels:
         return content
     for layout in layouts:
@@ -253,7 +257,9 @@ def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBloc
     return replace(content, format="undefined")
 
 
-def _audio_size(content: AudioContent, size: int | None, before: Sequence[Block]) -> AudioContent:
+def _complete_audio_size(
+    content: AudioContent, size: int | None, before: Sequence[Block]
+) -> AudioContent:
     """Complete audio with size and number of samples; size None if they contradict each other."""
     if content.format != "pcm":
         return replace(content, size=None if content.format == "undefined" else size)

@@ -102,7 +102,7 @@ def _read_classic(
             data = decompress(_ZSTD, data, count * ENTRY_BYTES)
         except FormatError as error:
             raise FormatError(f"{file.path}: its index {error}") from None
-    return _placed(file, np.frombuffer(data, ENTRY_DTYPE, count), first_record)
+    return _place_entries(file, np.frombuffer(data, ENTRY_DTYPE, count), first_record)
 
 
 def _read_split(
@@ -118,13 +118,13 @@ def _read_split(
     data = file.peek(start, min(size, file.first_size - start))
     complete = complete and len(data) == size
     if record.compression == _ZSTD:
-        data, whole = _zstd_frames(data)
+        data, whole = _decompress_frames(data)
         complete = complete and whole
     stored = np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_BYTES)
-    return _placed(file, stored, first_record), complete
+    return _place_entries(file, stored, first_record), complete
 
 
-def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
+def _decompress_frames(data: bytes) -> tuple[bytes, bool]:
     """Return the content of the frames before an incomplete one, and whether all are whole."""
     parts: list[bytes] = []
     while data:
@@ -140,7 +140,7 @@ def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
     return b"".join(parts), not data
 
 
-def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
+def _place_entries(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
     """Return entries with offsets, without records beyond the file's end."""
     if first_record > file.size:
         raise FormatError(f"{file.path}: its records begin at {first_record} of {file.size}")

@@ -95,15 +95,15 @@ class Piece:
         if self.kind == TEXT:
             return str(value)
         if self.kind == STRING_MAP:
-            return {str(k): self._element_of(v) for k, v in value.items()}
+            return {str(k): self._convert_element(v) for k, v in value.items()}
         if self.kind == VALUE:
-            return self._element_of(value)
+            return self._convert_element(value)
         if self.element is string:
             return [str(v) for v in value]
         count = self.count if self.kind == ARRAY else None
         return self.element.unpack(self.element.pack(value, count))
 
-    def _element_of(self, value: Any) -> Any:
+    def _convert_element(self, value: Any) -> Any:
         if self.element is string:
             return str(value)
         return self.element.unpack_one(self.element.pack_one(value))
@@ -191,10 +191,10 @@ class Piece:
         if self.kind == ARRAY:
             entry["size"] = self.count
         if self.default is not None:
-            entry["default"] = _plain(self.from_json(self.default))
+            entry["default"] = _convert_to_plain(self.from_json(self.default))
         if self.properties:
             items = sorted(self.properties.items())
-            entry["properties"] = {k: _plain(self._element_of(v)) for k, v in items}
+            entry["properties"] = {k: _convert_to_plain(self._convert_element(v)) for k, v in items}
         return entry
 
     @classmethod
@@ -214,7 +214,7 @@ class Piece:
         count = entry.get("size", 0) if kind == ARRAY else 0
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_ARRAY:
             raise FormatError(f"piece {label!r}: an array of size {count!r}")
-        tags, properties = _texts(entry.get("tags")), _mapping(entry.get("properties"))
+        tags, properties = _read_texts(entry.get("tags")), _read_mapping(entry.get("properties"))
         required = entry.get("required") is True
         piece = cls(kind, element, label, count, entry.get("default"), tags, properties, required)
         try:
@@ -236,17 +236,17 @@ def _parse_type(label: str, type_name: str) -> tuple[str, ElementType]:
     return kind, found
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _read_mapping(value: Any) -> dict[str, Any]:
     return {str(k): v for k, v in value.items()} if isinstance(value, dict) else {}
 
 
-def _texts(value: Any) -> dict[str, str]:
-    return {k: v for k, v in _mapping(value).items() if isinstance(v, str)}
+def _read_texts(value: Any) -> dict[str, str]:
+    return {k: v for k, v in _read_mapping(value).items() if isinstance(v, str)}
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in sorted(value.items())}
+        return {k: _convert_to_plain(v) for k, v in sorted(value.items())}
     return value

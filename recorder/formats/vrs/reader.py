@@ -136,7 +136,7 @@ class VrsReader(Closing):
 
     def _open(self) -> None:
         self.header = FileHeader.unpack(self._file.peek(0, FILE_HEADER_BYTES), self.path)
-        tags, self.tags, first = self._description()
+        tags, self.tags, first = self._read_description()
         self.indexed, self.tail = True, None
         try:
             records, complete = read_index(self._file, self.header, first)
@@ -150,9 +150,9 @@ class VrsReader(Closing):
             self.tail = self.tail or "an index is said to lie beyond the end"
         self._configurations: OrderedDict[int, list[Block]] = OrderedDict()
         self._sort(records)
-        self._all_tags(tags)
+        self._read_tags(tags)
 
-    def _description(self) -> tuple[dict[StreamId, StreamTags], dict[str, str], int]:
+    def _read_description(self) -> tuple[dict[StreamId, StreamTags], dict[str, str], int]:
         """Read the tags of streams and file, and the offset of the first record."""
         header = self.header
         first = header.first_record_offset or header.header_bytes
@@ -202,12 +202,12 @@ class VrsReader(Closing):
         self._times = np.ascontiguousarray(self._records["timestamp_s"])
         self._numbers: dict[tuple[StreamId, int], npt.NDArray[np.int64]] = {}
 
-    def _all_tags(self, tags: dict[StreamId, StreamTags]) -> None:
+    def _read_tags(self, tags: dict[StreamId, StreamTags]) -> None:
         for entry in self._tag_records:
             record = self._record(entry, -1)
             header, data = self.read(record)
             if header.version == TAGS_VERSION:
-                late = self._decoded(record, partial(TagsRecord.decode, data))
+                late = self._locate_errors(record, partial(TagsRecord.decode, data))
                 tags[record.stream] = StreamTags(late.vrs_tags, late.user_tags)
                 upgrade(tags[record.stream])
         for stream, _ in self.counts():
@@ -312,11 +312,11 @@ class VrsReader(Closing):
         self, stream: StreamId | str, time_s: float, record_type: RecordType = RecordType.DATA
     ) -> VrsRecord | None:
         """Return a stream's first record of a type at or after a time; None after the last."""
-        numbers = self._of(self.stream(stream).id, record_type)
+        numbers = self._find_numbers(self.stream(stream).id, record_type)
         at = int(np.searchsorted(self._times[numbers], time_s))
         return self[int(numbers[at])] if at < len(numbers) else None
 
-    def _of(self, stream: StreamId, record_type: RecordType) -> npt.NDArray[np.int64]:
+    def _find_numbers(self, stream: StreamId, record_type: RecordType) -> npt.NDArray[np.int64]:
         key = (stream, int(record_type))
         if key not in self._numbers:
             self._numbers[key] = self.numbers(stream, record_type)
@@ -343,7 +343,7 @@ class VrsReader(Closing):
         data = raw[size:]
         if header.uncompressed_size:
             kind, whole = header.compression, header.uncompressed_size
-            data = self._decoded(record, lambda: decompress(kind, data, whole))
+            data = self._locate_errors(record, lambda: decompress(kind, data, whole))
         return header, data
 
     def blocks(self, record: VrsRecord) -> list[Block]:
@@ -353,14 +353,14 @@ class VrsReader(Closing):
         layout = records.get((record.record_type, header.version))
         if layout is None:
             return []
-        configuration = partial(self._configuration, record)
-        return self._decoded(record, partial(read_blocks, layout, data, configuration))
+        configuration = partial(self._read_configuration, record)
+        return self._locate_errors(record, partial(read_blocks, layout, data, configuration))
 
-    def _configuration(self, record: VrsRecord) -> Sequence[Block]:
+    def _read_configuration(self, record: VrsRecord) -> Sequence[Block]:
         """Return the blocks of the stream's last configuration record before this record."""
         if record.record_type == RecordType.CONFIGURATION:
             return []
-        numbers = self._of(record.stream, RecordType.CONFIGURATION)
+        numbers = self._find_numbers(record.stream, RecordType.CONFIGURATION)
         at = int(np.searchsorted(numbers, record.number)) - 1
         if at < 0:
             return []
@@ -371,7 +371,7 @@ class VrsReader(Closing):
                 self._configurations.popitem(last=False)
         return self._configurations[number]
 
-    def _decoded(self, record: VrsRecord, decode: Callable[[], T]) -> T:
+    def _locate_errors(self, record: VrsRecord, decode: Callable[[], T]) -> T:
         try:
             return decode()
         except FormatError as error:

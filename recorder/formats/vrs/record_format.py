@@ -271,16 +271,16 @@ def _parse_block(text: str, strict: bool) -> Content:
         if isinstance(block, CustomContent) and detail.startswith("format="):
             changed = replace(block, format=detail.removeprefix("format="))
         elif isinstance(block, ImageContent):
-            changed = _image_detail(block, detail, number)
+            changed = _parse_image_detail(block, detail, number)
         elif isinstance(block, AudioContent):
-            changed = _audio_detail(block, detail, number)
+            changed = _parse_audio_detail(block, detail, number)
         if changed is None and strict:
             raise FormatError(f"'{text}': unknown detail {detail!r}")
         block = changed or block
     return block
 
 
-def _image_detail(block: ImageContent, text: str, number: int) -> ImageContent | None:
+def _parse_image_detail(block: ImageContent, text: str, number: int) -> ImageContent | None:
     if number == 0:
         return replace(block, format=text) if text in IMAGE_FORMATS[1:] else None
     if found := re.fullmatch(r"(\d{1,10})x(\d{1,10})", text):
@@ -302,7 +302,7 @@ def _image_detail(block: ImageContent, text: str, number: int) -> ImageContent |
     return block if key == "keyframe_index" else None
 
 
-def _audio_detail(block: AudioContent, text: str, number: int) -> AudioContent | None:
+def _parse_audio_detail(block: AudioContent, text: str, number: int) -> AudioContent | None:
     if number == 0:
         return replace(block, format=text) if text in AUDIO_FORMATS[1:] else None
     if sample := AudioSampleFormat.of_text(text):

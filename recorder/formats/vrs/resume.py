@@ -65,8 +65,8 @@ def find_resume_point(
             raise StorageError(
                 f"{path}: cannot resume: has {file.size} bytes where {length} were committed"
             )
-        header, streams, first, last_size = _beginning(file, length)
-        end = _without_index(file, header, length)
+        header, streams, first, last_size = _read_beginning(file, length)
+        end = _find_end(file, header, length)
         point = ResumePoint(end, 0, last_size, streams, header.index_offset)
         kept = index_length or 0
         whole = kept and not kept % ENTRY_BYTES and index_path.is_file()
@@ -80,7 +80,7 @@ def find_resume_point(
         return point
 
 
-def _beginning(
+def _read_beginning(
     file: ChunkedFile, length: int
 ) -> tuple[FileHeader, dict[StreamId, StreamTags], int, int]:
     """Read the header, and the description's streams, end and size."""
@@ -99,7 +99,7 @@ def _beginning(
     return header, streams, FILE_HEADER_BYTES + record.size, record.size
 
 
-def _without_index(file: ChunkedFile, header: FileHeader, length: int) -> int:
+def _find_end(file: ChunkedFile, header: FileHeader, length: int) -> int:
     """Return the length of the records without an index that ends at `length`."""
     at = header.index_offset
     if not 0 < at <= length - RECORD_HEADER_BYTES:
@@ -185,7 +185,7 @@ def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> Non
     walk = RecordWalk(file, start, point.last_size, stop=point.end)
     rows = bytearray()
     end = start
-    for at, record in _records(walk):
+    for at, record in _iterate_records(walk):
         rows += ENTRY.pack(
             record.timestamp_s, record.size, record.record_type, record.type_id, record.instance
         )
@@ -205,7 +205,7 @@ def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> Non
     point.more.append(bytes(rows))
 
 
-def _records(walk: RecordWalk) -> Iterator[tuple[int, RecordHeader]]:
+def _iterate_records(walk: RecordWalk) -> Iterator[tuple[int, RecordHeader]]:
     for at, record in walk:
         if record.type_id in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):
             return
@@ -230,7 +230,7 @@ def description_end(path: Path) -> tuple[int, int]:
             offset.
     """
     with ChunkedFile(path, [path]) as file:
-        _, _, first, size = _beginning(file, file.size)
+        _, _, first, size = _read_beginning(file, file.size)
         return first, size
 
 
@@ -243,10 +243,10 @@ def data_records(
         Free tags of each stream, and offset and stream of each record, in the file's order.
     """
     with ChunkedFile(path, [path]) as file:
-        _, streams, first, last_size = _beginning(file, stop)
+        _, streams, first, last_size = _read_beginning(file, stop)
         point = ResumePoint(stop, 0, last_size, streams, 0)
         found: list[tuple[int, StreamId]] = []
-        for at, record in _records(RecordWalk(file, first, last_size, stop=stop)):
+        for at, record in _iterate_records(RecordWalk(file, first, last_size, stop=stop)):
             if record.record_type == RecordType.TAGS:
                 _take_tags(file, at, record, point)
             elif record.record_type == RecordType.DATA:
@@ -272,7 +272,7 @@ def whole_records_end(
     with ChunkedFile(path, [path]) as file:
         walk = RecordWalk(file, start, previous_size)
         end, size = start, previous_size
-        for at, record in _records(walk):
+        for at, record in _iterate_records(walk):
             if stop is not None and at + record.size > stop:
                 break
             end, size = at + record.size, record.size

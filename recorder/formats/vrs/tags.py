@@ -77,14 +77,16 @@ def unpack_description(
         stream = StreamId.stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
         tags = streams.setdefault(stream, StreamTags())
         if version == 1:
-            described = _json_object(cursor.text())
-            tags.user = _json_texts(described.get("tags"))
+            described = _parse_json_object(cursor.text())
+            tags.user = _filter_texts(described.get("tags"))
             tags.vrs[NAME_TAG] = str(described.get("name", ""))
         else:
-            tags.user = _map(cursor)
-            tags.vrs = _map(cursor)
+            tags.user = _unpack_map(cursor)
+            tags.vrs = _unpack_map(cursor)
         upgrade(tags)
-    file_tags = _json_texts(_json_object(cursor.text())) if version == 1 else _map(cursor)
+    file_tags = (
+        _filter_texts(_parse_json_object(cursor.text())) if version == 1 else _unpack_map(cursor)
+    )
     return streams, file_tags
 
 
@@ -94,11 +96,11 @@ def upgrade(tags: StreamTags) -> None:
         tags.vrs[NAME_TAG] = re.sub(r"(?<=.) #[0-9]*\Z", "", tags.vrs[NAME_TAG])
 
 
-def _map(cursor: Cursor) -> dict[str, str]:
+def _unpack_map(cursor: Cursor) -> dict[str, str]:
     return {cursor.text(): cursor.text() for _ in range(cursor.count(8))}
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _parse_json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -106,6 +108,6 @@ def _json_object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _json_texts(value: Any) -> dict[str, str]:
+def _filter_texts(value: Any) -> dict[str, str]:
     items = value.items() if isinstance(value, dict) else ()
     return {k: v for k, v in items if isinstance(v, str)}

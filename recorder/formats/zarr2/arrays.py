@@ -113,12 +113,12 @@ def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec
 def array_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
     """Encode ``.zarray`` as JSON; most arrays of a hierarchy share one of a few documents."""
     if spec.fill_value is None or type(spec.fill_value) in (int, float):
-        return _known_text(dtype, shape, spec)
+        return _cache_text(dtype, shape, spec)
     return dump_json(array_metadata(dtype, shape, spec))
 
 
 @functools.lru_cache(maxsize=2048)
-def _known_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
+def _cache_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
     return dump_json(array_metadata(dtype, shape, spec))
 
 

@@ -68,9 +68,9 @@ def cbor_parts(value: object) -> Iterator[bytes]:
         for item in value.items():
             yield dump_cbor(item)
     elif isinstance(value, np.ndarray):
-        yield from _array_parts(ArrayParts.of(value))
+        yield from _encode_array(ArrayParts.of(value))
     elif isinstance(value, ArrayParts):
-        yield from _array_parts(value)
+        yield from _encode_array(value)
     else:
         yield dump_cbor(value)
 
@@ -112,16 +112,16 @@ def _put_parts(encoder: CBOREncoder, value: object) -> None:
         encoder.write(part)
 
 
-def _array_parts(array: ArrayParts) -> Iterator[bytes]:
+def _encode_array(array: ArrayParts) -> Iterator[bytes]:
     yield head(LIST, array.length)
     for part in array.parts():
         if part.dtype.kind in "fu" and part.dtype.itemsize <= 8:
-            yield _rows(part)
+            yield _encode_rows(part)
         else:
             yield dump_cbor(part.tolist())[len(head(LIST, len(part))) :]
 
 
-def _rows(array: npt.NDArray[Any]) -> bytes:
+def _encode_rows(array: npt.NDArray[Any]) -> bytes:
     """Encode the items of an array's first axis, every number in nine bytes.
 
     For [4096, 4, 4] doubles (610,304 bytes) numpy takes 1.4 ms, cbor2 6.2.1 takes 11.8 ms; for 4096

@@ -107,13 +107,13 @@ class Hierarchy(OutputGuard):
 
 
 @functools.lru_cache(maxsize=2048)
-def _plain_cbor(text: bytes) -> bytes:
+def _convert_to_cbor(text: bytes) -> bytes:
     """Convert a JSON document to CBOR; most documents of a hierarchy are one of a few."""
     return cbor.dump_cbor(json.loads(text))
 
 
-def _as_cbor(text: bytes) -> bytes:
-    return _plain_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
+def _encode_cbor(text: bytes) -> bytes:
+    return _convert_to_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
 
 
 class _Metadata:
@@ -146,7 +146,7 @@ class _CborMetadata(_Metadata):
 
     def add(self, key: str, text: bytes) -> None:
         self._pending += cbor.dump_text(key)
-        self._pending += _as_cbor(text)
+        self._pending += _encode_cbor(text)
         if len(self._pending) >= _GATHER_BYTES:
             self._compress()
 
@@ -230,7 +230,7 @@ class Group:
         self, name: str, attributes: Attributes | None = None, *, distinct: bool = False
     ) -> Group:
         """Make a new group in this one."""
-        return Group(self._hierarchy, self._child(name), attributes, distinct=distinct)
+        return Group(self._hierarchy, self._add_child(name), attributes, distinct=distinct)
 
     def array(
         self,
@@ -241,21 +241,21 @@ class Group:
     ) -> None:
         """Write a new array with these values; an `EncodedArray` takes no `spec`."""
         if isinstance(values, EncodedArray):
-            self._array(self._child(name), values, attributes)
+            self._array(self._add_child(name), values, attributes)
             return
         metadata = array_text(values.dtype, values.shape, spec)
-        path = self._array_begin(self._child(name), metadata, attributes)
+        path = self._begin_array(self._add_child(name), metadata, attributes)
         for key, data in encode_chunks(values, spec):
             self._hierarchy.store.put(f"{path}/{key}", data)
 
     def _array(self, path: str, encoded: EncodedArray, attributes: Attributes | None) -> None:
-        self._array_begin(path, encoded.metadata, attributes)
+        self._begin_array(path, encoded.metadata, attributes)
         store = self._hierarchy.store
         put = store.put_again if encoded.constant else store.put
         for key, data in encoded.chunks:
             put(f"{path}/{key}", data)
 
-    def _array_begin(self, path: str, metadata: bytes, attributes: Attributes | None) -> str:
+    def _begin_array(self, path: str, metadata: bytes, attributes: Attributes | None) -> str:
         self._hierarchy.put_text(f"{path}/.zarray", metadata)
         if attributes:
             self._hierarchy.put_metadata(f"{path}/.zattrs", attributes)
@@ -270,14 +270,14 @@ class Group:
         if not size:
             raise FormatError(f"array {self._prefix}{name}: there is no 0-d array of no bytes")
         metadata = dump_json(array_metadata(np.dtype(f"S{size}"), (), PLAIN))
-        path = self._array_begin(self._child(name), metadata, attributes)
+        path = self._begin_array(self._add_child(name), metadata, attributes)
         self._hierarchy.store.put(f"{path}/0", data)
 
     def rows(self, name: str, spec: RowsSpec, attributes: Attributes | None = None) -> RowsWriter:
         """Make a new array that rows are appended to."""
-        return RowsWriter(self._hierarchy, self._child(name), spec, attributes)
+        return RowsWriter(self._hierarchy, self._add_child(name), spec, attributes)
 
-    def _child(self, name: str) -> str:
+    def _add_child(self, name: str) -> str:
         if not _NAME.match(name) or name in (".", "..") or name.startswith(".z"):
             raise FormatError(f"{name!r} cannot name a member of group {self.path or '/'}")
         if self._children is not None:
