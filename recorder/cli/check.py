@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         "clocks": clocks | {"summary": summary(clocks)},
         "warnings": warnings,
         "problems": [
-            {"key": p.key, "line": config.document.line_of(p.key)} | asdict(p) for p in problems
+            {"key": p.key, "line": config.document.find_line(p.key)} | asdict(p) for p in problems
         ],
     }
     emit(report, args, _text)

@@ -97,7 +97,7 @@ class Expression:
         """Compute the result for a list of values; see `compile_expression`."""
         return self._compute(values)
 
-    def met(self, values: Sequence[Value]) -> bool:
+    def is_met(self, values: Sequence[Value]) -> bool:
         """Return whether the condition holds; False if it is missing or NaN."""
         return _is_true(self._compute(values)) is True
 

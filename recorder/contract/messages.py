@@ -123,7 +123,7 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
         """Own start of the session, CLOCK_MONOTONIC."""
         return self.start_ns if self.seam_ns is None else self.seam_ns
 
-    def goes_on_from(self, other: AnnouncedSession) -> bool:
+    def continues(self, other: AnnouncedSession) -> bool:
         """Return whether the session is the other one, or a later part of the same recording."""
         same = self.seam_ns is not None and self.start_ns == other.start_ns
         return same or self.key == other.key

@@ -108,7 +108,7 @@ class Levels:
             raise FormatError(f"white_balance: {self.red:g}, {self.blue:g}: needs factors > 0")
 
     @classmethod
-    def of_settings(cls, pixels: RawPixels, settings: Mapping[str, Any]) -> Levels:
+    def from_settings(cls, pixels: RawPixels, settings: Mapping[str, Any]) -> Levels:
         """Make the levels of a stream's settings or options; default: all values of the bits."""
         black, white = settings.get("black_level"), settings.get("white_level")
         balance = settings.get("white_balance") or (1.0, 1.0)

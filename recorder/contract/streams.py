@@ -199,7 +199,7 @@ class StreamSpec:
         meta, beside = self._time_entries(), dict[str, dict[str, Any]]()
         for channel in self.channels:
             found = CHANNEL_FORMATS[channel.format]
-            meta |= found.declared(channel)
+            meta |= found.make_entries(channel)
             beside |= {name: channel.meta() for name in found.side_files(channel.name)}
         return {"meta.json": meta, **beside}
 

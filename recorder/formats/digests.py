@@ -268,7 +268,7 @@ class DigestedFile:
                 self._marks.append(self.leaves[-1])
             self._running = RunningDigest(self._running.end, self.patchable_ranges)
 
-    def patched(self) -> bytes:
+    def digest_patched(self) -> bytes:
         """Return the digest of the bytes of the patchable ranges, which must be flushed."""
         return digest_patched(self.path, self.patchable_ranges)
 

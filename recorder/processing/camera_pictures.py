@@ -67,7 +67,7 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
         return _keyframe_maker(channel, entry)
     if pixels is None:
         return lambda data: _decoded(data, channel)
-    tables = _tables(Levels.of_settings(pixels, settings))
+    tables = _tables(Levels.from_settings(pixels, settings))
     shape, dtype = tuple(entry["shape"]), np.dtype("<" + pixels.dtype)
 
     def show(data: Buffer) -> Picture:

@@ -89,7 +89,9 @@ class CommitDigests:
         self._leaves_ns = now_ns
         if final:
             evidence["patched"] = {
-                name: file.patched() for name, file in digested.items() if file.patchable_ranges
+                name: file.digest_patched()
+                for name, file in digested.items()
+                if file.patchable_ranges
             }
         self.seal(files)
         leaves = [(name, leaf) for name, file in digested.items() for leaf in file.take_leaves()]

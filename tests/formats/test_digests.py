@@ -121,7 +121,7 @@ def test_patchable_ranges_count_as_zeros_and_others_cannot_be_patched(tmp_path: 
     file.patch(2, b"abc")
     assert file.running().digest == expected
     assert (tmp_path / "file").read_bytes() == b"01abc56789"
-    assert file.patched() == blake3(b"abc").digest()
+    assert file.digest_patched() == blake3(b"abc").digest()
     assert announced.entries[-1].ranges == ((2, 3),) and file.take_ranges() == [(2, 3)]
     for offset, data in ((1, b"ab"), (4, b"xy"), (0, b"x")):
         with pytest.raises(ValueError, match="were not named patchable"):

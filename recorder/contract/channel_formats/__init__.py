@@ -133,7 +133,7 @@ class ChannelFormat(ABC):
         """Return the names of a channel's files (or its folder); the first is the channel's own."""
         return (channel,)
 
-    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
         """Return the channel's entries of ``meta.json``, which roverd's readers accept."""
         return {channel.name: channel.meta()}
 
@@ -141,7 +141,7 @@ class ChannelFormat(ABC):
         """Return the names of files that ``meta.json`` must not declare; each holds the entry."""
         return ()
 
-    def starts(self, frame: Buffer) -> bool:  # noqa: ARG002
+    def can_start(self, frame: Buffer) -> bool:  # noqa: ARG002
         """Return whether a decoder can begin with an encoded sample."""
         return True
 
@@ -277,7 +277,7 @@ class Bytes(ChannelFormat):
     def files(self, channel: str) -> tuple[str, ...]:
         return channel, channel + "_i"
 
-    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
         text = f"offset and bytes of each sample in {channel.name}"
         entry = {"format": "raw", "type": "u8", "shape": [2], "desc": text}
         return {self.files(channel.name)[1]: entry}
@@ -378,7 +378,7 @@ class H264(ChannelFormat):
     def files(self, channel: str) -> tuple[str, ...]:
         return channel, channel + "_i"
 
-    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
         text = f"offset, bytes and keyframe (0 or 1) of each access unit of H.264 in {channel.name}"
         entry = {"format": "raw", "type": "u8", "shape": [3], "desc": text}
         return {self.files(channel.name)[1]: entry}
@@ -386,7 +386,7 @@ class H264(ChannelFormat):
     def side_files(self, channel: str) -> tuple[str, ...]:
         return (channel + ".json",)
 
-    def starts(self, frame: Buffer) -> bool:
+    def can_start(self, frame: Buffer) -> bool:
         return is_key(frame)
 
     def content(self, channel: ChannelSpec) -> ContentBlock:

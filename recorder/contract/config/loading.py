@@ -105,7 +105,7 @@ class Config(Sections, frozen=True, kw_only=True):
         """Make an error with file and line for a key, for faults found after loading."""
         return self.document.fail(key, message)
 
-    def of_daemon(self) -> list[str]:
+    def find_daemon_settings(self) -> list[str]:
         """Return one sentence for each setting in the file that only the daemon uses."""
         return [
             f"{key}: only `recorder serve` acts on this key"

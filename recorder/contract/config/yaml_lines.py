@@ -92,7 +92,7 @@ class Document:
     masked_text: str = field(repr=False)
     written: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
 
-    def line_of(self, key: str) -> int | None:
+    def find_line(self, key: str) -> int | None:
         """Return the line of a key path, or of the nearest mapping or list around it."""
         while key:
             if key in self.lines:
@@ -108,7 +108,7 @@ class Document:
         if is_secret(key):
             message = re.sub(r" \(.*\)", "", message, flags=re.DOTALL)
         message = mask_passwords(message.replace(*self.written.get(key, ("", "")), 1))
-        return ConfigError(message, file=self.file, line=self.line_of(key), key=key)
+        return ConfigError(message, file=self.file, line=self.find_line(key), key=key)
 
 
 def read_yaml(path: Path) -> Document:

@@ -317,13 +317,13 @@ class _Look:
             if not begun:
                 begun = True
                 _, self.first_ns = min((int(p[0]), int(times[0])) for p, times in found.values())
-                if before is None or not before.goes_on_to(self):
+                if before is None or not before.leads_to(self):
                     clock.restart(self._origin)
             clock.take(found, self._origin)
             _, self.last_ns = max((int(p[-1]), int(times[-1])) for p, times in found.values())
         return untimed
 
-    def goes_on_to(self, other: _Look) -> bool:
+    def leads_to(self, other: _Look) -> bool:
         """Return whether another file continues this one, by its first log time and its topics."""
         common = set(self.channels.values()) & set(other.channels.values())
         back_ns = min(LATE_NS, abs(self.last_ns - self.first_ns) // 2)

@@ -103,11 +103,11 @@ class _Topic:
     def entries(self) -> Iterator[tuple[int, int]]:
         return itertools.chain(self.past, self.below, self.incoming)
 
-    def last_before(self, position: int) -> int:
+    def find_last_before(self, position: int) -> int:
         """Return the position of the topic's last message before a position; -1 without one."""
         return max((at for at, _ in self.entries() if at < position), default=-1)
 
-    def jump(self, after: int, until: int) -> tuple[int, int] | None:
+    def find_jump(self, after: int, until: int) -> tuple[int, int] | None:
         """Return the smallest jump between consecutive messages in a part of the recording.
 
         Args:
@@ -259,11 +259,11 @@ class RecordingClock:
         if topic.alone:
             return self._match_step(topic, position, step_ns, gap_ns)
         evidence = [(gap_ns, step_ns, position)]
-        against, before = 0, topic.last_before(position)
+        against, before = 0, topic.find_last_before(position)
         for other in self._topics.values():
             if other is topic or other.alone or (other_gap := other.gap_ns()) is None:
                 continue
-            jump = other.jump(before, position)
+            jump = other.find_jump(before, position)
             if jump is None or other_gap > 2 * step_ns:
                 continue
             if jump[0] < other_gap - step_ns / 2:

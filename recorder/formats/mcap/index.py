@@ -74,7 +74,7 @@ class Blocks:
         columns = self.offset, self.end, self.start_ns, self.end_ns, self.is_chunk, self.channels
         return zip(*columns, strict=True)
 
-    def chosen(
+    def choose(
         self, channels: Collection[int], start_ns: int | None, end_ns: int | None
     ) -> list[int]:
         """Return the numbers of the blocks that may have messages, by their first log times."""

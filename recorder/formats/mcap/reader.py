@@ -261,7 +261,7 @@ class McapReader(Closing):
             for number, channel in self._index.channels.items()
             if topics is None or channel.topic in topics
         }
-        waiting = self._index.blocks.chosen(wanted, start_ns, end_ns)
+        waiting = self._index.blocks.choose(wanted, start_ns, end_ns)
         starts: Sequence[int] = self._index.blocks.start_ns
         if order is not None:
             starts = order.starts_ns

@@ -184,7 +184,7 @@ def _find_size(layout: RecordLayout, blocks: list[Block], number: int, left: int
         declared = next_size(before.spec, before.values)
         if declared is not None:
             return declared
-    return layout.format.size_of(number, left)
+    return layout.format.find_size(number, left)
 
 
 def _complete(

@@ -64,7 +64,7 @@ class StreamId(NamedTuple):
         return cls(int(type_id), int(instance))
 
     @classmethod
-    def stored(cls, type_id: int, instance: int) -> StreamId:
+    def from_stored(cls, type_id: int, instance: int) -> StreamId:
         """Make an id from the numbers in a file; test devices of old files are renumbered."""
         if type_id >= _LEGACY_TEST_IDS:
             type_id += _TEST_IDS - _LEGACY_TEST_IDS
@@ -164,7 +164,7 @@ class RecordHeader(NamedTuple):
 
     @property
     def stream(self) -> StreamId:
-        return StreamId.stored(self.type_id, self.instance)
+        return StreamId.from_stored(self.type_id, self.instance)
 
     def fault(self) -> str | None:
         """Return why this is not a record's header; None if it can be one."""

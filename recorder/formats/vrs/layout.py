@@ -47,7 +47,7 @@ class _Member:
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self.name] = value
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         """Return the member's value in a new instance."""
         raise NotImplementedError
 
@@ -109,14 +109,14 @@ class _PieceMember(_Member):
         self._enum = enum_type
         about = tags, properties or {}, required
         self.piece = Piece(kind, element, label, count, default, *about)
-        value = self.piece.unset()  # raises for a default that does not fit
+        value = self.piece.make_default()  # raises for a default that does not fit
         self._first = value if enum_type is None else find_member(enum_type, value)
 
     def __set_name__(self, owner: type, name: str) -> None:
         super().__set_name__(owner, name)
         self.piece = replace(self.piece, label=self.piece.label or name)
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         first = self._first
         return first.copy() if isinstance(first, (np.ndarray, dict, list)) else first
 
@@ -171,7 +171,7 @@ class Struct(_Member):
         self._label = label
         self._count = count
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         if self._count is None:
             return self._layout()
         return tuple(self._layout() for _ in range(self._count))
@@ -198,7 +198,7 @@ class Optional(_Member):
         self.layout = layout
         self.present = present
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         return self.layout() if self.present else None
 
     def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
@@ -266,7 +266,7 @@ class DataLayout:
         """Set pieces by their names; others have their default."""
         own = self.__dict__
         for name, member in self._members.items():
-            own[name] = values.pop(name) if name in values else member.fresh()
+            own[name] = values.pop(name) if name in values else member.make_value()
         if values:
             raise FormatError(f"{type(self).__name__} has no piece {sorted(values)[0]!r}")
 

@@ -50,7 +50,7 @@ class PixelFormat(IntEnum):
         return _PIXEL_TEXTS.get(self, self.name.lower())
 
     @classmethod
-    def of_text(cls, text: str) -> PixelFormat:
+    def from_text(cls, text: str) -> PixelFormat:
         """Return the format of a name, in any case; UNDEFINED for an unknown name."""
         return _PIXELS.get(text.lower(), cls.UNDEFINED)
 
@@ -155,7 +155,7 @@ class AudioSampleFormat(IntEnum):
         return self.name.lower()
 
     @classmethod
-    def of_text(cls, text: str) -> AudioSampleFormat:
+    def from_text(cls, text: str) -> AudioSampleFormat:
         """Return the format of a name, in any case; UNDEFINED for an unknown name."""
         return _SAMPLES.get(text.lower(), cls.UNDEFINED)
 

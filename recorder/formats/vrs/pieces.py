@@ -74,7 +74,7 @@ class Piece:
         """Size of a fixed piece in bytes."""
         return self.element.size * (self.count if self.kind == ARRAY else 1)
 
-    def unset(self) -> Any:
+    def make_default(self) -> Any:
         """Return a new copy of the value for a piece that is not set, or not in a file."""
         if self.default is not None:
             return self.from_json(self.default)

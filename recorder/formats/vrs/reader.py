@@ -233,7 +233,7 @@ class VrsReader(Closing):
 
     def _record(self, entry: np.void, number: int) -> VrsRecord:
         time_s, size, kind, type_id, instance, offset = entry.item()
-        stream = StreamId.stored(type_id, instance)
+        stream = StreamId.from_stored(type_id, instance)
         return VrsRecord(stream, RecordType(kind), time_s, number, offset, size, self)
 
     def records(
@@ -296,7 +296,7 @@ class VrsReader(Closing):
         keys |= self._records["record_type"]
         kinds, counts = np.unique(keys, return_counts=True)
         return {
-            (StreamId.stored(key >> 24, key >> 8 & 0xFFFF), RecordType(key & 0xFF)): count
+            (StreamId.from_stored(key >> 24, key >> 8 & 0xFFFF), RecordType(key & 0xFF)): count
             for key, count in zip(kinds.tolist(), counts.tolist(), strict=True)
         }
 

@@ -225,7 +225,7 @@ class RecordFormat:
             if not (sized or raw or at in served or isinstance(block, LayoutContent)):
                 open_end = block
 
-    def size_of(self, at: int, remaining: int) -> int | None:
+    def find_size(self, at: int, remaining: int) -> int | None:
         """Return the bytes of a block by the format alone, if `remaining` bytes are left."""
         own = self.blocks[at].block_size
         if own is not None:
@@ -286,7 +286,7 @@ def _parse_image_detail(block: ImageContent, text: str, number: int) -> ImageCon
     if found := re.fullmatch(r"(\d{1,10})x(\d{1,10})", text):
         return replace(block, width=int(found[1]), height=int(found[2]))
     key, _, value = text.partition("=")
-    if key == "pixel" and (pixel := PixelFormat.of_text(value)):
+    if key == "pixel" and (pixel := PixelFormat.from_text(value)):
         return replace(block, pixel_format=pixel)
     if key == "codec":
         return replace(block, codec=_unescape(value))
@@ -305,7 +305,7 @@ def _parse_image_detail(block: ImageContent, text: str, number: int) -> ImageCon
 def _parse_audio_detail(block: AudioContent, text: str, number: int) -> AudioContent | None:
     if number == 0:
         return replace(block, format=text) if text in AUDIO_FORMATS[1:] else None
-    if sample := AudioSampleFormat.of_text(text):
+    if sample := AudioSampleFormat.from_text(text):
         return replace(block, sample_format=sample)
     key, _, value = text.partition("=")
     names = {"channels": "channels", "rate": "rate_hz", "samples": "samples", "stride": "stride"}

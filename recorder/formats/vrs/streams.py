@@ -59,7 +59,7 @@ class RecordLayout:
         )
 
     @classmethod
-    def of_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
+    def from_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
         """Make a layout from tags, without checks."""
         made = cls.__new__(cls)
         made.format = format_
@@ -131,7 +131,7 @@ def parse_records(tags: Mapping[str, str]) -> Records:
                 except FormatError:
                     spec = None
             layouts.append(spec)
-        records[types[name], version] = RecordLayout.of_tags(blocks, layouts)
+        records[types[name], version] = RecordLayout.from_tags(blocks, layouts)
     return records
 
 

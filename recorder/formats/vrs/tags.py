@@ -74,7 +74,7 @@ def unpack_description(
     if version not in (1, 2):
         raise FormatError(f"{where}: description record of unknown version {version}")
     for _ in range(cursor.count(10)):
-        stream = StreamId.stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
+        stream = StreamId.from_stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
         tags = streams.setdefault(stream, StreamTags())
         if version == 1:
             described = _parse_json_object(cursor.text())

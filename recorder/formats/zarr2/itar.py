@@ -150,7 +150,7 @@ class ItarStore:
                 self._file.append(part)
             self._file.flush()
             if self._hash is not None:
-                self._hash.grown(self._length)
+                self._hash.set_length(self._length)
 
     def close(self) -> None:
         end = 2 * BLOCK
@@ -238,7 +238,7 @@ class _FollowingMd5:
         self._behind = BackgroundWriter("md5")
         self._behind.do(0, _be_nice)
 
-    def grown(self, length: int) -> None:
+    def set_length(self, length: int) -> None:
         """Set the present length of the file; raise an earlier error."""
         self._behind.do(0, self._follow, length)
 

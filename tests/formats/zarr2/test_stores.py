@@ -153,7 +153,7 @@ def test_md5_of_a_folder_follows_names_and_contents(tmp_path: Path) -> None:
 def test_md5_of_a_file_that_was_cut_is_one_error(tmp_path: Path) -> None:
     cut = ItarStore(tmp_path / "s", digest=True)
     assert cut._hash is not None
-    cut._hash.grown(1000)
+    cut._hash.set_length(1000)
     with pytest.raises(StorageError, match="shorter than what was written"):
         cut._hash.finish()
     cut.discard()
