@@ -1,13 +1,13 @@
-"""The data plane's sockets: the only module that speaks ZeroMQ.
+"""Sockets of the data plane; the only module that uses ZeroMQ.
 
-Drivers (DEALER) talk to the writer (ROUTER) over ``ipc://`` in a folder of their own, 0700, one
-per run.  High-water marks are low, because what lies inside ZeroMQ is out of the sender's hands;
-bytes are limited by credit, above this module.  A sample may vanish here when a peer dies: that
-is no loss, since drivers keep all that is not acknowledged and the writer names the message that
-it expects next.
+Drivers (DEALER) send to the writer (ROUTER) over ``ipc://`` in a folder of their own, 0700, one per
+run. High-water marks are low, because the sender cannot control messages inside ZeroMQ; credit
+limits the bytes, above this module. A sample may vanish here when a peer dies. That is not a loss:
+drivers keep all messages that are not acknowledged, and the writer names the message that it
+expects next.
 
-The *tap* is a PUB socket per driver for live views.  It is lossy by design, and never in the way
-of recording::
+The *tap* is a PUB socket per driver for live views. It may lose messages, and never delays
+recording::
 
     with TapSubscriber([tap_address(run_folder, "camera")]) as tap:
         for message in tap.messages(timeout=5.0):
@@ -41,7 +41,7 @@ _TAP_MARK = 8
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)  # as plain numbers: enums are slow to combine
 _LAST = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-_BESIDES_BYTES = 8_000_000  # declarations with their files, whatever the rings are
+_BESIDES_BYTES = 8_000_000  # declarations with their files, for rings of any size
 _COPY_BELOW = 16 * 1024  # smaller frames are cheaper to copy than to track
 _MAX_ADDRESS = 100  # sun_path holds 108 bytes
 
@@ -267,7 +267,7 @@ class TapPublisher(ZmqSocket):
             change = self._socket.recv(_LAST)
             topic = change[1:]
             if change[:1] == b"\x01":
-                self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # of whom this came from
+                self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # for the subscriber that sent this
                 self._topics[topic] += 1
                 self._announced_s = 0.0
             else:

@@ -15,7 +15,7 @@ SECRET_KEYS = frozenset({"token"})
 """Keys of the config whose whole value is a password."""
 
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://|\b(?i:rtsps?|https?|rtmp|ftp|srt|tcp|udp):"
-# An address up to a space or quote, with an "@" in it; the bounds keep odd texts from taking long.
+# An address up to a space or quote, with an "@" in it; the bounds limit the time for any text.
 _ADDRESS = re.compile(rf"({_SCHEME})([^\s\"'<>]{{0,1000}}@[^\s\"'<>]*)")
 _VALUE = re.compile(rf"({_SCHEME})(.*@.*)", re.DOTALL)
 

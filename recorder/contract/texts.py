@@ -38,7 +38,7 @@ def human_bytes(count: float | None) -> str:
         return "-"
     size, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        # Judged as it will be printed: 999.96 kB would read "1000.0 kB".
+        # Compare the printed value: 999.96 kB would be printed as "1000.0 kB".
         if abs(size) < (999.5 if unit == "B" else 999.95):
             break
         size /= 1000

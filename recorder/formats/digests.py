@@ -200,7 +200,7 @@ class DigestedFile:
         if self._read_again:
             self._digest_again()
         running = self._running
-        # A kill may end a write at any page: the bytes before it need a digest too.
+        # A kill may end a write at any page: the bytes before that page need a digest, too.
         if running.end % _PAGE + size > _PAGE and running.end > self._announced:
             self._marks.append(running.leaf())
         running.update(data)

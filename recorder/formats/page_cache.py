@@ -78,7 +78,7 @@ def _read_past_cache(fd: int, start: int, size: int) -> bytes:
         if not _is_resident(fd, start, start + size):
             with contextlib.suppress(OSError):
                 return os.pread(fd, size, start)
-    return _read_direct(fd, start, size)  # somebody has the file mapped: these pages stay
+    return _read_direct(fd, start, size)  # another process has the file mapped: these pages stay
 
 
 def _read_direct(fd: int, start: int, size: int) -> bytes:

@@ -29,7 +29,7 @@ def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None
     if not done:
         return None
     encoded: npt.NDArray[Any] = data
-    return encoded.reshape(-1).data  # its own memory, nobody else's: no copy
+    return encoded.reshape(-1).data  # a view of memory that only this array uses: no copy
 
 
 def decode_jpeg(data: bytes | bytearray | memoryview, out: npt.NDArray[Any], where: str) -> None:

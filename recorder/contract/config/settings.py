@@ -289,7 +289,7 @@ class SensorEntry(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """The source with its path resolved; show it only through `mask_passwords`."""
+        """Source with its path resolved; show it only through `mask_passwords`."""
         return f"{self.scheme}:{self.address}"
 
     def for_driver(self) -> dict[str, Any]:

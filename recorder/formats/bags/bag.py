@@ -1,4 +1,4 @@
-"""A recording of messages: one MCAP file, or a ROS 2 bag, which is a folder of them.
+"""Recording of messages: one MCAP file, or a ROS 2 bag, which is a folder of MCAP files.
 
     with Bag(Path("drive_2026_05_01")) as bag:       # or Path("drive.mcap")
         for message in bag.messages({"/camera/image"}):

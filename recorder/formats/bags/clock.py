@@ -258,6 +258,7 @@ class RecordingClock:
         step_ns = latest_ns - first_ns + round(gap_ns)
         if topic.alone:
             return self._match_step(topic, position, step_ns, gap_ns)
+        # A step shows in every topic whose gaps are short enough: ask all other topics.
         evidence = [(gap_ns, step_ns, position)]
         against, before = 0, topic.find_last_before(position)
         for other in self._topics.values():

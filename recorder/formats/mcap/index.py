@@ -163,12 +163,13 @@ class FileIndex:
         if statistics is None:
             return False
         self.counts = dict(statistics.channel_message_counts)  # empty: not known
-        # A chunk without messages has zeros as its times; so has one with messages at time 0.
+        # Zeros as times: the chunk has no messages, or messages at time 0.
         self._may_be_empty = not statistics.message_count or statistics.message_start_time > 0
         self._lists_attached = (statistics.attachment_count, statistics.metadata_count) == (
             len(self.attachments),
             len(self.metadata),
         )
+        # The summary counts only if it accounts for all channels, chunks and messages.
         used = set().union(*(c for c in self.blocks.channels if c), self.counts)
         blocks = len(self.blocks.channels)
         return (

@@ -267,6 +267,7 @@ class McapReader(Closing):
             starts = order.starts_ns
             waiting.sort(key=starts.__getitem__)
         waiting.reverse()
+        # Chunks may overlap: open each one when its earliest message may be the next.
         queue: list[tuple[int, int, int]] = []  # time, block, number of the message in it
         opened: dict[int, tuple[bytes, list[_Timed]]] = {}
         held, budget = 0, Budget()

@@ -132,7 +132,7 @@ class AviWriter(ChannelWriter):
     def append(
         self,
         frame: Buffer,
-        count: int,  # noqa: ARG002  (the sizes tell)
+        count: int,  # noqa: ARG002  (the sizes give it)
         sizes: npt.NDArray[np.uint32] | None,
     ) -> None:
         if sizes is None or self._finished:

@@ -150,7 +150,7 @@ class IndexedWriter(ChannelWriter):
     def append(
         self,
         frame: Buffer,
-        count: int,  # noqa: ARG002  (the sizes tell)
+        count: int,  # noqa: ARG002  (the sizes give it)
         sizes: npt.NDArray[np.uint32] | None,
     ) -> None:
         if sizes is None:

@@ -33,7 +33,7 @@ class PlainWriter(ChannelWriter):
     def append(
         self,
         frame: Buffer,
-        count: int,  # noqa: ARG002  (the length tells)
+        count: int,  # noqa: ARG002  (the length gives it)
         sizes: npt.NDArray[np.uint32] | None,  # noqa: ARG002
     ) -> None:
         self._append(frame)

@@ -162,6 +162,7 @@ def read_blocks(
         size_known = _find_size(layout, blocks, number, len(data) - at)
         whole = _complete(content, size_known, blocks, configuration)
         size_known = whole.size
+        # Without a size, the rest of the record is one block: no later block can be found.
         if size_known is None or size_known > len(data) - at:
             rest = data[at:]
             blocks.append(DataBlock(replace(whole, size=len(rest)), rest, known=False))

@@ -291,7 +291,7 @@ def _parse_image_detail(block: ImageContent, text: str, number: int) -> ImageCon
     if key == "codec":
         return replace(block, codec=_unescape(value))
     if not re.fullmatch(r"\d{1,10}", value):
-        # Where key frames are is a matter of single records; strings with it are for debugging.
+        # Key frame positions belong to single records; such strings are for debugging.
         return block if key == "keyframe_timestamp" else None
     if key == "stride":
         return replace(block, stride=int(value))
