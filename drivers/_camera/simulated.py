@@ -48,7 +48,7 @@ class SimulatedSource(CameraSource):
         if self._coded is not None:
             return Sample(self.name, t_ns, {VIDEO: [self._coded.unit()]})
         if self._raw is not None:
-            levels = Levels.of_settings(self._raw.pixels, self.config)
+            levels = Levels.from_settings(self._raw.pixels, self.config)
             raw = partial(raw_pictures, self._camera, index, self._raw, levels)
             return Sample(self.name, t_ns, DeferredData(raw))
         make = partial(simulated_pictures, self._camera, index, self.config["quality"], CHANNEL)

@@ -213,7 +213,7 @@ class CameraSource(ABC):
                 raise self.fault(f"{key}: only a raw pixel_format has this option")
             return {}
         try:
-            Levels.of_settings(pixels, self.config)
+            Levels.from_settings(pixels, self.config)
         except FormatError as error:
             raise self.fault(str(error)) from None
         pattern = {"bayer_pattern": pixels.pattern} if pixels.pattern else {}

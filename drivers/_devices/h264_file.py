@@ -14,7 +14,7 @@ from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, reada
 from recorder.contract.channel_formats.h264 import is_key
 from recorder.contract.errors import SourceError, StreamChangedError
 from recorder.contract.messages import CHANGED
-from recorder.contract.numbered_files import numbered_files
+from recorder.contract.numbered_files import find_numbered_files
 
 
 class H264File:
@@ -61,7 +61,7 @@ class H264File:
 
         av.logging.set_level(None)
         if not Path(self._address).is_file():
-            if numbered_files(Path(self._address)):
+            if find_numbered_files(Path(self._address)):
                 raise SourceError(f"{self.where}: has pictures, no H.264; use codec: jpeg")
             raise SourceError(f"{self.where}: no such file")
         try:

@@ -18,7 +18,7 @@ from drivers._devices.pictures import (
 )
 from drivers._devices.video_file import ASSUMED_FPS, VideoFile
 from recorder.contract.errors import ProtocolError, SourceError
-from recorder.contract.numbered_files import numbered_files
+from recorder.contract.numbered_files import find_numbered_files
 
 _LONGEST_GAP_S = 60.0  # numbers that are farther apart say nothing of the time between them
 
@@ -64,7 +64,7 @@ class NumberedPictures:
             SourceError: no file has such a name, or the first one cannot be decoded.
         """
         quiet_opencv()
-        files = numbered_files(self._address)
+        files = find_numbered_files(self._address)
         if not files:
             raise SourceError(f"{self.where}: no file has such a name")
         self._shots = self._timed(files)
@@ -133,7 +133,7 @@ def open_video(where: str, address: str, fps: float | None) -> VideoFile | Numbe
         SourceError: no file matches, or no picture of the files can be decoded.
     """
     video: VideoFile | NumberedPictures = VideoFile(where, address, fps)
-    if not Path(address).exists() and numbered_files(Path(address)):
+    if not Path(address).exists() and find_numbered_files(Path(address)):
         video = NumberedPictures(where, address, fps)
     video.open()
     return video

@@ -36,7 +36,7 @@ class KeyframeGate:
     def __init__(self, spec: StreamSpec) -> None:
         (channel,) = [c for c in spec.channels if CHANNEL_FORMATS[c.format].keyed]
         self._channel = channel.name
-        self._starts = CHANNEL_FORMATS[channel.format].starts
+        self._starts = CHANNEL_FORMATS[channel.format].can_start
         self._session: Session | None = None
         self._waits = False  # for a keyframe
         self._counts = False  # what comes before the keyframe is lost
@@ -63,7 +63,7 @@ class KeyframeGate:
             return item, None
         if self._session is None or session.key != self._session.key:
             self._waits = True
-            self._counts = self._session is not None and session.goes_on_from(self._session)
+            self._counts = self._session is not None and session.continues(self._session)
             self._session = session
         if isinstance(item, Sample) and self.is_key(item):
             self._waits = False

@@ -35,9 +35,16 @@ from drivers._kit.recorded_source import (
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.bags.bag import Bag, Cut
-from recorder.formats.bags.contents import LOSSES, choose_topic, content_of, origin_ns
+from recorder.formats.bags.contents import LOSSES, choose_topic, find_content, origin_ns
 from recorder.formats.bags.messages import Kind, Loss, decode_loss
-from recorder.formats.bags.timing import DECIDING, Stamping, Timed, Timing, in_order, stamp_of
+from recorder.formats.bags.timing import (
+    DECIDING,
+    Stamping,
+    Timed,
+    Timing,
+    order_messages,
+    read_stamp,
+)
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
@@ -145,7 +152,7 @@ class McapSource(RecordedSource):
         topic = bag.topics[self._topic]
         first = self._look(bag)
         message, decoded = first[0]
-        pairs = [(stamp_of(d), m.log_ns if bag.is_timed(m) else 0) for m, d in first]
+        pairs = [(read_stamp(d), m.log_ns if bag.is_timed(m) else 0) for m, d in first]
         stamping = Stamping.of(pairs)
         self._of_header, self._last_ns, self._reported = stamping.of_header, 0, 0
         settings: dict[str, Any] = {
@@ -155,7 +162,7 @@ class McapSource(RecordedSource):
         }
         if self._kind is Kind.PICTURES:
             self._channels = (video_channel(picture_of(decoded), self._topic),)
-            self._has_device_time = not self._of_header and stamp_of(decoded) > 0
+            self._has_device_time = not self._of_header and read_stamp(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
             settings["passed_through"] = not is_encoded_here(decoded)
@@ -163,18 +170,18 @@ class McapSource(RecordedSource):
             values = [decoded for _, decoded in first]
             self._channels = _ROWS[self._kind][0](values)
             of_device = getattr(decoded, "t_dev_ns", None) is not None
-            other = not self._of_header and stamp_of(decoded) > 0
+            other = not self._of_header and read_stamp(decoded) > 0
             self._has_device_time = of_device or other
             # The recorder's own JSON names no frame; its frames are the sensors' names.
             named = decoded.header if self._kind is Kind.CAN_FRAMES else decoded
             settings["mcap_frame"] = named.frame_id or self._topic.strip("/").partition("/")[0]
-        times = sorted(stamping.t_ns(stamp_of(d), m.log_ns, m.shift_ns) for m, d in first)
+        times = sorted(stamping.t_ns(read_stamp(d), m.log_ns, m.shift_ns) for m, d in first)
         decoders: dict[str, Callable[[Any], Any] | None] = {self._topic: self._decode}
-        if LOSSES in bag.topics and content_of(bag.topics[LOSSES]).kind is Kind.LOSSES:
+        if LOSSES in bag.topics and find_content(bag.topics[LOSSES]).kind is Kind.LOSSES:
             decoders[LOSSES] = None
-            self._decode_loss = content_of(bag.topics[LOSSES]).decode
+            self._decode_loss = find_content(bag.topics[LOSSES]).decode
         self._timing = Timing(bag, decoders)
-        self._messages, self._held = in_order(bag, self._timing), None
+        self._messages, self._held = order_messages(bag, self._timing), None
         return StreamSpec(
             self.sensor.name,
             self._channels,
@@ -298,7 +305,7 @@ class McapSource(RecordedSource):
         assert timed.t_ns is not None
         self._last_ns = max(self._last_ns, timed.t_ns)
         own = getattr(timed.decoded, "t_dev_ns", None)
-        return self._last_ns, max(0, own if own is not None else stamp_of(timed.decoded))
+        return self._last_ns, max(0, own if own is not None else read_stamp(timed.decoded))
 
     def _corrupt(self, timed: Timed, error: FormatError) -> Lost:
         return self._lost(timed, "corrupt", str(error))

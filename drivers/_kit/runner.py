@@ -48,7 +48,7 @@ from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.messages import CHANGED
 from recorder.contract.messages import AnnouncedSession as Session
-from recorder.contract.process import die_with_parent, end_visibly, settle
+from recorder.contract.process import die_with_parent, end_visibly, freeze_gc
 
 UNREAD = "unread"  # cause of the loss of what a played source has behind its fault
 _IDLE_S = 0.2
@@ -88,7 +88,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
         die_with_parent(args.parent)
         end_visibly()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
-        settle()
+        freeze_gc()
         return Runner(driver, args.bus, SystemClock()).run()
     except RecorderError as error:
         if args.verb == "run":

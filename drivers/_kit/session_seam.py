@@ -120,12 +120,12 @@ class SessionSeam:
 
     def is_current(self, session: Session) -> bool:
         """Whether the present session is this one, or continues it."""
-        return self.present is not None and self.present.session.goes_on_from(session)
+        return self.present is not None and self.present.session.continues(session)
 
     def is_open(self, session: Session) -> bool:
         """Whether the session, or its continuation, accepts the driver's samples."""
         present = self.present
-        return present is not None and present.open and present.session.goes_on_from(session)
+        return present is not None and present.open and present.session.continues(session)
 
     def begins(self, session: Session | None) -> bool:
         """Whether a session is the next one, so that its first message crosses the seam."""
@@ -278,7 +278,7 @@ class SessionSeam:
     def _begin_unexpected(self, session: Session) -> None:
         before, self.next, self.leaving = self.present, None, None
         self._begin(session)
-        if before is None or not session.goes_on_from(before.session):
+        if before is None or not session.continues(before.session):
             return
         if before.outbox.ended and before.ended_by[0] != "stopped":
             self.end(*before.ended_by)  # an ended stream does not restart in a later part

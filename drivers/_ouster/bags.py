@@ -21,7 +21,7 @@ from drivers._protocols.ouster_packets import Misfit, Sorter
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
 from recorder.formats.bags.bag import Bag, Cut
-from recorder.formats.bags.contents import choose_topic, first_of, origin_ns, topics_of
+from recorder.formats.bags.contents import choose_topic, find_first_message, find_topics, origin_ns
 from recorder.formats.bags.messages import Kind
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class BagSource(PacketSource):
         specs = self._declare(core, info, text, where)
         self._sorter = Sorter(core, info, _LIDAR_PORT, _IMU_PORT)
         self._ports = {topic: _LIDAR_PORT}
-        for other in topics_of(bag, Kind.PACKETS):
+        for other in find_topics(bag, Kind.PACKETS):
             if other.rpartition("/")[0] == namespace and other.endswith("imu_packets"):
                 self._ports[other] = _IMU_PORT
         self._check(bag, topic, info, where)
@@ -78,10 +78,10 @@ class BagSource(PacketSource):
         if (file := self._config.options["metadata"]) is not None:
             info, text = load_info(core, Path(file))
             return info, text, str(file)
-        for topic, content in topics_of(bag, Kind.TEXT).items():
+        for topic, content in find_topics(bag, Kind.TEXT).items():
             if topic.rpartition("/")[0] != namespace or "metadata" not in topic:
                 continue
-            if (message := first_of(bag, topic)) is not None:
+            if (message := find_first_message(bag, topic)) is not None:
                 text = content.decode(message.read_data())
                 where = f"{self._config.name}: {bag.path}: {topic}"
                 return parse_info(core, text, where), text, where
@@ -92,7 +92,7 @@ class BagSource(PacketSource):
 
     def _check(self, bag: Bag, topic: str, info: Any, where: str) -> None:
         """Raise FormatError if the first packet is not of the sensor that the metadata is of."""
-        message = first_of(bag, topic)
+        message = find_first_message(bag, topic)
         if message is None:
             raise FormatError(f"topic {topic!r} has no message")
         payload = np.frombuffer(self._decode(message.read_data()), np.uint8)

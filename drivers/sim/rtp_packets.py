@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from recorder.contract.channel_formats.h264 import kind_of_nal, nal_units
+from recorder.contract.channel_formats.h264 import nal_units, read_nal_type
 
 PAYLOAD_TYPE: Final = 96
 CLOCK_HZ: Final = 90_000
@@ -94,9 +94,11 @@ class RtpSender:
 
 def session_description(keyframe: bytes, fps: float) -> str:
     """The SDP of a video with a keyframe's parameter sets."""
-    sets = [nal for nal in nal_units(keyframe) if kind_of_nal(nal) in (_SEQUENCE_SET, _PICTURE_SET)]
+    sets = [
+        nal for nal in nal_units(keyframe) if read_nal_type(nal) in (_SEQUENCE_SET, _PICTURE_SET)
+    ]
     texts = ",".join(base64.b64encode(nal).decode() for nal in sets)
-    profile = next(nal[1:4].hex() for nal in sets if kind_of_nal(nal) == _SEQUENCE_SET)
+    profile = next(nal[1:4].hex() for nal in sets if read_nal_type(nal) == _SEQUENCE_SET)
     lines = (
         "v=0", "o=- 0 0 IN IP4 127.0.0.1", "s=emulated camera", "c=IN IP4 0.0.0.0", "t=0 0",
         "a=control:*", f"m=video 0 RTP/AVP {PAYLOAD_TYPE}",

@@ -19,8 +19,8 @@ import numpy as np
 
 from recorder.contract.config.settings import ARCHIVES as ARCHIVE_NAMES
 from recorder.contract.errors import FormatError, SessionError
-from recorder.contract.session_names import recording_of
-from recorder.contract.wire_struct import ready
+from recorder.contract.session_names import split_part_name
+from recorder.contract.wire_struct import prepare_type
 from recorder.processing.earth import is_position, position_channel
 from recorder.session import layout
 from recorder.session.accounts import sum_incomplete
@@ -203,7 +203,7 @@ def stamp_of(folder: Path) -> str:
 def read_row(folder: Path) -> Row:
     """The row of a session; of one that cannot be read, its name and the problem."""
     stamp = stamp_of(folder)
-    recording, part = recording_of(folder.name)
+    recording, part = split_part_name(folder.name)
     empty = Row(session=folder.name, location=str(folder), recording=recording, part=part)
     try:
         header = read_header(folder) or {}
@@ -229,7 +229,7 @@ def read_row(folder: Path) -> Row:
         bytes=summary["bytes"],
         streams=streams,
         marks=tuple(Mark(mark["t_ns"], mark["text"]) for mark in summary["marks"]),
-        events=msgspec.convert(summary["events"], ready(tuple[Event, ...])),
+        events=msgspec.convert(summary["events"], prepare_type(tuple[Event, ...])),
         lost=sum(stream.lost for stream in streams),
         lost_intervals=sum(stream.lost_intervals for stream in streams),
         incomplete=sum(stream.incomplete for stream in streams),

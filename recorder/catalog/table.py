@@ -18,7 +18,7 @@ import msgspec
 from recorder.catalog.rows import Row
 from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.extras import need_extra
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk
 
 CATALOG: Final = "catalog.parquet"
@@ -124,7 +124,7 @@ def _row(record: dict[str, Any]) -> Row:
     for name in ("marks", "events"):
         record[name] = [{**each, "t_ns": _ns(each["time"])} for each in record[name]]
     record["metadata"] = dict(record["metadata"])
-    return msgspec.convert(record, ready(Row))
+    return msgspec.convert(record, prepare_type(Row))
 
 
 def _us(t_ns: int | None) -> int | None:

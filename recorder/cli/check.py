@@ -43,9 +43,9 @@ class Problem:
 
 def run(args: argparse.Namespace) -> int:
     """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
-    from recorder.contract.control.sockets import socket_warning
+    from recorder.contract.control.sockets import check_socket
     from recorder.contract.errors import ConfigError
-    from recorder.contract.redaction import mask_passwords, secret_keys
+    from recorder.contract.redaction import find_secret_keys, mask_passwords
     from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.keeping.sizes import ring_findings
@@ -94,9 +94,9 @@ def run(args: argparse.Namespace) -> int:
         problems += [Problem(key, text, 2) for key, text in trigger_faults(config.triggers, specs)]
     warnings += machine_warnings(config.sensors)
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
-    if (warning := socket_warning(config.control.socket)) is not None:
+    if (warning := check_socket(config.control.socket)) is not None:
         warnings.append(warning)
-    if config.upload.url is not None and (keys := list(secret_keys(config.session.metadata))):
+    if config.upload.url is not None and (keys := list(find_secret_keys(config.session.metadata))):
         warnings.append(
             f"session.metadata: {', '.join(keys)} looks like a secret: archives mask it, but "
             "`recorder upload` brings a session's files as they were recorded, with it; remove it"
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         "clocks": clocks | {"summary": summary(clocks)},
         "warnings": warnings,
         "problems": [
-            {"key": p.key, "line": config.document.line_of(p.key)} | asdict(p) for p in problems
+            {"key": p.key, "line": config.document.find_line(p.key)} | asdict(p) for p in problems
         ],
     }
     emit(report, args, _text)

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from recorder.contract.redaction import mask_passwords
-from recorder.contract.texts import acts
 from recorder.contract.texts import clean as clean
 from recorder.contract.texts import human_bytes as human_bytes
 from recorder.contract.texts import human_rate as human_rate
 from recorder.contract.texts import human_seconds as human_seconds
 from recorder.contract.texts import human_time as human_time
+from recorder.contract.texts import is_active
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ def _escape_json(dumped: str) -> str:
     """The same JSON, in which nothing acts on a terminal either."""
     if dumped.isascii() and "\x7f" not in dumped:  # json has escaped the rest of C0
         return dumped
-    return "".join(f"\\u{ord(c):04x}" if c != "\n" and acts(c) else c for c in dumped)
+    return "".join(f"\\u{ord(c):04x}" if c != "\n" and is_active(c) else c for c in dumped)
 
 
 def plain(value: Any) -> Any:

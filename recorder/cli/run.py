@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.name is not None:
         check_name(args.name)
     config = load(args.config)
-    for sentence in config.of_daemon():
+    for sentence in config.find_daemon_settings():
         note(sentence)
     if args.live and (problem := extra_problem()) is not None:
         raise UsageError(f"--live {problem}")

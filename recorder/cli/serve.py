@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 0, or 1 if the daemon failed."""
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
-    from recorder.contract.control.sockets import socket_to_serve
+    from recorder.contract.control.sockets import choose_server_socket
     from recorder.daemon.background_services import BackgroundServices
     from recorder.daemon.control.remote import serve_tcp
     from recorder.daemon.control.server import ControlServer
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     configured_steps(config)  # report a wrong option now, not after the first session
     clock = SystemClock()
-    path = socket_to_serve(args.socket or config.control.socket)
+    path = choose_server_socket(args.socket or config.control.socket)
     journald = under_journald(sys.stderr, os.environ)
     failed: list[str] = []
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ import numpy as np
 from recorder.clip.sources import offset_ns
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.errors import FormatError
-from recorder.formats.digests import masked
+from recorder.formats.digests import zero_ranges
 from recorder.formats.disk import AppendFile
 from recorder.formats.roverd import ChannelReader
 from recorder.session import layout
@@ -206,7 +206,7 @@ class OriginProver:
             data = read_exactly(self._sources[path], start, min(_BLOCK, stop - start))
             if not data:  # the source is damaged: verification tells the place
                 break
-            file.append(masked(data, start, ranges))
+            file.append(zero_ranges(data, start, ranges))
             start += len(data)
         return [own, offset, file.length - offset]
 

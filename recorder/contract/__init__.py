@@ -1,1 +1,1 @@
-"""What drivers and recorder agree on."""
+"""Interfaces and utilities that drivers and the recorder share."""

@@ -1,13 +1,13 @@
-"""The data plane's sockets: the only module that speaks ZeroMQ.
+"""Sockets of the data plane; the only module that uses ZeroMQ.
 
-Drivers (DEALER) talk to the writer (ROUTER) over ``ipc://`` in a folder of their own, 0700, one
-per run.  High-water marks are low, because what lies inside ZeroMQ is out of the sender's hands;
-bytes are limited by credit, above this module.  A sample may vanish here when a peer dies: that
-is no loss, since drivers keep all that is not acknowledged and the writer names the message that
-it expects next.
+Drivers (DEALER) send to the writer (ROUTER) over ``ipc://`` in a folder of their own, 0700, one per
+run. High-water marks are low, because the sender cannot control messages inside ZeroMQ; credit
+limits the bytes, above this module. A sample may vanish here when a peer dies. That is not a loss:
+drivers keep all messages that are not acknowledged, and the writer names the message that it
+expects next.
 
-The *tap* is a PUB socket per driver for live views.  It is lossy by design, and never in the way
-of recording::
+The *tap* is a PUB socket per driver for live views. It may lose messages, and never delays
+recording::
 
     with TapSubscriber([tap_address(run_folder, "camera")]) as tap:
         for message in tap.messages(timeout=5.0):
@@ -41,25 +41,25 @@ _TAP_MARK = 8
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)  # as plain numbers: enums are slow to combine
 _LAST = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-_BESIDES_BYTES = 8_000_000  # declarations with their files, whatever the rings are
+_BESIDES_BYTES = 8_000_000  # declarations with their files, for rings of any size
 _COPY_BELOW = 16 * 1024  # smaller frames are cheaper to copy than to track
 _MAX_ADDRESS = 100  # sun_path holds 108 bytes
 
 
 def writer_address(run_folder: Path) -> str:
-    """The writer's address in a run folder."""
+    """Return the writer's address in a run folder."""
     return f"ipc://{run_folder}/writer"
 
 
 def tap_address(run_folder: Path, sensor: str) -> str:
-    """The address of a sensor's tap in a run folder; topics are stream names."""
+    """Return the address of a sensor's tap in a run folder; topics are stream names."""
     return f"ipc://{run_folder}/tap-{sensor}"
 
 
 class Waker:
-    """Wakes a thread that waits in a poll, from any other thread or a signal handler.
+    """Waker of a thread that waits in a poll, for other threads and signal handlers.
 
-    After `close` it does nothing: its number may be another file's by then.
+    After `close`, `wake` does nothing: the descriptor's number may belong to another file by then.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Waker:
 
 
 class ZmqSocket(Closing):
-    """A socket with a poller that also watches a waker."""
+    """ZeroMQ socket with a poller that also watches a waker."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class ZmqSocket(Closing):
             raise StorageError(f"{address}: cannot be bound: {error}") from None
 
     def wait(self, seconds: float, *, until_writable: bool = False) -> None:
-        """Return when there is something to receive, the waker was woken, or time is up."""
+        """Wait until a message can be received, the waker is woken, or time is up."""
         events = _IN | _OUT if until_writable else _IN
         if events != self._watched:
             self._watched = events
@@ -126,7 +126,10 @@ class ZmqSocket(Closing):
                 self._waker.clear()
 
     def _waiting(self) -> bool:
-        """Whether there is something to receive; dearer by half to learn from an exception."""
+        """Return whether a message can be received.
+
+        Receiving without a message, with its exception, takes half as long again.
+        """
         return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _IN)
 
     def close(self) -> None:
@@ -134,7 +137,7 @@ class ZmqSocket(Closing):
 
 
 class DriverSocket(ZmqSocket):
-    """A driver's (or the supervisor's) end of the data plane."""
+    """Data-plane socket of a driver or the supervisor."""
 
     def __init__(self, run_folder: Path, waker: Waker | None = None) -> None:
         super().__init__(zmq.DEALER, waker)
@@ -145,7 +148,7 @@ class DriverSocket(ZmqSocket):
         self._socket.connect(writer_address(run_folder))
 
     def send(self, message: Message) -> bool:
-        """Send without copying large frames; False where ZeroMQ would have to wait."""
+        """Send without copying large frames; return False where ZeroMQ would have to wait."""
         try:
             _send(self._socket, encode(message))
         except zmq.Again:
@@ -153,7 +156,7 @@ class DriverSocket(ZmqSocket):
         return True
 
     def receive(self) -> Message | None:
-        """The next message from the writer; None if no message waits.
+        """Return the next message from the writer; None if no message waits.
 
         Raises:
             ProtocolError: the frames are not a message.
@@ -162,12 +165,13 @@ class DriverSocket(ZmqSocket):
 
 
 class WriterSocket(ZmqSocket):
-    """The writer's end of the data plane.
+    """Data-plane socket of the writer.
 
     Args:
         run_folder: the run's folder.
         waker: ends `wait`.
-        most_bytes: of a frame; a peer that sends a larger one is cut off before it is received.
+        most_bytes: largest frame; a peer that sends a larger one is disconnected before it is
+            received.
     """
 
     def __init__(
@@ -181,7 +185,10 @@ class WriterSocket(ZmqSocket):
         self._bind(writer_address(run_folder))
 
     def send(self, peer: bytes, message: Message) -> bool:
-        """Send to a peer; False if it would have to wait.  A peer that is gone drops it."""
+        """Send to a peer; return False if that would have to wait.
+
+        A message to a peer that is gone is dropped.
+        """
         try:
             self._socket.send_multipart([peer, *encode(message)], zmq.NOBLOCK)
         except zmq.Again:
@@ -189,9 +196,10 @@ class WriterSocket(ZmqSocket):
         return True
 
     def receive(self) -> tuple[bytes, Message | ProtocolError] | None:
-        """The next message with its peer's identity; None if no message waits.
+        """Return the next message with its peer's identity; None if no message waits.
 
-        What cannot be decoded comes as the error, so that its sender can be told.
+        A message that cannot be decoded is returned as the error, so that the caller can answer its
+        sender.
         """
         if not self._waiting():
             return None
@@ -208,9 +216,9 @@ class WriterSocket(ZmqSocket):
 
 
 class TapPublisher(ZmqSocket):
-    """Publishes messages for live views; drops what a slow subscriber does not take.
+    """Publisher of messages for live views; drops what a slow subscriber does not take.
 
-    A message without a subscriber to its stream costs nothing: ask `wanted` before encoding.
+    A message without a subscriber to its stream costs nothing: call `wanted` before encoding.
     """
 
     def __init__(self, address: str) -> None:
@@ -223,12 +231,12 @@ class TapPublisher(ZmqSocket):
         self._announced_s = 0.0
 
     def declare(self, spec: StreamSpec) -> None:
-        """Announce a stream now and every second from now on."""
+        """Announce a stream at the next `publish` and every second after it."""
         self._specs[spec.name.encode()] = spec
         self._announced_s = 0.0
 
     def wanted(self, stream: str) -> bool:
-        """Whether anybody subscribes to the stream.
+        """Return whether a subscriber wants the stream.
 
         The name of a declared stream is a topic for that stream alone, not for ``lidar_imu`` beside
         ``lidar``; any other topic is a prefix, and an empty one subscribes to all streams.
@@ -240,7 +248,7 @@ class TapPublisher(ZmqSocket):
         return any(name.startswith(topic) and topic not in self._specs for topic in self._topics)
 
     def publish(self, message: Message) -> None:
-        """Publish a message under its stream's name; announces the streams when it is time."""
+        """Publish a message under its stream's name; announce the streams when that is due."""
         if not self.wanted(message.stream):
             return
         now = time.monotonic()
@@ -259,7 +267,7 @@ class TapPublisher(ZmqSocket):
             change = self._socket.recv(_LAST)
             topic = change[1:]
             if change[:1] == b"\x01":
-                self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # of whom this came from
+                self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # for the subscriber that sent this
                 self._topics[topic] += 1
                 self._announced_s = 0.0
             else:
@@ -269,7 +277,7 @@ class TapPublisher(ZmqSocket):
 
 
 class TapSubscriber(ZmqSocket):
-    """Receives live messages from one or more taps; see the module's example.
+    """Receiver of live messages from one or more taps; see the module's example.
 
     Args:
         addresses: of the taps.
@@ -286,7 +294,7 @@ class TapSubscriber(ZmqSocket):
             self._socket.connect(address)
 
     def receive(self, timeout: float) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds."""
+        """Return the next message; None if none came within `timeout` seconds."""
         deadline_s = time.monotonic() + timeout
         while self._socket.poll(max(0, round((deadline_s - time.monotonic()) * 1000))):
             topic, *frames = self._socket.recv_multipart()
@@ -295,13 +303,13 @@ class TapSubscriber(ZmqSocket):
         return None
 
     def messages(self, timeout: float) -> Iterator[Message]:
-        """Messages as they come; ends where none came for `timeout` seconds."""
+        """Yield messages as they come; end where none came for `timeout` seconds."""
         while (message := self.receive(timeout)) is not None:
             yield message
 
 
 class TapReader(Closing):
-    """Receives from many taps in one thread; what it is subscribed to may change at any time.
+    """Receiver from many taps in one thread, whose subscriptions may change at any time.
 
     ::
 
@@ -311,10 +319,10 @@ class TapReader(Closing):
                 for message in reader.receive(1.0):
                     ...                          # of "lidar" alone, not of "lidar_imu"
 
-    A tap that vanishes stays subscribed to: its driver may come back.
+    The subscription to a tap that vanishes stays: its driver may come back.
 
     Args:
-        waker: ends `receive` before its time.
+        waker: ends `receive` early.
     """
 
     def __init__(self, waker: Waker) -> None:
@@ -339,9 +347,9 @@ class TapReader(Closing):
             self._taps[address] = socket, topics
 
     def receive(self, seconds: float) -> Iterator[Message]:
-        """The messages that wait, oldest first in a tap; waits for the first at most so long.
+        """Yield the messages that wait, oldest first in a tap.
 
-        A message that cannot be decoded is left out.
+        Wait at most `seconds` for the first. A message that cannot be decoded is left out.
         """
         for ready, _ in self._poller.poll(max(0, round(seconds * 1000))):
             if (address := self._by_socket.get(ready)) is None:

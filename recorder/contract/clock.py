@@ -16,23 +16,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the project asks of a clock."""
+    """Interface of a clock."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since an arbitrary start; never steps."""
+        """Return nanoseconds since an arbitrary start; never steps."""
         ...
 
     def realtime_ns(self) -> int:
-        """Nanoseconds since 1970-01-01 UTC; may step."""
+        """Return nanoseconds since 1970-01-01 UTC; may step."""
         ...
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until `event` is set or `seconds` have passed; True if it was set."""
+        """Wait until `event` is set or `seconds` have passed; return True if it was set."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """Clocks of the machine."""
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
@@ -45,10 +45,10 @@ class SystemClock:
 
 
 class SignalEvent(threading.Event):
-    """An event that a signal handler may set.
+    """Event that a signal handler may set.
 
-    `threading.Event` takes a lock to be set.  A handler runs in the main thread between two of its
-    bytecodes, which may be holding that very lock in `wait`: it would wait for itself.
+    `threading.Event.set` takes a lock. A handler runs in the main thread between two of its
+    bytecodes, which may be holding that lock in `wait`: the handler would deadlock.
     """
 
     def __init__(self) -> None:

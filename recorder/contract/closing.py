@@ -1,4 +1,4 @@
-"""A base class that gives `close` a ``with`` block."""
+"""Base class that adds a ``with`` block to `close`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing:
-    """Closes itself at the end of a ``with`` block."""
+    """Object that is closed at the end of a ``with`` block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self

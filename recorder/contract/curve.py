@@ -1,6 +1,6 @@
-"""Requests over TCP, encrypted and only from those whose keys are known (CurveZMQ, RFC 26).
+"""Control requests over TCP, encrypted and only from known keys (CurveZMQ, RFC 26).
 
-Keys lie in a folder as ZeroMQ's own certificates: ``server.key`` and ``server.key_secret``,
+Keys are stored in a folder as ZeroMQ's own certificates: ``server.key`` and ``server.key_secret``,
 ``client.key`` and ``client.key_secret``; the daemon knows the public keys in ``clients/*.key``.
 `make_keys` makes all of them::
 
@@ -31,7 +31,7 @@ def make_keys(folder: Path) -> None:
     """Make a pair of keys for the daemon and one for its first client; never replaces any.
 
     Raises:
-        UsageError: there are keys already.
+        UsageError: the folder has keys already.
         StorageError: the folder cannot be written to.
     """
     clients = folder / CLIENTS
@@ -52,7 +52,7 @@ def make_keys(folder: Path) -> None:
 
 
 def check_keys(keys: Path) -> None:
-    """Whether a daemon can serve with this folder of keys.
+    """Check that a daemon can serve with this folder of keys.
 
     Raises:
         UsageError: a key is missing, or no client could connect.
@@ -63,7 +63,7 @@ def check_keys(keys: Path) -> None:
 
 
 class CurveServer(ZmqSocket):
-    """Takes requests from known clients.
+    """Server of requests from known clients.
 
     Args:
         address: ``tcp://HOST:PORT``; port ``*`` is any that is free.
@@ -97,7 +97,7 @@ class CurveServer(ZmqSocket):
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def receive(self) -> tuple[bytes, bytes] | None:
-        """The next request with its peer's identity; None if no request waits."""
+        """Return the next request with its peer's identity; None if no request waits."""
         while True:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -107,7 +107,7 @@ class CurveServer(ZmqSocket):
                 return frames[0], frames[1]
 
     def send(self, peer: bytes, reply: bytes) -> None:
-        """Send a reply; a peer that is gone, or takes none, misses it."""
+        """Send a reply; drop it if the peer is gone or cannot receive."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.send_multipart([peer, reply], zmq.NOBLOCK)
 
@@ -118,7 +118,7 @@ class CurveServer(ZmqSocket):
 
 
 class CurveClient(ZmqSocket):
-    """Asks a `CurveServer`.
+    """Client of a `CurveServer`.
 
     Args:
         address: ``tcp://HOST:PORT``.
@@ -147,7 +147,7 @@ class CurveClient(ZmqSocket):
             raise UsageError(f"{address}: {error}") from None
 
     def exchange(self, line: bytes) -> bytes:
-        """Send a request, wait for its reply.
+        """Send a request and return its reply.
 
         Raises:
             DeviceError: no answer: there is no daemon, or it does not know this client's key.

@@ -1,7 +1,7 @@
-"""The exceptions of the project.
+"""Exceptions of the project.
 
-There are few of them, one for each way in which a caller reacts.  Every message names what is
-wrong and where, so that it can be shown to a user as it is.
+There is one exception for each way in which a caller reacts. Every message names what is wrong and
+where, so that it can be shown to a user unchanged.
 
 ========================  ==========================================================  =========
 class                     example                                                     exit code
@@ -27,20 +27,20 @@ from pathlib import Path
 class RecorderError(Exception):
     """Base of all errors that the project raises on purpose.
 
-    `exit_code` is what a command ends with when the error reaches its user.
+    `exit_code` is the exit code of a command that fails with this error.
     """
 
     exit_code = 1
 
 
 class UsageError(RecorderError):
-    """A command was called with arguments that cannot be carried out."""
+    """Error of a command's arguments, which cannot be carried out."""
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A configuration file is wrong; the message names file, line and key path."""
+    """Error in a configuration file; the message names file, line and key path."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class ConfigError(UsageError):
 
 
 class ConfigFaultsError(ConfigError):
-    """All that is wrong with a configuration file, one message a line.
+    """All faults of a configuration file, one message a line.
 
     Attributes:
-        errors: at least one, in the order of their lines; what several keys take from one line
-            by an alias is there once.
+        errors: at least one, in the order of their lines; a fault that several keys take from one
+            line by an alias is listed once.
     """
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
@@ -79,40 +79,40 @@ class ConfigFaultsError(ConfigError):
 
 
 class SourceError(RecorderError):
-    """A file-like source cannot be opened or does not hold what its driver plays."""
+    """Error of a file-like source that cannot be opened, or does not hold what its driver plays."""
 
     exit_code = 2
 
 
 class DeviceError(RecorderError):
-    """A device is missing or stopped answering.  The supervisor tries again."""
+    """Error of a device that is missing or stopped answering; the supervisor tries again."""
 
 
 class StreamChangedError(RecorderError):
-    """A sensor's samples no longer have the dtype or shape that it declared."""
+    """Error of a sensor whose samples no longer have the dtype or shape that it declared."""
 
     exit_code = 3
 
 
 class ProtocolError(RecorderError):
-    """Bytes on the bus, or from a device, break the protocol that they should follow."""
+    """Error of bytes on the bus, or from a device, that break their protocol."""
 
 
 class FormatError(RecorderError):
-    """A file's bytes are not what its format demands."""
+    """Error of a file whose bytes do not follow its format."""
 
 
 class StorageError(RecorderError):
-    """The disk refused: full, read-only, gone, or failing."""
+    """Error of the disk: full, read-only, gone, or failing."""
 
 
 class SessionError(RecorderError):
-    """A session folder is missing, damaged, in use, or in the way."""
+    """Error of a session folder that is missing, damaged, in use, or in the way."""
 
 
 class RedactionError(RecorderError):
-    """A redactor failed: nothing is packed, since a picture would be published unredacted.
+    """Error of a redactor: nothing is packed, so that no picture is published unredacted.
 
-    Scenarios: its process ended, did not answer in time, or gave an answer that is not one of its
-    protocol; a camera has no redactor.
+    Scenarios: the redactor's process ended, did not answer in time, or broke its protocol; a camera
+    has no redactor.
     """

@@ -1,8 +1,8 @@
-"""A small language for conditions over what is recorded, such as ``abs(imu.acc[0]) > 4``.
+"""Language for conditions over recorded values, such as ``abs(imu.acc[0]) > 4``.
 
-It has numbers, ``True`` and ``False``, the values of streams, ``+ - * /``, comparisons, ``and``,
-``or``, ``not``, and ``abs``, ``min``, ``max``: nothing that could loop or allocate.  Python's own
-parser reads it; closures over a list of values compute it.
+The language has numbers, ``True`` and ``False``, the values of streams, ``+ - * /``, comparisons,
+``and``, ``or``, ``not``, and ``abs``, ``min``, ``max``: nothing that could loop or allocate.
+Python's own parser reads an expression; closures over a list of values compute it.
 
 ==========================  ======================================================================
 value                       is
@@ -15,9 +15,10 @@ value                       is
 ``camera.events.fault``     events of that type or cause so far; ``session.events``: of no stream
 ==========================  ======================================================================
 
-A value that is not known yet, or no number, is *missing*.  What is computed with it is missing, and
-so is a division by zero.  ``and`` and ``or`` know enough if one side decides; a condition that is
-missing is not met.  All numbers are floats; every comparison with NaN is false, but ``!=``.
+A value that is not known yet, or is not a number, is *missing*. The result of an operation with a
+missing value is missing, and so is a division by zero. ``and`` and ``or`` have a value if one side
+decides them. A missing condition is not met. All numbers are floats. Every comparison with NaN
+except ``!=`` is false.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from typing import Final
 from recorder.contract.errors import UsageError
 
 MOST_LENGTH: Final = 500
-"""Characters of an expression."""
+"""Most characters of an expression."""
 _MOST_NODES: Final = 200
 _MOST_DEPTH: Final = 30
 SESSION: Final = "session"
-"""Stands for the events that are about no stream."""
+"""Name in place of a stream, for events that are about no stream."""
 COUNTERS: Final = ("rate", "lost", "uncounted")
 
 Value = float | bool | None
-"""None: missing."""
+"""Value of a reference or an expression; None: missing."""
 _Compute = Callable[[Sequence[Value]], Value]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A value of a stream.
+    """Reference to a value of a stream.
 
     Attributes:
         stream: its name; `SESSION` for events of no stream.
@@ -68,7 +69,7 @@ class Reference:
 
 
 class ExpressionError(UsageError):
-    """A text that is no expression; the message names the column.
+    """Text that is not an expression; the message names the column.
 
     Attributes:
         column: of the mistake, from 1.
@@ -81,10 +82,10 @@ class ExpressionError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled expression.
+    """Compiled expression.
 
     Attributes:
-        text: as it was written.
+        text: the text as it was written.
         references: the values that it needs, each once.
     """
 
@@ -93,11 +94,11 @@ class Expression:
     _compute: _Compute
 
     def __call__(self, values: Sequence[Value]) -> Value:
-        """The result for a list of values; see `compile_expression`."""
+        """Compute the result for a list of values; see `compile_expression`."""
         return self._compute(values)
 
-    def met(self, values: Sequence[Value]) -> bool:
-        """Whether the condition holds; not if it is missing or no number."""
+    def is_met(self, values: Sequence[Value]) -> bool:
+        """Return whether the condition holds; False if it is missing or NaN."""
         return _is_true(self._compute(values)) is True
 
 
@@ -106,11 +107,12 @@ def compile_expression(text: str, slots: dict[Reference, int] | None = None) -> 
 
     Args:
         text: the expression.
-        slots: place of each value in the list that the expression is called with; takes those that
-            are not in it yet, so that several expressions share one list.  None: a list of its own.
+        slots: index of each value in the list that the expression is called with. New references
+            are added, so that several expressions share one list. None: the expression has a list
+            of its own.
 
     Raises:
-        ExpressionError: it is too long, too deep, or has what the language does not.
+        ExpressionError: the text is too long, nested too deeply, or not part of the language.
     """
     if len(text) > MOST_LENGTH:
         raise ExpressionError(f"longer than {MOST_LENGTH} characters", MOST_LENGTH + 1)
@@ -128,7 +130,7 @@ def compile_expression(text: str, slots: dict[Reference, int] | None = None) -> 
 
 
 class _Compiler:
-    """Compiles nodes to closures; `found` takes the references."""
+    """Compiler of nodes to closures; `found` collects the references."""
 
     def __init__(self, indent: int, slots: dict[Reference, int]) -> None:
         self.found: dict[Reference, None] = {}
@@ -153,7 +155,7 @@ class _Compiler:
                 return self._binary(node, depth)
             case ast.BoolOp():
                 parts = [self.compile(value, depth + 1) for value in node.values]
-                return _decided(parts, isinstance(node.op, ast.Or))
+                return _combine(parts, isinstance(node.op, ast.Or))
             case ast.Compare():
                 return self._compare(node, depth)
             case ast.Call():
@@ -179,11 +181,11 @@ class _Compiler:
         operand = self.compile(node.operand, depth + 1)
         match node.op:
             case ast.Not():
-                return _negation(operand)
+                return _negate(operand)
             case ast.USub():
-                return _numeric(operator.neg, operand)
+                return _apply(operator.neg, operand)
             case ast.UAdd():
-                return _numeric(operator.pos, operand)
+                return _apply(operator.pos, operand)
         raise self._error(node, "~ is not part of the language")
 
     def _binary(self, node: ast.BinOp, depth: int) -> _Compute:
@@ -191,7 +193,7 @@ class _Compiler:
         if function is None:
             raise self._error(node, "of operators there are only + - * /")
         sides = (self.compile(node.left, depth + 1), self.compile(node.right, depth + 1))
-        return _numeric(function, *sides)
+        return _apply(function, *sides)
 
     def _compare(self, node: ast.Compare, depth: int) -> _Compute:
         operands = [self.compile(side, depth + 1) for side in (node.left, *node.comparators)]
@@ -200,8 +202,8 @@ class _Compiler:
             function = _COMPARISONS.get(type(kind))
             if function is None:
                 raise self._error(node, "of comparisons there are only < <= > >= == !=")
-            steps.append(_numeric(function, operands[at], operands[at + 1]))
-        return steps[0] if len(steps) == 1 else _decided(steps, False)
+            steps.append(_apply(function, operands[at], operands[at + 1]))
+        return steps[0] if len(steps) == 1 else _combine(steps, False)
 
     def _call(self, node: ast.Call, depth: int) -> _Compute:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -213,10 +215,10 @@ class _Compiler:
         if name == "abs":
             if len(values) != 1:
                 raise self._error(node, "abs takes one value")
-            return _numeric(operator.abs, values[0])
+            return _apply(operator.abs, values[0])
         if len(values) < 2:
             raise self._error(node, f"{name} takes at least two values")
-        return _numeric(_least if name == "min" else _most, *values)
+        return _apply(_least if name == "min" else _most, *values)
 
     def _reference(self, node: ast.expr) -> _Compute:
         index: tuple[int, ...] = ()
@@ -231,12 +233,12 @@ class _Compiler:
                 raise self._error(node, f"nested deeper than {_MOST_DEPTH}")
         if not isinstance(inner, ast.Name):
             raise self._error(node, "an index or a point needs a stream's name before it")
-        reference = self._named(node, inner.id, names, index)
+        reference = self._make_reference(node, inner.id, names, index)
         self.found[reference] = None
         slot = self._slots.setdefault(reference, len(self._slots))
         return lambda values: values[slot]
 
-    def _named(
+    def _make_reference(
         self, node: ast.expr, stream: str, names: Sequence[str], index: tuple[int, ...]
     ) -> Reference:
         match names:
@@ -314,8 +316,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Value]] = {
 }
 
 
-def _numeric(function: Callable[..., Value], *operands: _Compute) -> _Compute:
-    """A function of numbers; missing if one of them is."""
+def _apply(function: Callable[..., Value], *operands: _Compute) -> _Compute:
+    """Make a function of numbers; its result is missing if an operand is missing."""
     if len(operands) == 1:
         (only,) = operands
 
@@ -342,13 +344,13 @@ def _numeric(function: Callable[..., Value], *operands: _Compute) -> _Compute:
 
 
 def _is_true(value: Value) -> bool | None:
-    """A value as a condition; missing and NaN decide nothing."""
+    """Convert a value to a condition; return None for missing values and NaN."""
     if value is None or value != value:  # NaN
         return None
     return bool(value)
 
 
-def _negation(operand: _Compute) -> _Compute:
+def _negate(operand: _Compute) -> _Compute:
     def negated(values: Sequence[Value]) -> Value:
         truth = _is_true(operand(values))
         return None if truth is None else not truth
@@ -356,8 +358,8 @@ def _negation(operand: _Compute) -> _Compute:
     return negated
 
 
-def _decided(parts: Sequence[_Compute], decisive: bool) -> _Compute:
-    """``and`` (False is decisive) or ``or`` (True is): the first decisive part decides."""
+def _combine(parts: Sequence[_Compute], decisive: bool) -> _Compute:
+    """Make ``and`` (False is decisive) or ``or`` (True is): the first decisive part decides."""
 
     def decide(values: Sequence[Value]) -> Value:
         truth: bool | None = not decisive

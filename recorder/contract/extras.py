@@ -1,4 +1,4 @@
-"""How an extra is installed here: the package is in no registry, so its name alone says nothing."""
+"""Installation command of an extra; the package is in no registry, so a name is not enough."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _WHEEL = "vehicle_recorder-VERSION-py3-none-any.whl"
 
 
 def need_extra(extra: str) -> str:
-    """``needs the extra rtsp (COMMAND)``: from the clone that runs, or else from the wheel."""
+    """Return ``needs the extra rtsp (COMMAND)``, for the clone that runs, else for the wheel."""
     source = _PROJECT if (_PROJECT / "pyproject.toml").is_file() else Path(_WHEEL)
     return f"needs the extra {extra} ({sys.executable} -m pip install '{source}[{extra}]')"

@@ -1,10 +1,10 @@
-"""Command lines of the recorder's own processes: Python modules that do not see the user's folder.
+"""Command lines of the recorder's processes, which do not import from the user's folder.
 
 ``python -m MODULE`` looks for modules in the working directory first, so that a folder ``recorder``
-or a file ``json.py`` there would take the place of what is meant.  `module_command` keeps it out.
-The module that a config names as a driver may lie in the working directory: this module runs it
-(`driver_module_command`), with that directory behind everything that is installed, but for the
-driver's own package.
+or a file ``json.py`` there would replace the right module. `module_command` excludes the working
+directory. The module that a config names as a driver may lie in the working directory: this module
+runs it (`driver_module_command`), with that directory after everything that is installed, except
+for the driver's own package, which is searched there first.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _OURS = frozenset({"recorder", "drivers"})
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs an installed module."""
+    """Return the command that runs an installed module."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def driver_module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a driver's module, which may lie in the working directory."""
+    """Return the command that runs a driver's module, which may lie in the working directory."""
     if module.partition(".")[0] in _OURS:
         return module_command(module, *arguments)
     return module_command("recorder.contract.launch", module, *arguments)
 
 
 class _BesideFinder:
-    """Finds modules in a folder: all, or those of one package."""
+    """Finder of modules in a folder: all, or those of one package."""
 
     def __init__(self, folder: str, package: str | None = None) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class _BesideFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder` has it; parts of packages are found by others."""
+        """Find a module as `importlib.abc.MetaPathFinder` does, except parts of packages."""
         if path is not None or self._package not in (None, name):
             return None
         return importlib.machinery.PathFinder.find_spec(name, [self._folder], target)

@@ -1,13 +1,13 @@
 """Values of the messages between supervisor, writer and drivers, and their checks.
 
-Both ends use these structs: the sender makes one and sends its `message`, the receiver takes one
-from a message, and everything in it has the type that is written here::
+Both ends use these structs. The sender makes one and sends its `message`. The receiver reads one
+from a message, and every field then has the declared type::
 
     socket.send(Finish(session=key).message())
     finish = Finish.of(message)          # ProtocolError: finish: session: is missing
 
-The order of the fields is the order of the keys on the wire (`recorder.contract.wire`).  Samples
-carry no values.  The values of a ``state`` message are a driver's own: any JSON.
+The order of the fields is the order of the keys on the wire (`recorder.contract.wire`). Samples
+carry no values. The values of a ``state`` message are any JSON, defined by the driver.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.contract.wire_struct import Count, WireStruct, check_json, convert
+from recorder.contract.wire_struct import Count, WireStruct, check_json, decode_values
 
 Positions = dict[str, tuple[int, int, int]]
-"""By stream: epoch, and two message numbers of it."""
+"""Positions by stream: epoch, and two message numbers in it."""
 
 CHANGED = "changed"
-"""Cause of the loss of samples that have not the form that their stream declares, and the reason of
-the end of a stream that had such samples."""
+"""Cause of loss, and of a stream's end: samples do not have the form that the stream declares."""
 FROZEN, MOVES = "frozen", "moves"
-"""Causes of events that drivers report: a device repeats one sample under fresh stamps; its samples
-differ again."""
+"""Causes of events that drivers report.
+
+`FROZEN`: a device repeats one sample under new stamps. `MOVES`: its samples differ again.
+"""
 
 _Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
 _Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
@@ -52,14 +53,14 @@ class Values(WireStruct):
         Raises:
             ProtocolError: names message, field and what is wrong with it.
         """
-        return convert(message.values, cls, str(cls.kind))
+        return decode_values(message.values, cls, str(cls.kind))
 
 
 # Drivers and the writer
 
 
 class Join(Values):
-    """Introduction of a driver.
+    """Introduction of a driver to the writer.
 
     Attributes:
         sensor: its sensor's name.
@@ -81,7 +82,9 @@ class Join(Values):
         specs = {}
         for wire in self.streams:
             spec = StreamSpec.from_wire(wire)
-            convert(wire, StreamSpec, f"join: stream {spec.name!r}")  # the types of its fields
+            decode_values(
+                wire, StreamSpec, f"join: stream {spec.name!r}"
+            )  # the types of its fields
             specs[spec.name] = spec
         return specs
 
@@ -97,15 +100,15 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
     """A session as the writer announces it to drivers.
 
     Attributes:
-        key: names the session on the bus.
+        key: name of the session on the bus.
         start_ns: its start, CLOCK_MONOTONIC.
-        until_ns: samples at or after this time are not wanted; None: no end is set.
-        last_ns: latest ``t_mono`` that the session, or one that it continues, already holds of
-            this sensor's streams; None: nothing of them is recorded yet.
-        seam_ns: of a session that continues another: its own start, while `start_ns` is that of
-            the first; samples from then on are wanted.
-        source_start_ns: stamp of the played sources that is played at the start; unset: that is
-            the first stamp of each source.
+        until_ns: the session takes no samples at or after this time; None: no end is set.
+        last_ns: latest ``t_mono`` of this sensor's streams in the session, or in one that it
+            continues; None: none is recorded yet.
+        seam_ns: own start of a session that continues another, from which it takes samples;
+            `start_ns` is then the start of the first session.
+        source_start_ns: stamp of the played sources that is played at the start; unset: the first
+            stamp of each source.
     """
 
     key: str
@@ -117,11 +120,11 @@ class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspe
 
     @property
     def begin_ns(self) -> int:
-        """Its own start, CLOCK_MONOTONIC."""
+        """Own start of the session, CLOCK_MONOTONIC."""
         return self.start_ns if self.seam_ns is None else self.seam_ns
 
-    def goes_on_from(self, other: AnnouncedSession) -> bool:
-        """Return whether it is the other, or a later part of the same recording."""
+    def continues(self, other: AnnouncedSession) -> bool:
+        """Return whether the session is the other one, or a later part of the same recording."""
         same = self.seam_ns is not None and self.start_ns == other.start_ns
         return same or self.key == other.key
 
@@ -131,9 +134,9 @@ class Hello(Values):
 
     Attributes:
         session: the session that the driver is in; None if none is open.
-        next: the session to cross to; None if the driver has crossed, or need not.
-        crossing: key of the session that another continues and that is not closed yet: what the
-            driver holds for it is still owed to it.
+        next: the session to cross to; None if the driver has crossed, or does not need to.
+        crossing: key of the session that another continues and that is not closed yet: the driver
+            still sends its messages for that session.
         positions: by stream: epoch, message expected next, message that is appended next.
         buffer_bytes, window_bytes: the driver's ring, and its credit.
     """
@@ -151,7 +154,8 @@ class Ack(Values):
     """Acknowledgement of the messages that the writer has from a driver.
 
     Attributes:
-        positions: by stream: epoch, and which message becomes durable, is appended, next.
+        positions: by stream: epoch, and the numbers of the messages that become durable and are
+            appended next.
     """
 
     kind: ClassVar[Kind] = Kind.ACK
@@ -159,7 +163,7 @@ class Ack(Values):
 
 
 class Finish(Values):
-    """End of the session of a key: the driver flushes, then sends ``end``."""
+    """Request to end the session of a key: the driver flushes, then sends ``end``."""
 
     kind: ClassVar[Kind] = Kind.FINISH
     session: str
@@ -182,7 +186,7 @@ class Lost(Values, forbid_unknown_fields=False):
 
 
 class Incomplete(WireStruct, frozen=True):  # type: ignore[misc]  # msgspec allows it
-    """Stored samples that lack parts, and how many parts (columns, packets) they lack."""
+    """Counts of stored samples that lack parts, and of the parts (columns, packets) they lack."""
 
     samples: Count
     parts: Count
@@ -191,8 +195,8 @@ class Incomplete(WireStruct, frozen=True):  # type: ignore[misc]  # msgspec allo
 class SampleState(Struct, frozen=True):
     """Part of a ``state`` message for the writer: ``{"incomplete": {CAUSE: {samples, parts}}}``.
 
-    The counts are of samples that the driver has sent before the message; each sample is counted
-    under one cause.
+    The counts cover samples that the driver sent before the message; each sample is counted under
+    one cause.
     """
 
     incomplete: dict[str, Incomplete] = {}
@@ -210,7 +214,7 @@ class End(Values, forbid_unknown_fields=False):
 
 
 class SensorHeader(Struct):
-    """Entry of a sensor in ``session.json``, for the rate check and the accounts."""
+    """Entry of a sensor in ``session.json``, for the rate check and the loss accounts."""
 
     driver: str | UnsetType = UNSET
     source: str | UnsetType = UNSET
@@ -224,26 +228,26 @@ class SessionPlan(WireStruct):
     """Plan of a session, which the supervisor sends to the writer.
 
     Attributes:
-        root: folder of sessions; made if it is missing.
+        root: folder of sessions; created if it is missing.
         name: wanted name; ``_2``, ``_3`` is appended where it is taken.
-        exact_name: the user asked for this name: taken is an error.
+        exact_name: whether the user asked for this name: if it is taken, that is an error.
         config_text: the config file as it was, passwords masked.
         calibration_text: the calibration file's text; None without a file.
         metadata: free form, from the config and the command line.
         sensors: by sensor name: driver, source, names of streams (`SensorHeader`).
         sync_interval_ms, min_free_gb: see the config's ``storage``.
-        duration_s: samples beyond this time are not wanted; None: no end is set.
-        record_format: streams whose data go into ``session.vrs``; None: there is no such file.
+        duration_s: samples beyond this time are not recorded; None: no end is set.
+        record_format: streams whose data go into ``session.vrs``; None: no such file is written.
         previous: name of the session that this one continues; None: of none.
         previous_folder: folder of that session, if that is not `root`; else unset.
-        play_start_mono_ns: start of the first in that row, from which played sources count;
-            None: this is the first.
+        play_start_mono_ns: start of the first session of that series, from which played sources
+            count; None: this is the first.
         source_start_ns: epoch ns at which the played sources begin, which is the session's start:
             its times are those of the sources; None: the session starts now.
-        offset_ns: what is to be added to CLOCK_MONOTONIC for epoch ns, of the session that this one
-            continues: so no step of the clock is at the seam; unset: the clocks are read.
-        ring: the session is a part of a ring: deleted unless an event keeps it; else unset.
-        origin: of a clip: the sessions that it was cut from (docs/clips.md); else unset.
+        offset_ns: epoch ns minus CLOCK_MONOTONIC, of the session that this one continues, so that
+            the clock does not step at the seam; unset: the clocks are read.
+        ring: whether the session is a part of a ring, deleted unless an event keeps it; else unset.
+        origin: the sessions that a clip was cut from (docs/clips.md); else unset.
         signing_key: path of the vehicle's key, which signs the session when it is closed; else
             unset.
     """
@@ -270,13 +274,13 @@ class SessionPlan(WireStruct):
 
 
 class Command(Values, tag_field="op"):
-    """A request of the supervisor; the writer answers with a `Reply` of the same number."""
+    """Request of the supervisor; the writer answers with a `Reply` of the same number."""
 
     kind: ClassVar[Kind] = Kind.COMMAND
 
     @property
     def op(self) -> str:
-        """The command's name."""
+        """Name of the command."""
         return str(self.__struct_config__.tag)
 
 
@@ -297,9 +301,9 @@ class Split(Planned, tag="split"):
     """Command to continue in a new session; answered when the session before is closed.
 
     Attributes:
-        plan: of the new session.
-        live: sensors whose drivers live; None: all that the session was planned with.
-        session: folder of the session that is split; None: of the open one.
+        plan: plan of the new session.
+        live: sensors whose drivers are alive; None: all sensors of the session's plan.
+        session: folder of the session that is split; None: the open session.
     """
 
     live: list[str] | None = None
@@ -310,8 +314,8 @@ class Stop(Command, tag="stop"):
     """Command to end the session; answered when it is closed.
 
     Attributes:
-        live: sensors whose drivers live.
-        grace_s: patience with them.
+        live: sensors whose drivers are alive.
+        grace_s: time to wait for these drivers, in s.
     """
 
     live: list[str]
@@ -319,11 +323,11 @@ class Stop(Command, tag="stop"):
 
 
 class PutEvent(Command, tag="event"):
-    """Command to put an event of now into the session.
+    """Command to put an event into the session.
 
     Attributes:
-        event: ``kind``, ``stream`` and ``cause``, which are text; ``age_ns``, how long ago it was;
-            further keys are its details.
+        event: ``kind``, ``stream`` and ``cause``, which are texts; ``age_ns``, the event's age;
+            further keys are details.
     """
 
     event: dict[str, Any]
@@ -347,7 +351,7 @@ class AskStatus(Command, tag="status"):
 
 
 class Quit(Command, tag="quit"):
-    """Command to end the writer; an open session stays as the journal has it."""
+    """Command to end the writer; an open session stays as it is in the journal."""
 
 
 _COMMANDS: dict[str, type[Command]] = {
@@ -356,20 +360,20 @@ _COMMANDS: dict[str, type[Command]] = {
 }
 
 
-def command_of(message: Message) -> Command:
+def read_command(message: Message) -> Command:
     """Read the command in a message.
 
     Raises:
-        ProtocolError: there is no such command, or a field of it is wrong.
+        ProtocolError: the command is unknown, or one of its fields is wrong.
     """
     op = message.values.get("op")
     kind = _COMMANDS.get(op) if isinstance(op, str) else None
     if kind is None:
         raise ProtocolError(f"no command {op!r}")
-    command = convert(message.values, kind, f"{op} command")
+    command = decode_values(message.values, kind, f"{op} command")
     if isinstance(command, Planned):
         for sensor, header in command.plan.sensors.items():
-            convert(header, SensorHeader, f"{op} command: plan.sensors.{sensor}")
+            decode_values(header, SensorHeader, f"{op} command: plan.sensors.{sensor}")
     return command
 
 
@@ -390,10 +394,10 @@ class Ending(Reply):
     """End of a session.
 
     Attributes:
-        closed: its folder; None if there was no session.
+        closed: the session's folder; None if there was no session.
         streams: positions by stream, with samples, bytes and losses.
-        sealed: why the disk failed; None if it did not.
-        full: why the session ended before its time: the disk's floor; None if not.
+        sealed: reason of a disk failure; None without a failure.
+        full: reason why the session ended early, for lack of free space; None if it did not.
     """
 
     closed: str | None
@@ -406,15 +410,16 @@ class Status(Reply):
     """Status of the writer; most fields are set only while a session is recorded.
 
     Attributes:
-        sensors: by sensor that has joined, names of its streams.
-        session: folder of the open session; None if none is.
-        ended: how the session before ended; None if there was none, or another was begun.
+        sensors: names of streams by sensor that has joined.
+        session: folder of the open session; None without one.
+        ended: end of the session before; None if there was none, or another was begun.
         start_ns, start_mono_ns: start of the open session, as its ``session.json`` has it.
-        streams: as in `Ending`, of the open session.
+        streams: as in `Ending`, for the open session.
         oldest_uncommitted_s: age of the oldest sample that is not durable.
         commits, commit_s, commit_last_s, commit_max_s: count of commits, and their durations.
-        splitting: a session that it continues is not closed yet, or one that continues it is made.
-        previous: how the session that was split ended; in the answer to a `Split` only.
+        splitting: whether a session that it continues is not closed yet, or one that continues it
+            is being made.
+        previous: end of the session that was split; in the answer to a `Split` only.
     """
 
     sensors: dict[str, list[str]] = {}
@@ -432,12 +437,12 @@ class Status(Reply):
     previous: Ending | UnsetType = UNSET
 
 
-def reply_of(message: Message) -> Reply:
+def read_reply(message: Message) -> Reply:
     """Read the writer's answer in a message.
 
     Raises:
-        ProtocolError: names the field that is wrong.
+        ProtocolError: a field is wrong; names the field.
     """
     values = message.values
     kind = Refusal if "error" in values else Ending if "closed" in values else Status
-    return convert(values, kind, f"{kind.__name__.lower()} reply")
+    return decode_values(values, kind, f"{kind.__name__.lower()} reply")

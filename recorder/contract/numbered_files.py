@@ -1,4 +1,4 @@
-"""Files of a folder that are named by numbers: ``img_%04d.jpg``."""
+"""Files of a folder with numbers in their names: ``img_%04d.jpg``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 
-def numbered_files(pattern: Path) -> list[tuple[int, Path]]:
-    """Return the files that a pattern stands for, by ascending number.
+def find_numbered_files(pattern: Path) -> list[tuple[int, Path]]:
+    """Return the files that match a pattern, by ascending number.
 
     Args:
         pattern: its name has one ``%d`` or ``%0Nd``, as printf has them, and ``%%`` for a ``%``.
 
     Returns:
-        number and path of each file; nothing if the name is no pattern, or no file has such a name.
+        number and path of each file; empty if the name is not a pattern, or no file matches.
     """
     parts = re.split(r"(%%|%(?:0\d{1,2})?d)", pattern.name)
     numbers = [part for part in parts[1::2] if part != "%%"]

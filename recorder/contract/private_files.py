@@ -1,4 +1,4 @@
-"""Files of secrets: nobody else may read them."""
+"""Permission check for files with secrets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from recorder.contract.errors import UsageError
 
 
 def check_private(path: Path) -> None:
-    """Refuse a file of secrets that others can read.
+    """Check that other users cannot read a file of secrets.
 
     Raises:
-        UsageError: it cannot be read, belongs to someone else, or has rights for others.
+        UsageError: the file cannot be read, belongs to another user, or has permissions for others.
     """
     try:
         found = path.stat()

@@ -1,4 +1,4 @@
-"""What every process of the recorder does at its start."""
+"""Setup of a recorder process at its start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_THREAD = (
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; at once where it has already.
+    """Ask the kernel to kill this process when its parent dies; die now if the parent is dead.
 
     Args:
         parent: process id of the parent as it was when this process was started.
@@ -35,8 +35,8 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def settle() -> None:
-    """Exempt all objects loaded so far from garbage collection, and run it less often.
+def freeze_gc() -> None:
+    """Exempt all objects loaded so far from garbage collection, and collect less often.
 
     Collections over modules that never change took a twentieth of a small driver's time.
     """
@@ -49,7 +49,8 @@ def start_thread(thread: threading.Thread) -> None:
     """Start a thread.
 
     Raises:
-        OSError: EAGAIN, as a process that cannot be started: no memory is left, or too many run.
+        OSError: EAGAIN, as for a process that cannot be started: no memory is left, or too many
+            run.
     """
     try:
         thread.start()
@@ -60,20 +61,20 @@ def start_thread(thread: threading.Thread) -> None:
 
 
 def end_where_threads_cannot_begin() -> None:
-    """Let a thread that gets no memory to begin end this process, with a message.
+    """End this process with a message if a thread gets no memory to begin.
 
-    Python reports the error as one that nothing can handle, and `Thread.start` waits for the thread
-    without end.
+    Without this, Python only reports the error to `sys.unraisablehook`, and `Thread.start` waits
+    for the thread forever.
     """
     sys.unraisablehook = _end_if_of_a_thread
 
 
 def end_visibly() -> None:
-    """Let a thread that cannot be started, or an error of the main thread, end this process.
+    """End this process if a thread cannot be started, or if the main thread fails.
 
-    For processes that are started again when they end.  Without this, other threads keep the
-    process alive, and a pool of threads keeps work that nothing does.  It holds for the threads of
-    libraries too, so that `Thread.start` itself is replaced.
+    This is for processes that are restarted when they end. Without it, other threads keep the
+    process alive, and a thread pool keeps work that no thread does. `Thread.start` itself is
+    replaced, so that this holds for the threads of libraries, too.
     """
     end_where_threads_cannot_begin()
     sys.excepthook = _end_with_main_thread
@@ -91,7 +92,7 @@ def end_visibly() -> None:
 
 
 def _is_shortage(error: RuntimeError) -> bool:
-    """Whether a thread could not be started; CPython has no error of its own for that."""
+    """Return whether a thread could not be started; CPython has no specific error for that."""
     return "can't start new thread" in str(error)
 
 

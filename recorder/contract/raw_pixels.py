@@ -1,8 +1,8 @@
-"""Pictures of an image sensor's own values: monochrome or Bayer, 8 to 16 bits per pixel.
+"""Raw pictures of image sensors: monochrome or Bayer, 8 to 16 bits per pixel.
 
-Such a picture is a channel of the format ``raw``, u1 or u2 [height, width], a value per pixel.  The
-channel's name has the format of the pixels: ``image.y12``, ``image.srggb10``.  The settings of its
-stream have the values that are black and white, where these are known.
+Such a picture is a channel of the format ``raw``, u1 or u2 [height, width], a value per pixel. The
+channel's name contains the pixel format: ``image.y12``, ``image.srggb10``. The settings of its
+stream have the black and white levels, if these are known.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy.typing as npt
 from recorder.contract.errors import FormatError
 
 PATTERNS = ("RGGB", "GRBG", "GBRG", "BGGR")
-"""Colours of the first two pixels of the first row, and of the second row."""
+"""Colours of the first two pixels of the first row, then of the second row."""
 
 _CHANNEL = re.compile(r"image\.(?:y|s(rggb|grbg|gbrg|bggr))(8|10|12|14|16)")
 
 
 @dataclass(frozen=True, slots=True)
 class RawPixels:
-    """What the values of a raw picture are.
+    """Pixel format of a raw picture.
 
     Attributes:
         bits: significant bits of a value; the bits above them are 0.
@@ -37,7 +37,7 @@ class RawPixels:
 
     @property
     def name(self) -> str:
-        """As V4L2 names the format without packing: ``Y12``, ``SRGGB10``."""
+        """V4L2's name of the format without packing: ``Y12``, ``SRGGB10``."""
         return (f"S{self.pattern}" if self.pattern else "Y") + str(self.bits)
 
     @property
@@ -62,7 +62,7 @@ class RawPixels:
 
 
 def raw_pixels(channel: str, entry: Mapping[str, Any]) -> RawPixels | None:
-    """What the values of a channel are, by its name; None if it has no raw pictures.
+    """Return a channel's pixel format by its name; None if it has no raw pictures.
 
     Args:
         channel: the channel's name.
@@ -77,13 +77,13 @@ def raw_pixels(channel: str, entry: Mapping[str, Any]) -> RawPixels | None:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The values between which a raw picture is shown with 8 bits.
+    """Levels and factors with which a raw picture is shown in 8 bits.
 
-    Values of Bayer sensors are light: they are shown with the curve of sRGB (IEC 61966-2-1).
-    Values of monochrome sensors are shown in proportion.
+    Values of Bayer sensors are linear light: the curve of sRGB (IEC 61966-2-1) is applied. Values
+    of monochrome sensors are scaled linearly.
 
     Attributes:
-        pixels: what the values are.
+        pixels: pixel format.
         black: value of black.
         white: value of white.
         red, blue: factors of red and blue light, relative to green.
@@ -108,8 +108,8 @@ class Levels:
             raise FormatError(f"white_balance: {self.red:g}, {self.blue:g}: needs factors > 0")
 
     @classmethod
-    def of_settings(cls, pixels: RawPixels, settings: Mapping[str, Any]) -> Levels:
-        """Of a stream's settings or options; without levels there, all values of the bits."""
+    def from_settings(cls, pixels: RawPixels, settings: Mapping[str, Any]) -> Levels:
+        """Make the levels of a stream's settings or options; default: all values of the bits."""
         black, white = settings.get("black_level"), settings.get("white_level")
         balance = settings.get("white_balance") or (1.0, 1.0)
         if len(balance) != 2:
@@ -118,7 +118,7 @@ class Levels:
         return cls(pixels, black or 0, most if white is None else white, *map(float, balance))
 
     def shown(self, colour: str) -> npt.NDArray[np.uint8]:
-        """The 8-bit value of each value of a colour, u1 [256 or 65536]."""
+        """Return the 8-bit value of each value of a colour, u1 [256 or 65536]."""
         values = np.arange(1 << 8 * np.dtype(self.pixels.dtype).itemsize)
         light = (values - self.black) / (self.white - self.black) * self._factor(colour)
         light = np.clip(light, 0.0, 1.0)
@@ -128,7 +128,7 @@ class Levels:
         return np.rint(light * 255).astype(np.uint8)
 
     def values(self, colour: str) -> npt.NDArray[Any]:
-        """The inverse of `shown`: the value of each 8-bit value, u1 or u2 [256]."""
+        """Return the value of each 8-bit value, u1 or u2 [256]; the inverse of `shown`."""
         light = np.arange(256) / 255
         if colour != "Y":
             light = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)

@@ -1,7 +1,7 @@
-"""Passwords in addresses, masked before anything is shown or stored.
+"""Masking of passwords in addresses before they are shown or stored.
 
-Everything that prints a source address, and the copy of the config that goes into a session,
-passes through `mask_passwords`.
+Every printed source address, and the copy of the config in a session, passes through
+`mask_passwords`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ SECRET_KEYS = frozenset({"token"})
 """Keys of the config whose whole value is a password."""
 
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://|\b(?i:rtsps?|https?|rtmp|ftp|srt|tcp|udp):"
-# An address up to a space or quote, with an "@" in it; the bounds keep odd texts from taking long.
+# An address up to a space or quote, with an "@" in it; the bounds limit the time for any text.
 _ADDRESS = re.compile(rf"({_SCHEME})([^\s\"'<>]{{0,1000}}@[^\s\"'<>]*)")
 _VALUE = re.compile(rf"({_SCHEME})(.*@.*)", re.DOTALL)
 
 
-def _parameter(end: str) -> re.Pattern[str]:
-    """A parameter of a query, a path or a cookie that is named like a password.
+def _compile_parameter(end: str) -> re.Pattern[str]:
+    """Make the pattern of a query, path or cookie parameter that is named like a password.
 
-    What is behind a ";" or "," belongs to its value unless the next parameter begins there.
+    Text after a ";" or "," belongs to the value unless the next parameter begins there.
 
     Args:
         end: characters that end an address.
@@ -37,8 +37,8 @@ def _parameter(end: str) -> re.Pattern[str]:
 
 
 _BRACKETS = re.compile(r"\[[^\]]*\]")  # around an IPv6 address
-_QUERY = _parameter(r"\s\"'<>")
-_QUERY_OF_VALUE = _parameter("")
+_QUERY = _compile_parameter(r"\s\"'<>")
+_QUERY_OF_VALUE = _compile_parameter("")
 _HEADER = re.compile(
     r"\b((?:proxy-)?authorization|(?:set-)?cookie|x-(?:api-key|auth-token))"
     r"([\"']?:\s*[\"']?)[^\s\"'][^\r\n]*",
@@ -57,7 +57,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether a key of free-form metadata is named like a secret.
+    """Return whether a key of free-form metadata is named like a secret.
 
     >>> is_secret_key("wifi_password"), is_secret_key("apiKey"), is_secret_key("passengers")
     (True, True, False)
@@ -68,7 +68,7 @@ def is_secret_key(name: str) -> bool:
 
 
 def mask_secrets(value: Any, *, secret: bool = False) -> Any:
-    """Free-form metadata for others: ``***`` for what is under a key named like a secret.
+    """Replace values under keys named like secrets in free-form metadata by ``***``.
 
     Passwords in addresses are masked, too.
 
@@ -87,21 +87,21 @@ def mask_secrets(value: Any, *, secret: bool = False) -> Any:
     return mask_value(value) if isinstance(value, str) else value
 
 
-def secret_keys(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Paths of the keys with a value that `mask_secrets` masks, such as ``wifi.password``."""
+def find_secret_keys(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield paths of the keys whose value `mask_secrets` masks, such as ``wifi.password``."""
     for name, value in metadata.items():
         if isinstance(value, Mapping) and not is_secret_key(str(name)):
-            yield from secret_keys(value, f"{prefix}{name}.")
+            yield from find_secret_keys(value, f"{prefix}{name}.")
         elif mask_secrets({name: value}) != {name: value}:
             yield f"{prefix}{name}"
 
 
 def mask_passwords(text: str) -> str:
-    """The text with ``***`` for each password in an address.
+    """Replace each password in an address by ``***``.
 
     The mask replaces the part between ``:`` and ``@`` before an address's host, even if the
-    password holds characters that should have been escaped (``/``, ``@``), the values of
-    parameters named like a password, and the rest of a line after a header that carries a
+    password has characters that should have been escaped (``/``, ``@``). It also replaces the
+    values of parameters named like a password, and the rest of a line after a header that carries a
     password (``Authorization:``, ``Cookie:``).
 
     >>> mask_passwords("rtsp://user:pw@10.0.0.5/stream")
@@ -112,7 +112,7 @@ def mask_passwords(text: str) -> str:
 
 
 def mask_comment(text: str) -> str:
-    """`mask_passwords` of YAML outside of its values, where secret keys may be commented out.
+    """Mask passwords in YAML outside of its values, where secret keys may be commented out.
 
     >>> mask_comment("} # live: {token: abc}")
     '} # live: {token: ***}'
@@ -121,7 +121,7 @@ def mask_comment(text: str) -> str:
 
 
 def mask_value(value: str) -> str:
-    """`mask_passwords` of a text known to be one value: an address may hold quotes and spaces.
+    """Mask passwords in a single value, whose address may have quotes and spaces.
 
     >>> mask_value("rtsp://user:it's@10.0.0.5/stream")
     'rtsp://user:***@10.0.0.5/stream'

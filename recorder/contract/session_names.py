@@ -1,7 +1,7 @@
-"""Names of sessions: what they may be, and the template that makes them.
+"""Session names: allowed characters, and the template that makes names.
 
-A session's name is a folder's name, a part of archive names and of URLs, so it is kept to ASCII
-letters, digits, dot, underscore and hyphen (DESIGN section 6).
+A session's name is a folder's name and a part of archive names and URLs, so it has only ASCII
+letters, digits, dot, underscore and hyphen.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from recorder.contract.errors import UsageError
 MAX_NAME = 100
 """Longest name of a session."""
 MAX_RENDERED = 90
-"""Longest name that a template gives: room stays for ``_2`` and ``_p001`` behind it."""
+"""Longest name that a template makes: it leaves room for suffixes such as ``_2`` and ``_p001``."""
 
 PART = re.compile(r"_p(\d{3,6})")
-"""What the name of a recording's part has behind the recording's name, and the part's number."""
+"""Suffix of a part's name, after the recording's name: the part's number."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BAD = re.compile(r"[^A-Za-z0-9._-]")
 _TOKEN = re.compile(r"\{([^{}]*)\}")
@@ -31,11 +31,11 @@ _ALLOWED = "a name takes the letters A-Z and a-z, digits, '.', '_' and '-'"
 
 
 def check_name(name: str) -> str:
-    """The name itself, where a session may have it.
+    """Check a session's name; return it.
 
     Raises:
-        UsageError: it is empty, too long, would leave its folder, or holds a character that is
-            not allowed; the message says which.
+        UsageError: the name is empty, too long, would leave its folder, or has a character that is
+            not allowed; the message names the fault.
     """
     if _NAME.fullmatch(name):
         return name
@@ -55,8 +55,8 @@ def check_name(name: str) -> str:
     raise UsageError(f"session name {shown}: starts with {name[0]!r}, not a letter or digit")
 
 
-def recording_of(name: str) -> tuple[str, int]:
-    """The recording that a session is a part of, and the part's number; 0 for no part.
+def split_part_name(name: str) -> tuple[str, int]:
+    """Return the recording that a session is a part of, and the part's number, 0 for no part.
 
     >>> recording_of("drive_p002"), recording_of("drive")
     (('drive', 2), ('drive', 0))
@@ -75,8 +75,8 @@ def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> 
         metadata: the keys that ``{metadata.KEY}`` may name.
 
     Raises:
-        UsageError: an unknown placeholder, a stray brace, a character that no name may have, or
-            a name that would always be too long.
+        UsageError: an unknown placeholder, a stray brace, a character that is not allowed, or a
+            name that would always be too long.
     """
     metadata = metadata or {}
     for token in _TOKEN.findall(template):
@@ -118,10 +118,10 @@ def render_name(
     utc: datetime,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """The name that a template gives now.
+    """Make a session's name from a template.
 
-    It never fails on what the machine or the metadata put in, because a vehicle with an odd host
-    name must still record: what a name may not have becomes ``-``, and it is cut to
+    This never fails on the host name or the metadata, because a vehicle with an unusual host name
+    must still record. Characters that are not allowed become ``-``, and the name is cut to
     `MAX_RENDERED` characters.
 
     Args:

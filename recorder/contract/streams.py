@@ -1,8 +1,8 @@
 """Declarations of streams, which a driver makes before the first sample.
 
 A *stream* is one sensor's sequence of samples; a *channel* is one array (or encoded frame) that
-every sample of the stream holds.  On disk a stream is a folder and a channel is a file in it
-(roverd's layout).  The writer knows nothing of sensors: all it knows is here.
+every sample of the stream holds. On disk a stream is a folder and a channel is a file in it
+(roverd's layout). The writer knows nothing about sensors except these declarations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recorder.contract.errors import ProtocolError
 from recorder.contract.raw_pixels import RawPixels, raw_pixels
 
 TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_dev": "u8"}
-"""Channels that the writer adds from a message's header (`t_dev` with `device_clock` only)."""
+"""Channels that the writer adds from a message's header; `t_dev` with `device_clock` only."""
 
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CHANNEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}(\.[a-z0-9]{1,8})?")
@@ -40,17 +40,18 @@ def _sample_bytes(dtype: str, shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """One channel: a file in its stream's folder, an entry of roverd's ``meta.json``.
+    """One channel: a file in its stream's folder, and an entry of roverd's ``meta.json``.
 
     Attributes:
         name: file name, such as ``rng`` or ``video.avi``.
         format: one of `recorder.contract.channel_formats.RECORDED_FORMATS`.
         dtype: little-endian numpy type in roverd's size notation, such as ``u2`` or ``f4``.
         shape: shape of one sample without the time axis; ``()`` for a scalar.
-        description: one line for people.
+        description: one line for users.
         unit: unit of the values, such as ``mm`` or ``m/s^2``; empty without a unit.
-        device_time: values are device times in ns; a looped source adds its period to them.
-        delta: values change little along the last axis (ranges): xz gets a delta filter.
+        device_time: whether values are device times in ns; a looped source adds its period to them.
+        delta: whether values change little along the last axis (ranges), so that xz gets a delta
+            filter.
     """
 
     name: str
@@ -77,28 +78,28 @@ class ChannelSpec:
 
     @property
     def np_dtype(self) -> np.dtype[Any]:
-        """The little-endian numpy dtype of the values."""
+        """Little-endian numpy dtype of the values."""
         return _np_dtype(self.dtype)
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample before any compression."""
+        """Size of one sample in bytes, before any compression."""
         return _sample_bytes(self.dtype, self.shape)
 
     @property
     def framing(self) -> Framing:
-        """How a data message carries its samples."""
+        """Framing of the channel's samples in a data message."""
         return CHANNEL_FORMATS[self.format].framing
 
     @property
     def pixels(self) -> RawPixels | None:
-        """What the values of raw pictures are; None for any other channel."""
+        """Pixel format of raw pictures; None for any other channel."""
         entry = {"format": self.format, "type": self.dtype, "shape": self.shape}
         return raw_pixels(self.name, entry)
 
     @property
     def picture(self) -> bool:
-        """Whether its samples are a camera's pictures."""
+        """Whether the samples are a camera's pictures."""
         return CHANNEL_FORMATS[self.format].picture or self.pixels is not None
 
     @property
@@ -114,19 +115,20 @@ class ChannelSpec:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """A stream as its driver declares it.
+    """Declaration of a stream by its driver.
 
     Attributes:
         name: the sensor's name in the config, or that name with a suffix (``lidar_imu``).
         channels: every channel, in the order of a data message's frames.
         rate_hz: nominal sample rate; None if the stream has none.
-        device_clock: samples carry ``t_dev``, the device's own time in ns.
-        bytes_per_sample: expected encoded bytes of one sample; shares out the buffer budget.
-        finite: the source comes to an end by itself.
-        description: one line for people.
+        device_clock: whether samples carry ``t_dev``, the device's own time in ns.
+        bytes_per_sample: expected encoded bytes of one sample; the buffer budget is divided by it.
+        finite: whether the source ends by itself.
+        description: one line for users.
         files: intrinsics stored beside the channels, text by file name (``lidar.json``).
         settings: the device's or source's settings, for configuration records.
-        sporadic: samples come only when something happens; a stream without any is not silent.
+        sporadic: whether samples come only when something happens; such a stream is not silent
+            without samples.
     """
 
     name: str
@@ -168,7 +170,7 @@ class StreamSpec:
 
     @property
     def bytes_per_second(self) -> float:
-        """Expected encoded bytes per second; what the writer shares out its budget by."""
+        """Expected encoded bytes per second, by which the writer divides its budget."""
         return self.encoded_bytes * (self.rate_hz or 1.0)
 
     @property
@@ -178,7 +180,7 @@ class StreamSpec:
 
     @property
     def joinable(self) -> bool:
-        """Whether the samples of two data messages are one message's, laid end to end."""
+        """Whether two data messages can be joined by concatenating their frames."""
         return all(channel.framing is Framing.PLAIN for channel in self.channels)
 
     def channel(self, name: str) -> ChannelSpec:
@@ -189,15 +191,15 @@ class StreamSpec:
         raise KeyError(name)
 
     def meta(self) -> dict[str, dict[str, Any]]:
-        """Its channels by name, as entries of ``meta.json``: time channels first, then its own."""
+        """Return the channels by name as entries of ``meta.json``, time channels first."""
         return self._time_entries() | {c.name: c.meta() for c in self.channels}
 
     def meta_files(self) -> dict[str, dict[str, Any]]:
-        """``meta.json``, and the files beside it with what roverd's readers must not find there."""
+        """Return ``meta.json`` and the side files with channels that roverd's readers refuse."""
         meta, beside = self._time_entries(), dict[str, dict[str, Any]]()
         for channel in self.channels:
             found = CHANNEL_FORMATS[channel.format]
-            meta |= found.declared(channel)
+            meta |= found.make_entries(channel)
             beside |= {name: channel.meta() for name in found.side_files(channel.name)}
         return {"meta.json": meta, **beside}
 
@@ -225,7 +227,7 @@ class StreamSpec:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> StreamSpec:
-        """Convert a mapping of `to_wire` to a declaration; raise ProtocolError if it is none."""
+        """Convert a mapping of `to_wire` to a declaration; raise ProtocolError if it is invalid."""
         try:
             channels = tuple(
                 ChannelSpec(**{**c, "shape": tuple(c["shape"])}) for c in wire["channels"]

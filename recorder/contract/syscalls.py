@@ -28,7 +28,7 @@ def set_io_priority(pid: int, io_class: str, level: int) -> None:
     Args:
         pid: the process; 0 is the calling thread.
         io_class: one of `IO_CLASSES`.
-        level: 0 (first) to 7; of no effect in the class idle.
+        level: 0 (first) to 7; ignored in the class idle.
 
     Raises:
         OSError: the kernel refuses, or the call's number is not known for this machine.
@@ -42,7 +42,7 @@ def set_io_priority(pid: int, io_class: str, level: int) -> None:
 
 
 def be_idle() -> None:
-    """Give way to everything else on the machine, in CPU and, where the kernel can, in disk."""
+    """Lower this process to the lowest CPU priority and, where the kernel can, I/O priority."""
     os.nice(19)
     with contextlib.suppress(OSError):  # the niceness alone remains
         set_io_priority(0, "idle", 0)
@@ -66,10 +66,10 @@ def sync_file_system(folder: Path) -> None:
 
 
 def exchange_names(one: Path, other: Path) -> bool:
-    """Let two files or folders change places in one step (renameat2(2)).
+    """Exchange the names of two files or folders in one step (renameat2(2)).
 
     Returns:
-        False if nothing was done: the file system or the C library cannot.
+        False if nothing was done, because the file system or the C library cannot.
     """
     try:
         _renameat2(one, other, _RENAME_EXCHANGE)
@@ -79,13 +79,14 @@ def exchange_names(one: Path, other: Path) -> bool:
 
 
 def rename_new(one: Path, other: Path) -> bool:
-    """Rename a file, unless there is another of that name (renameat2(2)).
+    """Rename a file, unless the new name exists (renameat2(2)).
 
     Returns:
-        False if there is one.
+        False if the new name exists.
 
     Raises:
-        OSError: it cannot be renamed; EINVAL, ENOSYS: the file system or the C library cannot.
+        OSError: the file cannot be renamed; EINVAL, ENOSYS: the file system or the C library
+            cannot.
     """
     try:
         _renameat2(one, other, _RENAME_NOREPLACE)
@@ -103,13 +104,13 @@ def _renameat2(one: Path, other: Path, flags: int) -> None:
 
 
 def begin_writeback(fd: int, offset: int, size: int) -> None:
-    """Let the kernel begin to write a range now; an error comes from the sync that follows."""
+    """Ask the kernel to begin to write a range now; an error is reported by the next sync."""
     if _sync_file_range is not None:
         _sync_file_range(fd, offset, size, _SYNC_FILE_RANGE_WRITE)
 
 
 def is_resident(address: int, size: int) -> bool:
-    """Whether the page cache holds any page of a mapping (mincore(2)); True if not known."""
+    """Return whether the page cache holds any page of a mapping (mincore(2)); True if unknown."""
     pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
     if _libc().mincore(ctypes.c_size_t(address), ctypes.c_size_t(size), pages):
         return True

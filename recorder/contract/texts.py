@@ -1,7 +1,7 @@
-"""Texts for people: sizes, durations, times, and names that others chose.
+"""Text formats for users: sizes, durations, times, and names from outside.
 
-Control characters of names, metadata, marks and messages are shown escaped (`clean`): none reaches
-a terminal or a page.
+Control characters in names, metadata, marks and messages are escaped (`clean`): none reaches a
+terminal or a page.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 
 
 def clean(text: str) -> str:
-    """The text with what a terminal would act upon escaped as Python writes it.
+    """Escape the characters that a terminal would act upon, in Python's notation.
 
-    That is control characters (C0, DEL and C1, newlines too), line and paragraph separators, marks
-    and overrides of the writing direction, and halves of surrogate pairs.
+    These are control characters (C0, DEL and C1, newlines too), line and paragraph separators,
+    marks and overrides of the writing direction, and halves of surrogate pairs.
 
     >>> print(clean("a\\x1b[2Jb"))
     a\\x1b[2Jb
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c.encode("unicode_escape").decode() if acts(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode() if is_active(c) else c for c in text)
 
 
-def acts(character: str) -> bool:
-    """Whether a terminal or a browser acts upon a character instead of showing it."""
+def is_active(character: str) -> bool:
+    """Return whether a terminal or a browser acts upon a character instead of showing it."""
     return unicodedata.category(character) in _ACTIVE or character in _DIRECTIONS
 
 
 def human_bytes(count: float | None) -> str:
-    """A size in SI units: ``15.7 MB``."""
+    """Format a size in SI units: ``15.7 MB``."""
     if count is None:
         return "-"
     size, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        # Judged as it will be printed: 999.96 kB would read "1000.0 kB".
+        # Compare the printed value: 999.96 kB would be printed as "1000.0 kB".
         if abs(size) < (999.5 if unit == "B" else 999.95):
             break
         size /= 1000
@@ -48,7 +48,7 @@ def human_bytes(count: float | None) -> str:
 
 
 def human_rate(bytes_per_second: float | None) -> str:
-    """A data rate in MB/s (1e6 bytes): ``15.70``, or ``0.0036`` of a small one."""
+    """Format a data rate in MB/s (1e6 bytes): ``15.70``, or ``0.0036`` if it is small."""
     if bytes_per_second is None:
         return "-"
     rate = bytes_per_second / 1e6
@@ -56,7 +56,7 @@ def human_rate(bytes_per_second: float | None) -> str:
 
 
 def human_seconds(seconds: float | None) -> str:
-    """A duration: ``250 ms``, ``7.4 s``, ``3 min 05 s``, ``2 h 10 min``, ``3 d 04 h``."""
+    """Format a duration: ``250 ms``, ``7.4 s``, ``3 min 05 s``, ``2 h 10 min``, ``3 d 04 h``."""
     if seconds is None:
         return "-"
     sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
@@ -75,7 +75,7 @@ def human_seconds(seconds: float | None) -> str:
 
 
 def human_time(t_ns: int | None) -> str:
-    """A time since the epoch, in UTC to the millisecond: ``2024-05-01 12:00:00.250 UTC``."""
+    """Format epoch ns in UTC to the millisecond: ``2024-05-01 12:00:00.250 UTC``."""
     if t_ns is None:
         return "-"
     seconds, rest = divmod(t_ns, 1_000_000_000)

@@ -42,18 +42,18 @@ from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.channel_formats import Buffer as Buffer
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire_struct import Count, problem_of
+from recorder.contract.wire_struct import Count, describe_problem
 
 TimeArray = npt.NDArray[np.int64]
 
 
 def buffer_size(buffer: Buffer) -> int:
-    """Bytes in a buffer, whatever its item size."""
+    """Return the size of a buffer in bytes, whatever its item size."""
     return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class Kind(StrEnum):
-    """Kinds of message."""
+    """Kinds of messages."""
 
     JOIN = "join"
     DATA = "data"
@@ -71,15 +71,15 @@ class Kind(StrEnum):
 
 
 OVERHEAD = 64
-"""Bytes that `Message.nbytes` counts beside the payload."""
+"""Bytes that `Message.nbytes` counts in addition to the payload."""
 
 NUMBERED = frozenset({Kind.DATA, Kind.STATE, Kind.LOST, Kind.END})
-"""Kinds that take a message number: kept in the ring until durable, accepted in order only."""
+"""Kinds with a message number: kept in the ring until durable, accepted in order only."""
 
 
 @dataclass(slots=True)
 class Message:
-    """One message; the frames are not copied."""
+    """Message on the data plane; the frames are not copied."""
 
     kind: Kind
     stream: str = ""
@@ -97,13 +97,13 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Payload bytes; what credit and budgets count (never 0, so that many headers count)."""
+        """Payload bytes for credit and budgets; never 0, so that many headers count."""
         if not self._nbytes:  # asked for at every station
             self._nbytes = OVERHEAD + sum([buffer_size(frame) for frame in self.frames])
         return self._nbytes
 
     def join(self, *others: Message) -> None:
-        """Take over the samples of the stream's next messages; see `StreamSpec.joinable`."""
+        """Append the samples of the stream's next messages; see `StreamSpec.joinable`."""
         messages = (self, *others)
         frames = zip(*[m.frames for m in messages], strict=True)
         self.frames = [b"".join(parts) for parts in frames]
@@ -116,7 +116,7 @@ class Message:
 
     @property
     def next_seq(self) -> int:
-        """The `seq` that follows this message."""
+        """Value of `seq` that follows this message."""
         return self.seq + (self.count or 0)
 
 
@@ -126,7 +126,7 @@ def _times(message: Message) -> TimeArray:
 
 
 class _Header(Struct):
-    """A header; the module's table explains its keys."""
+    """Header of a message; the module's table explains its keys."""
 
     k: Kind
     s: str = ""
@@ -145,7 +145,7 @@ _HEADER = msgspec.msgpack.Decoder(_Header)
 
 
 def encode(message: Message) -> list[Buffer]:
-    """Header and payload frames; the payload is passed on, not copied."""
+    """Encode a message to header and payload frames; the payload is not copied."""
     header: dict[str, Any] = {"k": message.kind.value}
     if message.stream:
         header["s"] = message.stream
@@ -169,7 +169,7 @@ def encode(message: Message) -> list[Buffer]:
 
 
 def decode(frames: Sequence[Buffer]) -> Message:
-    """The inverse of `encode`.
+    """Decode the frames of a message; the inverse of `encode`.
 
     Raises:
         ProtocolError: the frames are not a message; names what is wrong.
@@ -179,7 +179,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
     try:
         header = _HEADER.decode(frames[0])
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"the header: {problem_of(str(error))}") from None
+        raise ProtocolError(f"the header: {describe_problem(str(error))}") from None
     count, times, device = header.n, header.t, header.d
     return Message(
         kind=header.k,

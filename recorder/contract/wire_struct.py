@@ -1,4 +1,4 @@
-"""Structs to plain values and back, with one error for values that are wrong."""
+"""Conversion between structs and plain values, with one error for wrong values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
 
 
-def ready(kind: type[_T]) -> type[_T]:
-    """Have msgspec learn a type before any thread decodes it; return the type.
+def prepare_type(kind: type[_T]) -> type[_T]:
+    """Prepare a type in msgspec before any thread decodes it; return the type.
 
-    msgspec 0.22 learns a struct's fields when it first decodes one, and another thread that decodes
-    one meanwhile crashes the process: each type that is decoded goes through here.
+    msgspec 0.22 reads a struct's fields when it first decodes one. Another thread that decodes one
+    at that moment crashes the process. Therefore each decoded type passes through here.
     """
     if kind not in _READY:
         with _LEARNING:
@@ -34,24 +34,24 @@ def ready(kind: type[_T]) -> type[_T]:
     return kind
 
 
-def convert(values: Any, kind: type[_T], what: str) -> _T:
+def decode_values(values: Any, kind: type[_T], what: str) -> _T:
     """Convert plain values to an object of a type.
 
     Args:
-        values: as the wire has them.
+        values: as decoded from the wire.
         kind: the type.
-        what: names the message in the error.
+        what: name of the message in errors.
 
     Raises:
         ProtocolError: names message, field and what is wrong with it.
     """
     try:
-        return msgspec.convert(values, ready(kind))
+        return msgspec.convert(values, prepare_type(kind))
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"{what}: {problem_of(str(error))}") from None
+        raise ProtocolError(f"{what}: {describe_problem(str(error))}") from None
 
 
-def problem_of(text: str) -> str:
+def describe_problem(text: str) -> str:
     """Rewrite a msgspec error as a sentence that begins with the place."""
     place = _PLACE.search(text)
     where = "" if place is None else place[1]
@@ -64,10 +64,10 @@ def problem_of(text: str) -> str:
 
 
 def check_json(values: Mapping[str, Any]) -> None:
-    """Check that values for the session's logs are JSON.
+    """Check that values for the session's logs can be written as JSON.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they cannot.
     """
     try:
         json.dumps(values)
@@ -76,7 +76,7 @@ def check_json(values: Mapping[str, Any]) -> None:
 
 
 class WireStruct(Struct, forbid_unknown_fields=True):
-    """A struct that is a mapping on the wire."""
+    """Struct that is a mapping on the wire."""
 
     def to_wire(self) -> dict[str, Any]:
         """Convert the fields to plain values in the order of the wire."""

@@ -18,7 +18,7 @@ from recorder.archives.base import available
 from recorder.contract.config.loading import Config
 from recorder.contract.config.settings import UploadSettings
 from recorder.contract.control.client import Client, DaemonError
-from recorder.contract.control.sockets import socket_to_ask
+from recorder.contract.control.sockets import choose_client_socket
 from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
 from recorder.daemon.postprocessing.steps import due_of
@@ -92,7 +92,7 @@ def _default_device() -> str | None:
 
 def is_recording(config: Config) -> bool:
     """Whether the config's daemon records; False where none answers."""
-    with suppress(DaemonError), Client(socket_to_ask(config.control.socket)) as client:
+    with suppress(DaemonError), Client(choose_client_socket(config.control.socket)) as client:
         return client.status().status["session"] is not None
     return False
 

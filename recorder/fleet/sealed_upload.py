@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import Entry, ObjectExistsError, Segment, Store
 from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
@@ -103,7 +103,7 @@ class SealedUpload:
             return
         for line in lines:
             try:
-                sealed = msgspec.json.decode(line, type=ready(_Sealed))
+                sealed = msgspec.json.decode(line, type=prepare_type(_Sealed))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 break
             if not line.endswith(b"\n"):

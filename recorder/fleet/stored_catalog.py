@@ -15,7 +15,7 @@ from recorder.catalog.catalog import KnownRows, Update
 from recorder.catalog.rows import Row
 from recorder.catalog.table import write_table
 from recorder.contract.errors import RecorderError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.fleet.encryption import Identity
 from recorder.fleet.store import Manifest, Store
 from recorder.fleet.store.manifest import listed, session_manifest
@@ -79,9 +79,9 @@ def _read(
         manifest = Manifest.read(store, key)
         if identity is not None and manifest.sealed:
             plain = identity.decrypt_bytes(manifest.sealed, f"{store.url}/{key}")
-            row = msgspec.json.decode(plain, type=ready(Row))
+            row = msgspec.json.decode(plain, type=prepare_type(Row))
         else:
-            row = msgspec.convert(manifest.about, ready(Row))
+            row = msgspec.convert(manifest.about, prepare_type(Row))
     except (RecorderError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Row(session=name, location=location, recording=name, part=0, problem=str(error))
     made = dict.fromkeys([*row.archives, *sorted(archives[name])])

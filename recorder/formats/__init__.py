@@ -1,1 +1,1 @@
-"""File formats: encode and decode side by side, no knowledge of sensors."""
+"""File formats: encoding and decoding side by side, without knowledge of sensors."""

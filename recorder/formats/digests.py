@@ -1,7 +1,7 @@
 """Digests of appended bytes, computed while the bytes are still in memory.
 
-A file's bytes are digested in *leaves*: consecutive ranges of about a second.  The digest of the
-open leaf is updated with every append, so that its value is known at any length::
+A file's bytes are digested in *leaves*: consecutive ranges of about a second. Every append updates
+the digest of the open leaf, so that its value is known at any length::
 
     disk = DigestingDisk(PosixDisk(), announce=witness.write)
     file = disk.create(path)            # a DigestedFile
@@ -52,7 +52,7 @@ class Leaf:
 
 @dataclass(slots=True)
 class Digested:
-    """The known digests of a file.
+    """Known digests of a file.
 
     Attributes:
         start: end of the committed leaves.
@@ -65,12 +65,12 @@ class Digested:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The digest of bytes that are about to be handed to the kernel.
+    """Digest of bytes that are about to be handed to the kernel.
 
     Attributes:
-        path: of their file.
-        leaf: the range.
-        ranges: patchable ranges that no commit has yet.
+        path: path of the file.
+        leaf: range of the bytes, with its digest.
+        ranges: patchable ranges that no commit contains yet.
     """
 
     path: Path
@@ -82,16 +82,16 @@ Announce = Callable[[Sequence[Announcement]], None]
 
 
 def digest(data: Buffer) -> bytes:
-    """BLAKE3 of some bytes."""
+    """Compute the BLAKE3 digest of some bytes."""
     return blake3(data).digest()
 
 
-def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
-    """The bytes with ranges set to zero; the same object if no range overlaps them.
+def zero_ranges(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
+    """Return bytes with ranges set to zero; the same object if no range overlaps them.
 
     Args:
         data: bytes of a file.
-        at: their offset in it.
+        at: offset of the bytes in the file.
         ranges: patchable ranges of that file.
     """
     end = at + buffer_size(data)
@@ -105,8 +105,8 @@ def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
     return bytes(copy)
 
 
-def patched_digest(path: Path, ranges: Iterable[Range]) -> bytes:
-    """BLAKE3 of a file's bytes in some ranges, one after the other."""
+def digest_patched(path: Path, ranges: Iterable[Range]) -> bytes:
+    """Compute the BLAKE3 digest of a file's bytes in some ranges, one after the other."""
     hasher = blake3()
     with path.open("rb") as file:
         for offset, size in sorted(ranges):
@@ -116,11 +116,11 @@ def patched_digest(path: Path, ranges: Iterable[Range]) -> bytes:
 
 
 class RunningDigest:
-    """The digest of a growing range of a file.
+    """Digest of a growing range of a file.
 
     Attributes:
         start, end: the range.
-        ranges: patchable ones.
+        ranges: patchable ranges.
     """
 
     def __init__(self, start: int, ranges: Sequence[Range] = ()) -> None:
@@ -129,16 +129,16 @@ class RunningDigest:
         self._hasher = blake3()
 
     def update(self, data: Buffer) -> None:
-        self._hasher.update(masked(data, self.end, self.ranges) if self.ranges else data)
+        self._hasher.update(zero_ranges(data, self.end, self.ranges) if self.ranges else data)
         self.end += buffer_size(data)
 
     def leaf(self) -> Leaf:
-        """The range so far."""
+        """Return the range so far."""
         return Leaf(self.start, self.end, self._hasher.digest())
 
 
-def digest_of(path: Path, start: int, end: int, ranges: Sequence[Range]) -> RunningDigest:
-    """The digest of a file's bytes; ValueError if the file ends before `end`."""
+def digest_file(path: Path, start: int, end: int, ranges: Sequence[Range]) -> RunningDigest:
+    """Compute the digest of a file's bytes; raise ValueError if the file ends before `end`."""
     running = RunningDigest(start, ranges)
     with path.open("rb") as file:
         file.seek(start)
@@ -149,23 +149,23 @@ def digest_of(path: Path, start: int, end: int, ranges: Sequence[Range]) -> Runn
     return running
 
 
-def _of_inner(name: str) -> Any:
-    """An attribute that the file has from its `inner`."""
+def _delegate(name: str) -> Any:
+    """Make a property that reads and writes an attribute of `inner`."""
     found = attrgetter(f"inner.{name}")
     return property(found, lambda file, value: setattr(file.inner, name, value))
 
 
 class DigestedFile:
-    """An `AppendFile` that digests appended bytes; see the module.
+    """`AppendFile` that digests appended bytes; see the module.
 
     Attributes:
-        leaves: sealed ranges that were not taken yet.
+        leaves: sealed ranges that `take_leaves` has not returned yet.
         patchable_ranges: all declared ranges.
     """
 
-    path: Path = _of_inner("path")
-    length: int = _of_inner("length")
-    dirty: bool = _of_inner("dirty")
+    path: Path = _delegate("path")
+    length: int = _delegate("length")
+    dirty: bool = _delegate("dirty")
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class DigestedFile:
 
     @property
     def start(self) -> int:
-        """Where the open leaf begins."""
+        """Offset at which the open leaf begins."""
         return self._running.start
 
     def append(self, data: Buffer) -> None:
@@ -200,7 +200,7 @@ class DigestedFile:
         if self._read_again:
             self._digest_again()
         running = self._running
-        # A kill may end a write at any page: the bytes before it need a digest too.
+        # A kill may end a write at any page: the bytes before that page need a digest, too.
         if running.end % _PAGE + size > _PAGE and running.end > self._announced:
             self._marks.append(running.leaf())
         running.update(data)
@@ -211,7 +211,7 @@ class DigestedFile:
         self.inner.append(data)
 
     def announcements(self) -> list[Announcement]:
-        """Digests of all bytes that are not announced yet; the caller announces them."""
+        """Return the digests of all bytes that are not announced yet; the caller announces them."""
         self._waiting = self._buffers = 0
         if self._running.end == self._announced:
             return []
@@ -249,7 +249,7 @@ class DigestedFile:
         self.inner.close()
 
     def running(self) -> Leaf:
-        """The open leaf so far."""
+        """Return the open leaf so far."""
         if self._read_again:
             self._digest_again()
         return self._running.leaf()
@@ -257,7 +257,7 @@ class DigestedFile:
     def _digest_again(self) -> None:
         """Digest the open leaf again, after a reopened file declared new ranges."""
         start, end = self._running.start, self._running.end
-        self._running = digest_of(self.path, start, end, self.patchable_ranges)
+        self._running = digest_file(self.path, start, end, self.patchable_ranges)
         self._read_again = False
 
     def seal(self) -> None:
@@ -268,31 +268,31 @@ class DigestedFile:
                 self._marks.append(self.leaves[-1])
             self._running = RunningDigest(self._running.end, self.patchable_ranges)
 
-    def patched(self) -> bytes:
-        """Digest of the bytes of the patchable ranges, which must be flushed."""
-        return patched_digest(self.path, self.patchable_ranges)
+    def digest_patched(self) -> bytes:
+        """Return the digest of the bytes of the patchable ranges, which must be flushed."""
+        return digest_patched(self.path, self.patchable_ranges)
 
     def take_ranges(self) -> list[Range]:
-        """Ranges that were declared since the last call."""
+        """Return the ranges that were declared since the last call."""
         ranges, self._new_ranges = self._new_ranges, []
         return ranges
 
     def take_leaves(self) -> list[Leaf]:
-        """Leaves that were sealed since the last call."""
+        """Return the leaves that were sealed since the last call."""
         leaves, self.leaves = self.leaves, []
         return leaves
 
 
 class DigestingDisk:
-    """A `Disk` whose files are `DigestedFile`.
+    """`Disk` whose files are `DigestedFile`.
 
     Args:
-        plain: the disk below, also for files without a digest.
+        plain: the underlying disk, also for files without a digest.
         announce: called with digests before the bytes are handed to the kernel.
-        known: gives the digests of a file of an earlier writer, by path and length.
+        known: returns the digests of an earlier writer's file, by path and length.
 
     Attributes:
-        plain: as given.
+        plain: the underlying disk.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class DigestingDisk:
     def reopen(self, path: Path, length: int) -> AppendFile:
         inner = self.plain.reopen(path, length)
         known = self._known(path, length)
-        running = digest_of(path, known.start, length, known.patchable)
+        running = digest_file(path, known.start, length, known.patchable)
         return self._file(inner, running, known.patchable)
 
     def _file(

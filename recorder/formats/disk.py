@@ -1,4 +1,4 @@
-"""All disk operations of the writer, so that tests can replace the disk.
+"""Disk operations of the writer, in one interface that tests can replace.
 
 Channel files are append-only and not buffered by the C library.  `AppendFile` gathers small writes
 and hands them to the kernel in one `writev`.  Header fields that change later are patched through
@@ -21,22 +21,24 @@ from recorder.contract.wire import Buffer, buffer_size
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 GATHER_BYTES = 256 * 1024
-"""Pending bytes at which an `AppendFile` writes by itself."""
+"""Number of pending bytes at which an `AppendFile` writes by itself."""
 WRITEBACK_BYTES = 8 << 20
 """Bytes after which the kernel starts to write a file back, so that a sync has little left to do.
-More than a rig records in a sync interval: small writes cost more."""
+
+It is more than a rig records in a sync interval, because small writes cost more.
+"""
 SYNC_THREADS = 8
-"""Files that are synced at the same time."""
+"""Number of files that are synced at the same time."""
 GATHER_BUFFERS = 512
-"""Pending buffers at which an `AppendFile` writes by itself; below IOV_MAX (1024)."""
+"""Number of pending buffers at which an `AppendFile` writes by itself; below IOV_MAX (1024)."""
 
 
 class AppendFile(Protocol):
-    """An append-only file.
+    """Append-only file.
 
     Attributes:
-        path: of the file.
-        length: appended bytes, handed to the kernel or not.
+        path: path of the file.
+        length: number of appended bytes, handed to the kernel or not.
         dirty: whether bytes were appended or patched since the flag was cleared for a sync.
     """
 
@@ -57,52 +59,52 @@ class AppendFile(Protocol):
         """Overwrite bytes below the flushed length, which `patchable` has declared."""
 
     def verify_in_place(self) -> None:
-        """Check that the path still leads to this file; OSError (ESTALE) if it does not."""
+        """Check that the path still leads to this file; raise OSError (ESTALE) if it does not."""
 
     def sync(self) -> None:
-        """fdatasync: bytes that were flushed or patched before the call are durable after it."""
+        """Make all bytes durable that were flushed or patched before the call (fdatasync)."""
 
     def close(self) -> None:
-        """Flush, unless an earlier call failed, and close; does not sync."""
+        """Flush, unless an earlier call failed, and close; do not sync."""
 
 
 class Scratch(Protocol):
-    """A file that is overwritten in place and never synced: its content may be lost."""
+    """File that is overwritten in place and never synced: its content may be lost."""
 
     def write(self, offset: int, data: bytes) -> None:
         """Hand bytes to the kernel."""
 
     def close(self) -> None:
-        """Close it; may be called twice."""
+        """Close the file; may be called twice."""
 
 
 class Disk(Protocol):
-    """The operations on a disk that recording needs.
+    """Interface of the disk operations that recording needs.
 
     Attributes:
-        gather_bytes: pending bytes at which its files write by themselves.
+        gather_bytes: number of pending bytes at which files write by themselves.
     """
 
     @property
     def gather_bytes(self) -> int: ...
 
     def create(self, path: Path) -> AppendFile:
-        """A new file; FileExistsError if it exists."""
+        """Create a file; raise FileExistsError if it exists."""
 
     def reopen(self, path: Path, length: int) -> AppendFile:
-        """An existing file, cut to `length`; ValueError if it is shorter.
+        """Reopen a file, cut to `length`; raise ValueError if it is shorter.
 
         The file is dirty: the cut, and perhaps bytes of an earlier writer, are not synced.
         """
 
     def write_file(self, path: Path, data: bytes) -> None:
-        """A small file, whole or not at all, durable on return (temporary name, rename)."""
+        """Write a small file atomically, durable on return (temporary name, rename)."""
 
     def make_folder(self, path: Path) -> None:
-        """A new folder, durable in its parent."""
+        """Make a folder, durable in its parent."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename within one file system, durable on return; never replaces anything."""
+        """Rename within one file system, durable on return; never replace anything."""
 
     def remove(self, path: Path) -> None:
         """Remove a file that is no longer needed; the removal need not be durable."""
@@ -114,10 +116,10 @@ class Disk(Protocol):
         """Make the folder's entries durable."""
 
     def sync_files(self, files: Sequence[AppendFile]) -> None:
-        """Sync several files; returns, or raises the first error, when all are done."""
+        """Sync several files; return, or raise the first error, when all are done."""
 
     def free_bytes(self, path: Path) -> int:
-        """Bytes free for this user on the file system that holds an existing path."""
+        """Return the bytes free for this user on the file system that holds an existing path."""
 
 
 class _PosixAppendFile:
@@ -175,9 +177,9 @@ class _PosixAppendFile:
         try:
             status = self.path.lstat()
         except OSError as error:
-            raise _gone(self.path, "was removed while it was recorded") from error
+            raise _make_gone_error(self.path, "was removed while it was recorded") from error
         if (status.st_dev, status.st_ino) != self._identity:
-            raise _gone(self.path, "was replaced while it was recorded")
+            raise _make_gone_error(self.path, "was replaced while it was recorded")
 
     def patch(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self.length - self._pending_bytes:
@@ -221,7 +223,7 @@ def _write_at(fd: int, offset: int, data: bytes) -> None:
         view, offset = view[written:], offset + written
 
 
-def _gone(path: Path, what: str) -> OSError:
+def _make_gone_error(path: Path, what: str) -> OSError:
     return OSError(errno.ESTALE, f"{path} {what}", str(path))
 
 
@@ -246,7 +248,7 @@ def make_folders(path: Path) -> None:
 
 
 def make_empty(path: Path) -> None:
-    """A new empty file for writers that would create it readable for all."""
+    """Create an empty file for writers that would create it readable for all."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
 
 
@@ -256,7 +258,7 @@ def _sync_each(files: Sequence[_PosixAppendFile]) -> None:
 
 
 class PosixDisk:
-    """The machine's file system."""
+    """File system of the machine."""
 
     gather_bytes = GATHER_BYTES
     _pool: ThreadPoolExecutor | None = None

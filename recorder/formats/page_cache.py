@@ -1,4 +1,4 @@
-"""Reading the bytes that the device holds, past the page cache.
+"""Reads of the bytes that the device holds, past the page cache.
 
 After a failed write the kernel marks its pages clean: reading shows bytes that the device does not
 hold, the next fsync succeeds, and bytes written to these pages are lost (Linux, mm/filemap.c,
@@ -21,13 +21,13 @@ from recorder.contract.syscalls import is_resident
 
 PAGE = mmap.PAGESIZE
 _BLOCK = 2 << 20
-"""Pages are dropped in aligned groups, of this size at most, or not at all."""
+"""Largest aligned group of bytes whose pages are dropped together, or not at all."""
 _TRIES = 3
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})  # they have no device behind the cache
 
 
 def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a range that the device holds, by blocks; fewer if the file ends before.
+    """Yield the bytes of a range that the device holds, by blocks; fewer if the file ends before.
 
     Bytes that only the cache holds are written again.  If the device still does not store them,
     the range ends there, and the cache shows them as before.
@@ -42,7 +42,7 @@ def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
         while start < stop:
             begin = start // _BLOCK * _BLOCK
             cached = os.pread(fd, _BLOCK, begin)
-            held = len(cached) if _in_memory(status.st_dev) else _held(fd, begin, cached)
+            held = len(cached) if _in_memory(status.st_dev) else _count_held(fd, begin, cached)
             end = min(begin + held, stop)
             if end > start:
                 yield cached[start - begin : end - begin]
@@ -52,37 +52,37 @@ def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
 
 
 def read_range(path: Path, start: int, stop: int) -> bytes:
-    """The same in one piece; see `read_blocks`."""
+    """Return the bytes of `read_blocks` in one piece."""
     return b"".join(read_blocks(path, start, stop))
 
 
-def _held(fd: int, start: int, cached: bytes) -> int:
-    """How many of the cached bytes the device holds."""
-    held = _equal(_past_cache(fd, start, len(cached)), cached)
+def _count_held(fd: int, start: int, cached: bytes) -> int:
+    """Return how many of the cached bytes the device holds."""
+    held = _count_equal(_read_past_cache(fd, start, len(cached)), cached)
     if held < len(cached):
         with contextlib.suppress(OSError):
             os.pwrite(fd, cached, start)
-        held = _equal(_past_cache(fd, start, len(cached)), cached)
+        held = _count_equal(_read_past_cache(fd, start, len(cached)), cached)
     if held < len(cached):  # salvage reads these bytes from the cache
         with contextlib.suppress(OSError):
             os.pwrite(fd, cached, start)
     return held
 
 
-def _past_cache(fd: int, start: int, size: int) -> bytes:
-    """A range from the device; empty if it cannot be read."""
+def _read_past_cache(fd: int, start: int, size: int) -> bytes:
+    """Read a range from the device; return no bytes if it cannot be read."""
     for _ in range(_TRIES):
         with contextlib.suppress(OSError):  # after a failed write, the bytes on the device count
             os.fsync(fd)
         os.posix_fadvise(fd, start, _BLOCK, os.POSIX_FADV_DONTNEED)
-        if not _resident(fd, start, start + size):
+        if not _is_resident(fd, start, start + size):
             with contextlib.suppress(OSError):
                 return os.pread(fd, size, start)
-    return _direct(fd, start, size)  # somebody has the file mapped: these pages stay
+    return _read_direct(fd, start, size)  # another process has the file mapped: these pages stay
 
 
-def _direct(fd: int, start: int, size: int) -> bytes:
-    """A range read around the cache (O_DIRECT), without dropping its pages."""
+def _read_direct(fd: int, start: int, size: int) -> bytes:
+    """Read a range around the cache (O_DIRECT), without dropping its pages."""
     with contextlib.suppress(OSError):  # a file system that cannot
         direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
@@ -93,8 +93,8 @@ def _direct(fd: int, start: int, size: int) -> bytes:
     return b""
 
 
-def _equal(one: bytes, other: bytes) -> int:
-    """Number of equal bytes from the start."""
+def _count_equal(one: bytes, other: bytes) -> int:
+    """Return the number of equal bytes from the start."""
     if one == other:
         return len(one)
     size = min(len(one), len(other))
@@ -102,14 +102,14 @@ def _equal(one: bytes, other: bytes) -> int:
     return int(differ.argmax()) if differ.any() else size
 
 
-def _resident(fd: int, begin: int, end: int) -> bool:
-    """Whether any page of a range is in the cache (mincore(2))."""
+def _is_resident(fd: int, begin: int, end: int) -> bool:
+    """Return whether any page of a range is in the cache (mincore(2))."""
     with mmap.mmap(fd, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin) as mapped:
-        return is_resident(_address(mapped), end - begin)
+        return is_resident(_find_address(mapped), end - begin)
 
 
-def _address(mapped: mmap.mmap) -> int:
-    """The address of a mapping, through numpy, since the buffer is read-only."""
+def _find_address(mapped: mmap.mmap) -> int:
+    """Return the address of a mapping, through numpy, since the buffer is read-only."""
     return int(np.frombuffer(mapped, np.uint8).__array_interface__["data"][0])
 
 

@@ -1,8 +1,8 @@
-"""Network captures with UDP datagrams, written: pcap with stamps in ns, over Ethernet.
+"""Writer of network captures with UDP datagrams: pcap with stamps in ns, over Ethernet.
 
-The format is libpcap's (draft-ietf-opsawg-pcap, magic number 0xA1B23C4D).  A datagram becomes one
-frame: an Ethernet header of zero addresses and an IPv4 or IPv6 packet, whole also if the network
-had carried fragments.  All checksums are right (RFC 768, 791, 8200).
+The format is libpcap's (draft-ietf-opsawg-pcap, magic number 0xA1B23C4D). A datagram becomes one
+frame: an Ethernet header with zero addresses and an IPv4 or IPv6 packet. The packet is whole even
+if the network carried fragments. All checksums are correct (RFC 768, 791, 8200).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from recorder.contract.errors import FormatError
 
 MAPPED: Final = bytes(10) + b"\xff\xff"
-"""An IPv6 address with this prefix stands for an IPv4 address."""
+"""Prefix of an IPv6 address that stands for an IPv4 address."""
 
 _MAGIC: Final = 0xA1B23C4D
 _SNAPSHOT: Final = 262_144  # libpcap's largest
@@ -31,7 +31,7 @@ _HEAD: Final = struct.Struct(">HHHH")
 
 
 class PcapWriter:
-    """Appends datagrams to a capture.
+    """Writer that appends datagrams to a capture.
 
     >>> with open("a.pcap", "wb") as file:
     ...     writer = PcapWriter(file)
@@ -54,11 +54,11 @@ class PcapWriter:
         """Append a datagram.
 
         Args:
-            t_ns: its stamp, epoch ns.
+            t_ns: stamp of the datagram, epoch ns.
             source, destination: IP addresses, 16 bytes; IPv4 with the prefix `MAPPED`.  If only
                 one of them is IPv4, both are written as IPv6.
             source_port, port: UDP ports of both.
-            payload: its data.
+            payload: data of the datagram.
 
         Raises:
             FormatError: the payload is too long for a datagram, or the stamp does not fit.
@@ -73,33 +73,33 @@ class PcapWriter:
             raise FormatError(f"the stamp {t_ns} ns is out of the range of a capture")
         pseudo = b"".join(ends) + struct.pack(">II", size, _UDP)
         body = _HEAD.pack(source_port, port, size, 0)
-        checksum = _checksum(pseudo + body + payload) or 0xFFFF  # 0 means: none
-        head = (_ipv4 if four else _ipv6)(*ends, size)
+        checksum = _compute_checksum(pseudo + body + payload) or 0xFFFF  # 0 means: none
+        head = (_make_ipv4 if four else _make_ipv6)(*ends, size)
         udp = _HEAD.pack(source_port, port, size, checksum)
         length = len(head) + size
         self._file.write(b"".join((_RECORD.pack(seconds, ns, length, length), head, udp, payload)))
 
 
 @lru_cache(maxsize=1024)
-def _ipv4(source: bytes, destination: bytes, size: int) -> bytes:
-    """The headers of a frame of Ethernet and its IPv4 packet."""
+def _make_ipv4(source: bytes, destination: bytes, size: int) -> bytes:
+    """Return the headers of an Ethernet frame and its IPv4 packet."""
 
     def packed(checksum: int) -> bytes:
         ends = source, destination
         return _IPV4.pack(0x45, 0, 20 + size, 0, 0x4000, _HOPS, _UDP, checksum, *ends)
 
-    return bytes(12) + b"\x08\x00" + packed(_checksum(packed(0)))
+    return bytes(12) + b"\x08\x00" + packed(_compute_checksum(packed(0)))
 
 
 @lru_cache(maxsize=1024)
-def _ipv6(source: bytes, destination: bytes, size: int) -> bytes:
-    """The headers of a frame of Ethernet and its IPv6 packet."""
+def _make_ipv6(source: bytes, destination: bytes, size: int) -> bytes:
+    """Return the headers of an Ethernet frame and its IPv6 packet."""
     head = _IPV6.pack(0x60000000, size, _UDP, _HOPS, source, destination)
     return bytes(12) + b"\x86\xdd" + head
 
 
-def _checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+def _compute_checksum(data: bytes) -> int:
+    """Compute the Internet checksum (RFC 1071)."""
     words = np.frombuffer(data + bytes(len(data) % 2), ">u2")
     total = int(words.sum(dtype=np.uint64))
     while total > _MOST:

@@ -1,4 +1,4 @@
-"""PCD files: point clouds with named fields (Point Cloud Library, "The PCD file format", 0.7).
+"""Encoder of PCD files: point clouds with named fields (Point Cloud Library, PCD format 0.7).
 
 ::
 
@@ -36,10 +36,10 @@ def encode_pcd(points: npt.NDArray[Any], comment: str = "") -> bytes:
 
 
 def pcd_header(dtype: np.dtype[Any], count: int, viewpoint: Sequence[float] = _AT_ORIGIN) -> bytes:
-    """The header of a binary, unorganized PCD; the points follow it, packed.
+    """Return the header of a binary, unorganized PCD; the points follow it, packed.
 
     Args:
-        dtype: of the points: scalar fields, little endian, packed.
+        dtype: dtype of the points: scalar fields, little-endian, packed.
         count: number of points.
         viewpoint: x, y, z and the quaternion w, x, y, z of the sensor.
 

@@ -67,7 +67,7 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
         return _create_keyframe_decoder(channel, entry)
     if pixels is None:
         return lambda data: _decode_jpeg(data, channel)
-    tables = _compute_tables(Levels.of_settings(pixels, settings))
+    tables = _compute_tables(Levels.from_settings(pixels, settings))
     shape, dtype = tuple(entry["shape"]), np.dtype("<" + pixels.dtype)
 
     def show(data: Buffer) -> Picture:

@@ -19,7 +19,7 @@ import yaml
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import content_of
+from recorder.formats.bags.contents import find_content
 from recorder.formats.bags.messages import Kind
 from recorder.formats.ros2.messages import CameraInfo, TransformStamped
 from recorder.processing.geometry import (
@@ -88,7 +88,7 @@ def recorded_calibration(
     found = RecordedCalibration()
     tree, models = _Tree(), dict[str, CameraInfo]()
     for topic in topics:
-        if content_of(bag.topics[topic]).kind is Kind.TRANSFORMS:
+        if find_content(bag.topics[topic]).kind is Kind.TRANSFORMS:
             if topic.rpartition("/")[2] == "tf" and bag.topics[topic].message_encoding == "cdr":
                 continue  # of ROS: what moves; what does not is on tf_static
             for transforms in islice(_read(bag, topic, found.notes), _READ):
@@ -123,7 +123,7 @@ def recorded_calibration(
 
 def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
     """Yield the decoded messages of a topic; note the first that cannot be read, and skip them."""
-    decode, is_noted = content_of(bag.topics[topic]).decode, False
+    decode, is_noted = find_content(bag.topics[topic]).decode, False
     try:
         for message in bag.messages([topic]):
             try:

@@ -14,7 +14,7 @@ from typing import Final
 
 from recorder.contract.errors import UsageError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import UnknownTopicError, content_of, is_copy
+from recorder.formats.bags.contents import UnknownTopicError, find_content, is_copy
 from recorder.formats.bags.messages import Kind
 
 DRIVERS: Final[Mapping[Kind, str]] = {
@@ -110,7 +110,7 @@ def sensors_of(
             found.left_out[topic] = _NO_SOURCE
             continue
         try:
-            kinds[topic] = content_of(bag.topics[topic]).kind
+            kinds[topic] = find_content(bag.topics[topic]).kind
         except UnknownTopicError as error:
             found.left_out[topic] = str(error)
     unread = unread or {}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 
 HEAD_BYTES = 262_144
 """The element ends within so many bytes of the file; the rest of a report is not read."""
@@ -82,7 +82,7 @@ def read_summary(report: Path) -> SessionSummary | None:
     if element is None:
         return None
     try:
-        found = msgspec.json.decode(html.unescape(element[1].decode()), type=ready(_Element))
+        found = msgspec.json.decode(html.unescape(element[1].decode()), type=prepare_type(_Element))
     except (msgspec.DecodeError, ValueError):
         return None
     return found.summary if found.version == _VERSION else None

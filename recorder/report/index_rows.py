@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recorder.contract.session_names import recording_of
+from recorder.contract.session_names import split_part_name
 from recorder.report.embedded import SessionSummary
 from recorder.report.verdict import FAIL, PASS
 
@@ -67,7 +67,7 @@ class Row:
     @property
     def recording(self) -> tuple[str, int]:
         """Name of the recording, and the number of the part that the session is (0: the whole)."""
-        return recording_of(self.name)
+        return split_part_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
-from recorder.formats.digests import Leaf, RunningDigest, digest, digest_of, patched_digest
+from recorder.formats.digests import Leaf, RunningDigest, digest, digest_file, digest_patched
 from recorder.session import layout
 from recorder.session.folders import fail, walk
 from recorder.session.journal import walk_journal
@@ -210,7 +210,7 @@ class _Check:
         for name, value in zip(packed.files, packed.digests, strict=True):
             path = self._path / name
             try:
-                running = digest_of(path, 0, path.stat().st_size, ())
+                running = digest_file(path, 0, path.stat().st_size, ())
             except OSError:  # another rule reports it
                 continue
             if running.leaf().digest != value:
@@ -248,7 +248,7 @@ class _Check:
     def _check_patched(self, state: JournalState) -> None:
         for name, value in self._patched.items():
             with contextlib.suppress(OSError):
-                if patched_digest(self._path / name, state.patchable.get(name, ())) != value:
+                if digest_patched(self._path / name, state.patchable.get(name, ())) != value:
                     text = "sizes and counts in its headers are not as they were recorded"
                     self._report_error(name, f"{self._path / name}: {text}")
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from recorder.contract.errors import FormatError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import Disk
 from recorder.session.layout import EVENTS, KEEP, ROOT_PRIVATE, private
 from recorder.session.search import find_sessions
@@ -101,7 +101,7 @@ def read_events(session: Path) -> list[KeptEvent]:
     if not data.strip():
         return []
     try:
-        claim = msgspec.json.decode(data, type=ready(_Claim))
+        claim = msgspec.json.decode(data, type=prepare_type(_Claim))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: is no list of events: {error}") from None
     return sorted(claim.events, key=_order)
@@ -116,7 +116,7 @@ def parse_origin_events(header: Mapping[str, Any], where: Path) -> list[KeptEven
     origin = header.get("origin")
     events = origin.get("events") if isinstance(origin, dict) else None
     try:
-        return sorted(msgspec.convert(events or [], ready(list[KeptEvent])), key=_order)
+        return sorted(msgspec.convert(events or [], prepare_type(list[KeptEvent])), key=_order)
     except msgspec.ValidationError as error:
         raise FormatError(f"{where}: origin has no list of events: {error}") from None
 
@@ -196,7 +196,7 @@ def _read_lines(path: Path) -> list[KeptEvent]:
         if not line.endswith(b"\n"):
             break  # being written, or was when the power went
         try:
-            events.append(msgspec.json.decode(line, type=ready(KeptEvent)))
+            events.append(msgspec.json.decode(line, type=prepare_type(KeptEvent)))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{path}:{number}: is no event: {error}") from None
     return events

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
@@ -42,7 +42,9 @@ class UploadedTo(msgspec.Struct, frozen=True):
 def read_uploaded(session: Path) -> UploadedTo | None:
     """Return the record of a session; None if it was not uploaded, or the record is damaged."""
     try:
-        return msgspec.json.decode(private(session, UPLOADED).read_bytes(), type=ready(UploadedTo))
+        return msgspec.json.decode(
+            private(session, UPLOADED).read_bytes(), type=prepare_type(UploadedTo)
+        )
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

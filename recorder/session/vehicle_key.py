@@ -32,7 +32,7 @@ import msgspec
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.extras import need_extra
 from recorder.contract.private_files import check_private
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk, make_folders
 from recorder.session.key_register import SIGN, Entry, Register
 
@@ -62,7 +62,7 @@ class Signed(msgspec.Struct, frozen=True):
     def from_record(cls, values: Any) -> Signed:
         """Convert a record's values; UsageError if they are no signature."""
         try:
-            return msgspec.convert(values, ready(cls))
+            return msgspec.convert(values, prepare_type(cls))
         except msgspec.ValidationError as error:
             raise UsageError(f"is no signature: {error}") from None
 

@@ -368,8 +368,8 @@ class Evaluation:
     def _look(self, triggers: Sequence[_Trigger], t_ns: int) -> Iterator[Fired]:
         values = self._values
         for trigger in triggers:
-            holds = trigger.when.met(values)
-            releases = not holds if trigger.until is None else trigger.until.met(values)
+            holds = trigger.when.is_met(values)
+            releases = not holds if trigger.until is None else trigger.until.is_met(values)
             if trigger.firing.look(t_ns, holds, releases):
                 settings = trigger.settings
                 known = {str(r): values[self._slots[r]] for r in trigger.when.references}

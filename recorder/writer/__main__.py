@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recorder.contract.clock import SystemClock
 from recorder.contract.errors import RecorderError
-from recorder.contract.process import die_with_parent, end_visibly, settle
+from recorder.contract.process import die_with_parent, end_visibly, freeze_gc
 from recorder.formats.disk import PosixDisk
 from recorder.writer.service import WriterService
 
@@ -41,7 +41,7 @@ def main() -> int:
             args.bus, round(args.buffer_mb * 1e6), SystemClock(), PosixDisk(), args.resume
         )
         signal.signal(signal.SIGTERM, lambda *_: service.quit())
-        settle()
+        freeze_gc()
         service.run()
     except RecorderError as error:
         print(error, file=sys.stderr)

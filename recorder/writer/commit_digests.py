@@ -13,7 +13,7 @@ from recorder.formats.digests import (
     DigestedFile,
     DigestingDisk,
     Leaf,
-    digest_of,
+    digest_file,
 )
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
@@ -89,7 +89,9 @@ class CommitDigests:
         self._leaves_ns = now_ns
         if final:
             evidence["patched"] = {
-                name: file.patched() for name, file in digested.items() if file.patchable_ranges
+                name: file.digest_patched()
+                for name, file in digested.items()
+                if file.patchable_ranges
             }
         self.seal(files)
         leaves = [(name, leaf) for name, file in digested.items() for leaf in file.take_leaves()]
@@ -148,7 +150,7 @@ def check_committed(session: Path, journal: JournalState) -> None:
                 raise SessionError(f"{path}: has {size} bytes where {length} were committed")
             if journal.digest is not None and length > leaf.end:
                 ranges = journal.patchable.get(name, [])
-                growing[name] = digest_of(path, leaf.end, length, ranges).leaf()
+                growing[name] = digest_file(path, leaf.end, length, ranges).leaf()
         except OSError as error:
             raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
     if journal.digest not in (None, digest_jointly(growing)) and not journal.unsure:

@@ -13,7 +13,7 @@ from typing import Any
 from recorder.contract.errors import ProtocolError
 from recorder.contract.messages import End, Lost, SampleState
 from recorder.contract.wire import Kind, Message
-from recorder.contract.wire_struct import check_json, convert
+from recorder.contract.wire_struct import check_json, decode_values
 
 _OF_EVENTS = frozenset(
     ("kind", "t_ns", "type", "stream", "first_seq", "last_seq", "count", "epoch", "merged")
@@ -38,7 +38,7 @@ def check_report(message: Message) -> None:
     if message.kind is Kind.LOST and (taken := _OF_EVENTS & values.keys()):
         raise ProtocolError(f"{where}: a detail may not be named {min(taken)!r}")
     kinds: dict[Kind, type] = {Kind.LOST: Lost, Kind.END: End, Kind.STATE: SampleState}
-    convert(values, kinds[message.kind], where)
+    decode_values(values, kinds[message.kind], where)
 
 
 class Verdict(Enum):

@@ -25,7 +25,7 @@ from recorder.contract.messages import (
     Start,
     Status,
     Stop,
-    command_of,
+    read_command,
 )
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
@@ -215,7 +215,7 @@ class WriterService:
 
     def _command(self, peer: bytes, message: Message) -> None:
         try:
-            match command_of(message):
+            match read_command(message):
                 case Stop() | Split() if self._pending_split is not None:
                     self._pending_split.waiting.append((peer, message))
                     return

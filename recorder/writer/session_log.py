@@ -16,7 +16,7 @@ from typing import Any
 from recorder.contract.clock import Clock
 from recorder.contract.messages import CHANGED, SampleState
 from recorder.contract.wire import Message
-from recorder.contract.wire_struct import convert
+from recorder.contract.wire_struct import decode_values
 from recorder.formats.digests import DigestingDisk, digest
 from recorder.formats.disk import AppendFile
 from recorder.session import layout
@@ -365,7 +365,7 @@ class SessionLog:
             self.vrs.state(progress.store.spec, message, t_ns)
 
     def _count_incomplete(self, progress: StreamProgress, message: Message, t_ns: int) -> None:
-        state = convert(message.values, SampleState, f"{message.stream}: state")
+        state = decode_values(message.values, SampleState, f"{message.stream}: state")
         for cause, found in state.incomplete.items():
             progress.count_incomplete(cause, found.samples, found.parts)
             counts = {"count": found.samples, "parts": found.parts, "epoch": message.epoch}

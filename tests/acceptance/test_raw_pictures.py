@@ -52,7 +52,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 def drawn(name: str, index: int) -> npt.NDArray[Any]:
     options = check_options(CameraDriver.options, {})
     camera = simulated_camera(name, options, SIZE, 10.0)
-    levels = Levels.of_settings(RAW_FORMATS[CAMERAS[name]].pixels, LEVELS)
+    levels = Levels.from_settings(RAW_FORMATS[CAMERAS[name]].pixels, LEVELS)
     return raw_values(camera.frame(index), levels)
 
 

@@ -84,7 +84,7 @@ def test_the_documented_config_is_understood(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     config = load_config(path, driver_schema)
     assert [entry.name for entry in config.sensors] == ["camera", "lidar", "radar", "imu"]
-    assert not config.of_daemon()
+    assert not config.find_daemon_settings()
 
 
 def test_every_documented_verb_exists() -> None:

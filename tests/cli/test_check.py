@@ -18,7 +18,7 @@ import pytest
 
 from recorder.cli import main
 from recorder.contract.config.settings import StorageSettings
-from recorder.contract.control.sockets import socket_warning
+from recorder.contract.control.sockets import check_socket
 from recorder.contract.curve import make_keys
 from recorder.daemon import preflight
 from recorder.daemon.host.disk import FileSystem
@@ -241,7 +241,7 @@ def test_a_daemon_that_accepts_nobody_is_waited_for_a_second(
         listener.bind(str(path))
         listener.listen()
         monkeypatch.setattr(socket.socket, "connect", noted)
-        assert socket_warning(path) is None
+        assert check_socket(path) is None
     assert waits == [1.0]
 
 
@@ -251,22 +251,22 @@ def test_a_control_socket_that_cannot_be_used_is_a_warning(
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.delenv("RECORDER_SOCKET", raising=False)
     path = tmp_path / "run/c.sock"
-    assert socket_warning(path) is None
-    assert "--socket" in str(socket_warning(None, tmp_path / "none/there/c.sock"))
+    assert check_socket(path) is None
+    assert "--socket" in str(check_socket(None, tmp_path / "none/there/c.sock"))
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        assert socket_warning(path) is None  # a dead daemon's
+        assert check_socket(path) is None  # a dead daemon's
         listener.listen()
-        assert socket_warning(path) is None
+        assert check_socket(path) is None
 
     def forbidden(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(socket.socket, "connect", forbidden)
-    assert "group recorder" in str(socket_warning(path))
+    assert "group recorder" in str(check_socket(path))
     monkeypatch.setattr(os, "access", lambda place, mode: False)
-    assert "cannot be written to" in str(socket_warning(tmp_path / "other/c.sock"))
+    assert "cannot be written to" in str(check_socket(tmp_path / "other/c.sock"))
 
 
 def test_what_the_live_process_will_find(

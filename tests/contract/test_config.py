@@ -117,7 +117,7 @@ def test_defaults(rig: Path) -> None:
     assert config.calibration is None and config.finalize == () and config.report is False
     assert config.control.socket is None and config.metrics.port is None
     assert config.sensors[0].process == ProcessSettings()
-    assert config.of_daemon() == []
+    assert config.find_daemon_settings() == []
 
 
 def test_a_source_may_be_a_pattern_of_numbered_files(rig: Path) -> None:
@@ -165,7 +165,7 @@ def test_live_sources(rig: Path) -> None:
 
 
 def test_what_only_the_daemon_acts_on_is_named(rig: Path) -> None:
-    keys = [sentence.partition(":")[0] for sentence in load(rig, FULL).of_daemon()]
+    keys = [sentence.partition(":")[0] for sentence in load(rig, FULL).find_daemon_settings()]
     assert keys == [
         "session.autostart",
         "session.split.minutes",
@@ -473,7 +473,7 @@ def test_arbitrary_values_are_a_config_or_a_config_error(
         else:
             for entry in config.sensors:
                 json.dumps(entry.for_driver(), allow_nan=False)
-            assert all(isinstance(sentence, str) for sentence in config.of_daemon())
+            assert all(isinstance(sentence, str) for sentence in config.find_daemon_settings())
 
 
 def test_every_setting_has_a_description_and_its_default_passes_its_own_check() -> None:

@@ -80,7 +80,7 @@ NAN = math.nan
 )
 def test_what_is_missing_or_nan(text: str, a: Value, expected: Value) -> None:
     assert result(text, a) is expected
-    assert compile_expression(text, {A: 0, B: 1}).met([a, None]) is (expected is True)
+    assert compile_expression(text, {A: 0, B: 1}).is_met([a, None]) is (expected is True)
 
 
 def test_minimum_and_maximum_of_nan_are_nan() -> None:
@@ -176,7 +176,7 @@ def test_any_text_is_an_expression_or_a_mistake(text: str, value: Value) -> None
         return
     found = expression([value] * len(expression.references))
     assert found is None or isinstance(found, bool | float)
-    assert isinstance(expression.met([value] * len(expression.references)), bool)
+    assert isinstance(expression.is_met([value] * len(expression.references)), bool)
 
 
 def test_an_expression_allocates_little() -> None:

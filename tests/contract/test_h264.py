@@ -17,10 +17,10 @@ from recorder.contract.channel_formats.h264 import (
     ParameterSets,
     has_picture,
     is_key,
-    kind_of_nal,
     nal_units,
     parameter_sets,
     picture_size,
+    read_nal_type,
 )
 from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import FormatError, StreamChangedError
@@ -28,7 +28,7 @@ from tests.h264 import GROUP, SIZE, encode, number_of
 
 
 def _without_sets(unit: bytes) -> bytes:
-    kept = [nal for nal in nal_units(unit) if kind_of_nal(nal) not in (SPS, PPS)]
+    kept = [nal for nal in nal_units(unit) if read_nal_type(nal) not in (SPS, PPS)]
     return b"".join(START_CODE + nal for nal in kept)
 
 
@@ -41,8 +41,8 @@ def test_nal_units_are_those_of_ffmpeg() -> None:
     for unit in units:
         nals = list(nal_units(unit))
         assert sum(map(len, nals)) + 4 * len(nals) - len(unit) in range(len(nals) + 1)
-        assert sum(1 for nal in nals if kind_of_nal(nal) in (1, 5)) == 3
-        assert kind_of_nal(nals[0]) == 9
+        assert sum(1 for nal in nals if read_nal_type(nal) in (1, 5)) == 3
+        assert read_nal_type(nals[0]) == 9
 
 
 def test_nal_units_with_any_start_code_and_padding() -> None:
@@ -65,7 +65,7 @@ def test_an_open_group_begins_with_a_recovery_point() -> None:
     units = encode(12, x264="open-gop=1:bframes=0:keyint=5:scenecut=0:log-level=none")
     keys = [k for k, unit in enumerate(units) if is_key(unit)]
     assert keys == [0, 5, 10]
-    kinds = [{kind_of_nal(nal) for nal in nal_units(units[k])} for k in keys]
+    kinds = [{read_nal_type(nal) for nal in nal_units(units[k])} for k in keys]
     assert 5 in kinds[0]
     decoder = H264Decoder()
     for k in range(5, 12):
@@ -76,7 +76,7 @@ def test_gradual_refresh_is_no_keyframe() -> None:
     """Intra refresh: FFmpeg gives pictures only after the recovery's number of frames."""
     units = encode(12, x264="intra-refresh=1:keyint=5:bframes=0:log-level=none")
     assert [k for k, unit in enumerate(units) if is_key(unit)] == [0]
-    assert any(kind_of_nal(nal) == 6 for unit in units[1:] for nal in nal_units(unit))
+    assert any(read_nal_type(nal) == 6 for unit in units[1:] for nal in nal_units(unit))
 
 
 @pytest.mark.parametrize("size", [(96, 64), (100, 62), (160, 122), (98, 66), (1920, 1080)])
@@ -116,7 +116,7 @@ def test_a_keyframe_gets_each_set_that_it_needs(aud: int) -> None:
             sets.complete(one)
         made = sets.complete(bare)
         assert number_of(rgb_pixels(H264Decoder().decode(made, "here"))) == 0
-        kinds = [kind_of_nal(nal) for nal in nal_units(made)]
+        kinds = [read_nal_type(nal) for nal in nal_units(made)]
         assert kinds[: 2 + aud] == [9, 7, 8][1 - aud :]
         assert {sps, pps} <= set(nal_units(made))
         assert sets.complete(made) == made
@@ -180,10 +180,10 @@ class TestParameterSets:
     def test_they_come_after_a_delimiter(self) -> None:
         unit = encode(1, x264="aud=1:log-level=none")[0]
         stripped = _without_sets(unit)
-        kinds = [kind_of_nal(n) for n in nal_units(ParameterSets(unit).complete(stripped))]
+        kinds = [read_nal_type(n) for n in nal_units(ParameterSets(unit).complete(stripped))]
         assert kinds[:3] == [9, SPS, PPS]
         assert [k for k in kinds if k not in (SPS, PPS)] == [
-            kind_of_nal(n) for n in nal_units(stripped)
+            read_nal_type(n) for n in nal_units(stripped)
         ]
 
     def test_declared_ones_are_known_from_the_start(self) -> None:

@@ -77,9 +77,9 @@ def test_values_of_a_bayer_sensor_are_light() -> None:
 
 def test_levels_of_settings() -> None:
     pixels = RawPixels(10, "RGGB")
-    assert Levels.of_settings(pixels, {"fps": 30}) == Levels(pixels, 0, 1023)
+    assert Levels.from_settings(pixels, {"fps": 30}) == Levels(pixels, 0, 1023)
     stated = {"black_level": 64, "white_level": 1000, "white_balance": [2, 1.5]}
-    assert Levels.of_settings(pixels, stated) == Levels(pixels, 64, 1000, 2.0, 1.5)
+    assert Levels.from_settings(pixels, stated) == Levels(pixels, 64, 1000, 2.0, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_levels_of_settings() -> None:
 )
 def test_levels_that_cannot_be(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        Levels.of_settings(RawPixels(10), settings)
+        Levels.from_settings(RawPixels(10), settings)

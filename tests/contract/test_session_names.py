@@ -13,8 +13,8 @@ from recorder.contract.session_names import (
     MAX_RENDERED,
     check_name,
     check_template,
-    recording_of,
     render_name,
+    split_part_name,
 )
 
 TIME = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -143,4 +143,4 @@ def test_a_checked_template_always_renders_a_name(
     ],
 )
 def test_the_recording_that_a_part_belongs_to(name: str, recording: str, part: int) -> None:
-    assert recording_of(name) == (recording, part)
+    assert split_part_name(name) == (recording, part)

@@ -55,7 +55,7 @@ def test_every_type_that_is_decoded_is_made_ready(folder: Path) -> None:
                 continue
             found += len(given)
             for each in given:
-                if not ast.unparse(each).startswith("ready("):
+                if not ast.unparse(each).startswith("prepare_type("):
                     bare.append(f"{path}:{call.lineno}")
     assert bare == []
     assert found or folder.name == "drivers"

@@ -19,9 +19,9 @@ from recorder.contract.channel_formats.h264 import (
     SPS,
     START_CODE,
     is_key,
-    kind_of_nal,
     nal_units,
     parameter_sets,
+    read_nal_type,
 )
 from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
@@ -241,7 +241,7 @@ class TestRtsp:
         texts = [base64.b64encode(nal).decode() for kind in found for nal in found[kind]]
         sdp = SDP.replace("mode=1", f"mode=1; sprop-parameter-sets={','.join(texts)}")
         bare = [
-            b"".join(START_CODE + n for n in nal_units(unit) if kind_of_nal(n) not in (7, 8))
+            b"".join(START_CODE + n for n in nal_units(unit) if read_nal_type(n) not in (7, 8))
             for unit in units
         ]
         data = packed_units(bare, [4500 * k for k in range(11)])
@@ -385,7 +385,7 @@ class TestV4l2:
         sets = parameter_sets(units[0])
         head = b"".join(START_CODE + nal for kind in sets for nal in sets[kind])
         bare = [
-            b"".join(START_CODE + n for n in nal_units(unit) if kind_of_nal(n) not in (7, 8))
+            b"".join(START_CODE + n for n in nal_units(unit) if read_nal_type(n) not in (7, 8))
             for unit in units
         ]
         events = record(self.device([bare[1], head, *bare]), copying=True)

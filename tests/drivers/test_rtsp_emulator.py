@@ -19,7 +19,7 @@ from drivers.sim.emulators.base import EmulatedSource
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.rig import EmulatedRig
 from drivers.sim.emulators.rtsp_camera import START_NS
-from recorder.contract.channel_formats.h264 import kind_of_nal, nal_units
+from recorder.contract.channel_formats.h264 import nal_units, read_nal_type
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
@@ -156,7 +156,7 @@ def test_the_simulated_camera_sends_what_sim_records() -> None:
     samples = [played.read() for _ in range(60)]
     played.close()
     recorded = units_of([item for item in samples if item is not None])
-    assert kind_of_nal(next(nal_units(recorded[0]))) == 7, "a sequence parameter set comes first"
+    assert read_nal_type(next(nal_units(recorded[0]))) == 7, "a sequence parameter set comes first"
     pictures = decoded(recorded)
     assert len(received) == 30
     shown = decoded(received)

@@ -328,7 +328,7 @@ def test_frames_of_a_finished_file_come_from_its_indices(
     path = tmp_path / "v.avi"
     write(path, JPEGS[:count])
     walked = found_in(path, path.read_bytes())
-    monkeypatch.setattr(avi_demux, "_from_idx1", lambda *_: None)
+    monkeypatch.setattr(avi_demux, "_read_idx1", lambda *_: None)
     monkeypatch.setattr(avi_demux, "_walk", lambda *_: pytest.fail("the file is walked"))
     assert found_in(path, path.read_bytes()) == walked
     assert walked[0] == JPEGS[:count]

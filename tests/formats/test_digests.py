@@ -9,7 +9,13 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.formats.digests import Announcement, Digested, DigestedFile, DigestingDisk, masked
+from recorder.formats.digests import (
+    Announcement,
+    Digested,
+    DigestedFile,
+    DigestingDisk,
+    zero_ranges,
+)
 from recorder.formats.disk import GATHER_BYTES, Disk, PosixDisk
 
 PAGE = 4096
@@ -115,7 +121,7 @@ def test_patchable_ranges_count_as_zeros_and_others_cannot_be_patched(tmp_path: 
     file.patch(2, b"abc")
     assert file.running().digest == expected
     assert (tmp_path / "file").read_bytes() == b"01abc56789"
-    assert file.patched() == blake3(b"abc").digest()
+    assert file.digest_patched() == blake3(b"abc").digest()
     assert announced.entries[-1].ranges == ((2, 3),) and file.take_ranges() == [(2, 3)]
     for offset, data in ((1, b"ab"), (4, b"xy"), (0, b"x")):
         with pytest.raises(ValueError, match="were not named patchable"):
@@ -129,8 +135,8 @@ def test_masking_equals_zeros_in_the_whole(data: st.DataObject) -> None:
     spans = st.tuples(st.integers(0, 70), st.integers(0, 20))
     ranges = data.draw(st.lists(spans, max_size=4))
     cut = data.draw(st.integers(0, len(whole)))
-    parts = bytes(masked(bytes(whole[:cut]), 0, ranges))
-    parts += bytes(masked(bytes(whole[cut:]), cut, ranges))
+    parts = bytes(zero_ranges(bytes(whole[:cut]), 0, ranges))
+    parts += bytes(zero_ranges(bytes(whole[cut:]), cut, ranges))
     for offset, size in ranges:
         end = min(offset + size, len(whole))
         if offset < end:

@@ -13,7 +13,7 @@ import pytest
 
 from drivers._protocols.capture import Datagram, read_datagrams
 from recorder.contract.errors import FormatError
-from recorder.formats.pcap import MAPPED, PcapWriter, _checksum
+from recorder.formats.pcap import MAPPED, PcapWriter, _compute_checksum
 
 T_NS = 1_700_000_000_123_456_789
 A, B = MAPPED + b"\x0a\0\0\5", MAPPED + b"\xef\xff\0\1"
@@ -84,7 +84,7 @@ def test_checksums_of_large_sums_are_folded_twice(size: int) -> None:
     """RFC 1071: all words and the checksum add up to a multiple of 0xFFFF."""
     for data in (b"\xff" * size, b"\xff\xff\xff\xff\0\1".ljust(size, b"\0"), bytes(size)):
         words = struct.unpack(f">{(size + 1) // 2}H", data[:size].ljust(size + size % 2, b"\0"))
-        checksum = _checksum(data[:size])
+        checksum = _compute_checksum(data[:size])
         assert 0 <= checksum <= 0xFFFF and (sum(words) + checksum) % 0xFFFF == 0
 
 

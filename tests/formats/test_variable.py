@@ -132,7 +132,7 @@ def test_only_bytes_are_held(dtype: str, shape: tuple[int, ...]) -> None:
 def test_the_declaration_names_the_index_alone() -> None:
     """roverd refuses a trace with a format that it does not know."""
     found = CHANNEL_FORMATS["bytes"]
-    declared = found.declared(TestBytes.spec)
+    declared = found.make_entries(TestBytes.spec)
     assert declared["payload_i"] | {"desc": ""} == {
         "format": "raw", "type": "u8", "shape": [2], "desc": "",
     }  # fmt: skip

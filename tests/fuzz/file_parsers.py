@@ -14,7 +14,7 @@ from recorder.contract.expressions import compile_expression
 from recorder.contract.wire import decode, encode
 from recorder.fleet.store.manifest import VERSION, Manifest
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import content_of
+from recorder.formats.bags.contents import find_content
 from recorder.formats.mcap.reader import McapReader
 from recorder.formats.ros2.codec import decode_message
 from recorder.formats.roverd.avi_scan import scan_avi
@@ -70,7 +70,7 @@ def bag(folder: Path) -> Iterator[Prepared]:
             contents = {}
             for name, topic in found.topics.items():
                 try:
-                    contents[name] = content_of(topic)
+                    contents[name] = find_content(topic)
                 except FormatError:
                     continue
             for message in found.messages(contents):

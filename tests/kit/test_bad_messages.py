@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recorder.contract.errors import ProtocolError
-from recorder.contract.messages import Ack, AskStatus, Finish, Hello, Join, command_of, reply_of
+from recorder.contract.messages import Ack, AskStatus, Finish, Hello, Join, read_command, read_reply
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.daemon.processes.writer_client import WriterClient
@@ -141,7 +141,7 @@ def test_a_bad_message_of_the_writer_is_refused(kind: Any, values: Any, text: st
 )
 def test_a_bad_answer_of_the_writer_is_refused(values: dict[str, Any], text: str) -> None:
     with pytest.raises(ProtocolError, match=re.escape(text)):
-        reply_of(Message(Kind.STATUS, values=values))
+        read_reply(Message(Kind.STATUS, values=values))
 
 
 def test_a_bad_answer_is_the_error_of_its_question() -> None:
@@ -159,6 +159,6 @@ def test_a_bad_answer_is_the_error_of_its_question() -> None:
 
 def test_a_command_comes_out_as_it_went_in() -> None:
     values = {"op": "split", "plan": PLAN, "live": ["cam"], "session": "s"}
-    command = command_of(Message(Kind.COMMAND, values=values))
-    again = command_of(command.message(7))
+    command = read_command(Message(Kind.COMMAND, values=values))
+    again = read_command(command.message(7))
     assert again == command and again.op == "split"

@@ -61,7 +61,7 @@ def test_damaged_pictures_are_named(width: int) -> None:
 @pytest.mark.parametrize(("width", "size"), [(0, (180, 320)), (100, (45, 80)), (1, (23, 40))])
 def test_raw_pictures_are_shown_between_their_levels(width: int, size: tuple[int, int]) -> None:
     settings = {"black_level": 64, "white_level": 1000, "white_balance": [1.9, 1.5]}
-    levels = Levels.of_settings(RAW.pixels or RawPixels(10), settings)
+    levels = Levels.from_settings(RAW.pixels or RawPixels(10), settings)
     original = cv2.imdecode(np.frombuffer(picture(), np.uint8), cv2.IMREAD_COLOR)
     assert original is not None
     values = raw_values(np.asarray(original, np.uint8), levels).tobytes()

@@ -60,7 +60,7 @@ def test_recovery_believes_files_that_somebody_has_mapped(on_disk: Path) -> None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert mapped[:1]
         page_cache.read_range(path, 0, 1)
-        assert page_cache._resident(file.fileno(), 0, path.stat().st_size)
+        assert page_cache._is_resident(file.fileno(), 0, path.stat().st_size)
         report = recover(drive.path, PosixDisk(), ManualClock(9_000_000_000))
     assert report.streams["lidar"].damaged is None
     assert counts(drive.path) == drive.sent
@@ -80,5 +80,5 @@ def test_what_is_read_around_the_cache_is_read_from_the_device(
     with path.open("rb") as file:
         os.fsync(file.fileno())
         monkeypatch.setattr(os, "open", opened)
-        assert page_cache._direct(file.fileno(), 4096, 8192) == path.read_bytes()[4096:12288]
+        assert page_cache._read_direct(file.fileno(), 4096, 8192) == path.read_bytes()[4096:12288]
     assert flags[0] & os.O_DIRECT and flags[0] & os.O_ACCMODE == os.O_RDONLY

@@ -36,7 +36,7 @@ from recorder.formats.zarr2 import (
 )
 from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
 from recorder.formats.zarr2.reading import decode_dtype
-from recorder.formats.zarr2.stores import Finishing
+from recorder.formats.zarr2.stores import OutputGuard
 from recorder.processing.geometry import Floats
 
 FORMAT_VERSION: Final = 2
@@ -99,7 +99,7 @@ Rows = npt.NDArray[Any]
 NO_FACES: Final[Rows] = np.zeros(0, FACE)
 
 
-class DatasetWriter(Finishing):
+class DatasetWriter(OutputGuard):
     """Writer of a dataset, with constant memory.
 
     Args:

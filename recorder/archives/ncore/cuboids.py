@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from recorder.archives.ncore.component import ComponentWriter
-from recorder.formats.zarr2 import LazyRows, Spool
+from recorder.formats.zarr2 import LazyRows, SpillFile
 from recorder.formats.zarr2.jsontext import dump_json
 
 LabelSource = Literal["AUTOLABEL", "EXTERNAL", "GT_SYNTHETIC", "GT_ANNOTATION"]
@@ -75,7 +75,7 @@ class CuboidsWriter(ComponentWriter):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._spool = Spool(self._place.folder)
+        self._spool = SpillFile(self._place.folder)
         self._count = 0
 
     def add(self, cuboids: Iterable[Cuboid]) -> None:

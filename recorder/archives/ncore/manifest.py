@@ -12,11 +12,11 @@ from msgspec import Struct, field
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import Interval
 from recorder.contract.errors import FormatError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk
 from recorder.formats.zarr2 import open_store, read_metadata
 from recorder.formats.zarr2.jsontext import dump_json
-from recorder.formats.zarr2.stores import md5_of, storage_errors
+from recorder.formats.zarr2.stores import compute_md5, storage_errors
 
 VERSION: Final = "v4"
 ROOT_KEYS = (
@@ -76,7 +76,7 @@ def read_manifest(path: Path) -> Manifest:
     with storage_errors(path):
         text = path.read_bytes()
     try:
-        return msgspec.convert(json.loads(text), ready(Manifest))
+        return msgspec.convert(json.loads(text), prepare_type(Manifest))
     except ValueError as error:
         raise FormatError(f"{path}: is not an NCore sequence ({error})") from None
 
@@ -97,7 +97,7 @@ def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
                 "generic_meta_data": attributes["generic_meta_data"],
             }
     try:
-        manifest = msgspec.convert(root, ready(Manifest))
+        manifest = msgspec.convert(root, prepare_type(Manifest))
     except ValueError as error:
         raise FormatError(f"{path}: is not an NCore {VERSION} store ({error})") from None
     manifest.stores = [StoreEntry(path.name, md5 or store_md5(path), components)]
@@ -127,4 +127,4 @@ def read_sequence(paths: list[Path]) -> Manifest:
 def store_md5(path: Path) -> str:
     """Return NCore's MD5 of a file, or of a folder's files in the order of their names."""
     with storage_errors(path):
-        return md5_of(path)
+        return compute_md5(path)

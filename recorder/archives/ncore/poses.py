@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import ComponentWriter, check_name, to_us
-from recorder.formats.zarr2 import ArrayParts, Spool
+from recorder.formats.zarr2 import ArrayParts, SpillFile
 from recorder.processing.geometry import is_rotation
 
 ROTATION_TOLERANCE = 1e-4
@@ -160,8 +160,8 @@ class Trajectory:
         self._whole = whole_sequence
         self._dtype: np.dtype[Any] | None = None
         self._interval = writer._place.interval
-        self._poses = Spool(writer._place.folder)
-        self._times = Spool(writer._place.folder)
+        self._poses = SpillFile(writer._place.folder)
+        self._times = SpillFile(writer._place.folder)
         self._span: tuple[int, int] | None = None
         self.length = 0
         """Number of poses so far."""
@@ -230,6 +230,8 @@ class Trajectory:
         )
 
 
-def _arrays(spool: Spool, dtype: str, shape: tuple[int, ...] = ()) -> Iterator[npt.NDArray[Any]]:
+def _arrays(
+    spool: SpillFile, dtype: str, shape: tuple[int, ...] = ()
+) -> Iterator[npt.NDArray[Any]]:
     for part in spool.parts():
         yield np.frombuffer(part, dtype).reshape(-1, *shape)

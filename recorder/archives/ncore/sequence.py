@@ -32,7 +32,7 @@ from recorder.formats.zarr2 import (
     Store,
     require_numcodecs,
 )
-from recorder.formats.zarr2.stores import Finishing, remove, storage_errors
+from recorder.formats.zarr2.stores import OutputGuard, remove, storage_errors
 
 StoreKind = Literal["itar", "folder"]
 DEFAULT = "default"
@@ -78,7 +78,7 @@ class _OpenStore:
     placed: bool = False
 
 
-class SequenceWriter(Finishing):
+class SequenceWriter(OutputGuard):
     """Writer of the stores of a sequence in one pass.
 
     Stores are written under temporary names (``.part``).  `finish` completes, syncs and renames
@@ -324,7 +324,7 @@ class SequenceWriter(Finishing):
         hierarchy = Hierarchy(store, consolidation="cbor.xz", attributes=attributes)
         return _OpenStore(final, hierarchy)
 
-    # Finishing
+    # OutputGuard
 
     def finish(self) -> PackedSequence:
         """Complete, sync and rename the stores, and write the JSON file.

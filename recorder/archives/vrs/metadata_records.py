@@ -31,7 +31,7 @@ from recorder.formats.vrs.headers import (
 )
 from recorder.formats.vrs.scan import RecordWalk
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, unpack_description
-from recorder.formats.vrs.writer import free_id
+from recorder.formats.vrs.writer import choose_id
 from recorder.session.reader import Session
 from recorder.session.vrs.data_records import create_metadata_stream, create_session_stream
 from recorder.session.vrs.files import map_vrs_streams
@@ -152,7 +152,7 @@ class ReconstructedMetadata:
             for n, s in self.specs.items()
         ]
         for stream_name, spec in zip(["", *self.specs], specs, strict=True):
-            stream = free_id(spec, self.streams)
+            stream = choose_id(spec, self.streams)
             self.streams[stream] = spec.stream_tags()
             self.names[stream_name] = stream
         if header.get("start_mono_ns") is not None:

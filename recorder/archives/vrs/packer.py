@@ -41,7 +41,7 @@ from recorder.formats.vrs import (
 )
 from recorder.formats.vrs.headers import creation_id
 from recorder.formats.vrs.tags import StreamTags
-from recorder.formats.vrs.writer import free_id
+from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
@@ -161,7 +161,7 @@ class _SessionPacker:
                 spec = create_metadata_stream(
                     name, drivers.get(name, ""), self._specs[name], session.name
                 )
-                names[name] = free_id(spec, streams)
+                names[name] = choose_id(spec, streams)
                 streams[names[name]] = spec.stream_tags()
             tags = streams[names[name]]
             more = samples.records.layout.tags(*DATA)
@@ -172,7 +172,7 @@ class _SessionPacker:
             extras = find_extras(self._context)
         for extra in extras:
             extra_spec = extra.spec(session.name)
-            names[extra.name] = number = free_id(extra_spec, streams)
+            names[extra.name] = number = choose_id(extra_spec, streams)
             streams[number] = extra_spec.stream_tags()
             self._extras[number] = extra
         self._names = {stream: name for name, stream in names.items()}

@@ -1,4 +1,4 @@
-"""Channel formats of roverd: the codec and the description of each, one row a format.
+"""Channel formats of roverd: the codec and the description of each.
 
 How each is stored is in `recorder.formats.roverd`, whose registry has the same keys.  A format
 that drivers record is declared in a `recorder.contract.streams.ChannelSpec`; the others are what
@@ -41,9 +41,9 @@ be packed after the session (`recorder.session.repacking`)."""
 
 Buffer = bytes | bytearray | memoryview
 Encode = Callable[[npt.NDArray[Any]], Sequence[Buffer]]
-"""From samples, [n, *shape], to frames: n of them, or one, as the format's framing has it."""
+"""Function from samples, [n, *shape], to frames: n of them, or one, as the framing demands."""
 Decode = Callable[[Buffer, npt.NDArray[Any], str], None]
-"""From a frame to the array that it fills; the text names the frame in errors."""
+"""Function that fills an array from a frame; the text names the frame in errors."""
 
 _COPIED_BYTES = 4096  # up to here a copy is cheaper than a view
 _NPZ_KEY = "data"
@@ -55,26 +55,26 @@ _RAW_PIXELS = {"SRGGB8": "BAYER8_RGGB", "SBGGR8": "BAYER8_BGGR"}
 
 
 class Framing(Enum):
-    """How a data message carries samples of a channel."""
+    """Framing of a channel's samples in a data message."""
 
     PLAIN = "values"
     """One frame: the samples' values, one after another."""
     JOINT = "all"
     """One frame: all samples encoded together; the frame cannot be cut."""
     EACH = "each"
-    """One frame, joined from an encoded sample each; the header has their sizes."""
+    """One frame: the encoded samples joined; the header has their sizes."""
     NONE = "none"
-    """Not at all: each sample is a file of its own."""
+    """No frame: each sample is a file of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentBlock:
-    """A sample as one content block of a VRS record.
+    """Description of a sample as one content block of a VRS record.
 
     Attributes:
         kind: ``image`` or ``custom``.
         format: the image's format, such as ``jpg``, or the name of a custom format.
-        size: bytes of a custom block; None where samples differ in length.
+        size: size of a custom block in bytes; None where samples differ in length.
         width, height: pixels of an image.
         pixel_format: name of VRS's pixel format; empty if the image's own bytes have it.
         codec: name of a video's codec.
@@ -90,7 +90,7 @@ class ContentBlock:
 
 
 class ChannelFormat(ABC):
-    """The description and the codec of one format.
+    """Description and codec of one format.
 
     ::
 
@@ -103,12 +103,12 @@ class ChannelFormat(ABC):
 
     Attributes:
         name: the key in both registries, and the format's name in ``meta.json``.
-        recorded_as: the format that a new recording has of such a channel; its own name where
-            drivers may declare it.
+        recorded_as: the format of such a channel in a new recording; its own name where drivers may
+            declare it.
         framing: how a data message carries its samples.
-        holds: dtype and shape that it is limited to, for people; empty if it takes any.
-        picture: samples are pictures.
-        keyed: a decoder can begin only with some of the samples, the keyframes of a video.
+        holds: dtype and shape that the format is limited to, as text; empty if it takes any.
+        picture: whether samples are pictures.
+        keyed: whether a decoder can begin only with some of the samples, the keyframes of a video.
     """
 
     framing: ClassVar[Framing]
@@ -126,27 +126,27 @@ class ChannelFormat(ABC):
         return self.framing is Framing.EACH
 
     def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:  # noqa: ARG002
-        """Whether a channel of that dtype and sample shape can have the format."""
+        """Return whether a channel of that dtype and sample shape can have the format."""
         return True
 
     def files(self, channel: str) -> tuple[str, ...]:
-        """Names of a channel's files (or of its folder); the first is the channel's own."""
+        """Return the names of a channel's files (or its folder); the first is the channel's own."""
         return (channel,)
 
-    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
-        """Its entries of ``meta.json``, in which roverd's readers find nothing that they refuse."""
+    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+        """Return the channel's entries of ``meta.json``, which roverd's readers accept."""
         return {channel.name: channel.meta()}
 
     def side_files(self, channel: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Names of files with what ``meta.json`` must not declare; each is the channel's entry."""
+        """Return the names of files that ``meta.json`` must not declare; each holds the entry."""
         return ()
 
-    def starts(self, frame: Buffer) -> bool:  # noqa: ARG002
-        """Whether a decoder can begin with an encoded sample."""
+    def can_start(self, frame: Buffer) -> bool:  # noqa: ARG002
+        """Return whether a decoder can begin with an encoded sample."""
         return True
 
     def content(self, channel: ChannelSpec) -> ContentBlock:
-        """The block of VRS that a sample is, where it is a block of its own."""
+        """Return the VRS content block of a sample."""
         dtype, shape = channel.dtype, channel.shape
         pixel = _PIXELS.get(dtype, "") if len(shape) == 2 else ""
         if channel.pixels is not None:
@@ -159,10 +159,10 @@ class ChannelFormat(ABC):
 
     @abstractmethod
     def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
-        """Frames of samples [n, *shape], by the format's general way and without settings."""
+        """Encode samples [n, *shape] to frames by the format's general method, without settings."""
 
     def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:  # noqa: ARG002
-        """The codec of a driver, which knows the stream's settings; any reader reads its frames.
+        """Return a driver's encoder for the stream's settings; any reader reads its frames.
 
         Raises:
             StreamChangedError: when it is called: values cannot be encoded.
@@ -171,14 +171,14 @@ class ChannelFormat(ABC):
 
     @abstractmethod
     def decoder(self) -> Decode:
-        """A function that fills an array from a frame; several threads may use it.
+        """Return a function that fills an array from a frame; several threads may use it.
 
         Raises:
             FormatError: when it is called: the frame does not hold what the array is to hold.
         """
 
     def shape_fault(self, frame: bytes, shape: tuple[int, ...]) -> str | None:  # noqa: ARG002
-        """Why an encoded sample is not of that shape, where its header says so; else None."""
+        """Return why an encoded sample's header contradicts that shape; None if it does not."""
         return None
 
     def sizes_fault(
@@ -186,16 +186,16 @@ class ChannelFormat(ABC):
         sizes: npt.NDArray[np.uint32],
         shape: tuple[int, ...],  # noqa: ARG002
     ) -> str | None:
-        """Why encoded samples of that shape cannot have those sizes in bytes; else None."""
+        """Return why encoded samples of that shape cannot have those sizes in bytes, else None."""
         return None if sizes.all() else "a sample has no bytes"
 
     def hidden_fault(self, frame: bytes) -> str | None:  # noqa: ARG002
-        """What is wrong with an encoded sample that decodes all the same; else None."""
+        """Return a fault of an encoded sample that does not stop its decoding; None without one."""
         return None
 
 
 class Raw(ChannelFormat):
-    """Values one after another, little-endian, without any header."""
+    """Format of values one after another, little-endian, without any header."""
 
     framing = Framing.PLAIN
 
@@ -209,7 +209,7 @@ class Raw(ChannelFormat):
 
 
 class Xz(ChannelFormat):
-    """All samples of a message in one xz stream."""
+    """Format with all samples of a message in one xz stream."""
 
     framing = Framing.JOINT
 
@@ -232,7 +232,7 @@ class Xz(ChannelFormat):
 
 
 class XzFrames(ChannelFormat):
-    """Every sample an xz stream of its own; an index file has their ends."""
+    """Format with an xz stream for each sample; an index file has their ends."""
 
     framing = Framing.EACH
 
@@ -263,7 +263,10 @@ class XzFrames(ChannelFormat):
 
 
 class Bytes(ChannelFormat):
-    """Every sample some bytes, as many as came: u1 [most bytes], decoded with zeros behind them."""
+    """Format of samples of bytes that differ in length.
+
+    A sample is u1 [most bytes], decoded with zeros behind its own bytes.
+    """
 
     framing = Framing.EACH
     holds = "u1 [most bytes of a sample]"
@@ -274,7 +277,7 @@ class Bytes(ChannelFormat):
     def files(self, channel: str) -> tuple[str, ...]:
         return channel, channel + "_i"
 
-    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
         text = f"offset and bytes of each sample in {channel.name}"
         entry = {"format": "raw", "type": "u8", "shape": [2], "desc": text}
         return {self.files(channel.name)[1]: entry}
@@ -310,7 +313,7 @@ class Bytes(ChannelFormat):
 
 
 class Npz(ChannelFormat):
-    """Every sample a file: a zip with one array in it (numpy, ``numpy.lib.format``)."""
+    """Format with a file for each sample: a zip with one array (numpy, ``numpy.lib.format``)."""
 
     framing = Framing.NONE
 
@@ -322,7 +325,7 @@ class Npz(ChannelFormat):
 
 
 class Jpeg(ChannelFormat):
-    """Every picture a JPEG, u1 [height, width, 3]: encoded from BGR, decoded to RGB."""
+    """Format with a JPEG for each picture, u1 [height, width, 3]: from BGR, decoded to RGB."""
 
     framing = Framing.EACH
     holds = "u1 [height, width, 3]"
@@ -357,7 +360,9 @@ class Jpeg(ChannelFormat):
 
 
 class H264(ChannelFormat):
-    """Every picture an access unit of H.264, u1 [height, width, 3], as the camera encoded it.
+    """Format with an access unit of H.264, as the camera encoded it, for each picture.
+
+    Pictures are u1 [height, width, 3].
 
     The decoder decodes keyframes; other pictures are decoded by the channel's reader, which has the
     pictures before them.
@@ -373,7 +378,7 @@ class H264(ChannelFormat):
     def files(self, channel: str) -> tuple[str, ...]:
         return channel, channel + "_i"
 
-    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
         text = f"offset, bytes and keyframe (0 or 1) of each access unit of H.264 in {channel.name}"
         entry = {"format": "raw", "type": "u8", "shape": [3], "desc": text}
         return {self.files(channel.name)[1]: entry}
@@ -381,7 +386,7 @@ class H264(ChannelFormat):
     def side_files(self, channel: str) -> tuple[str, ...]:
         return (channel + ".json",)
 
-    def starts(self, frame: Buffer) -> bool:
+    def can_start(self, frame: Buffer) -> bool:
         return is_key(frame)
 
     def content(self, channel: ChannelSpec) -> ContentBlock:
@@ -426,7 +431,7 @@ CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
         Jpeg("jpg", recorded_as="mjpg"),
     )
 }
-"""By the name in ``meta.json``."""
+"""Channel formats by the name in ``meta.json``."""
 
 RECORDED_FORMATS = tuple(n for n, found in CHANNEL_FORMATS.items() if found.recorded_as == n)
 """Formats that a driver may declare."""
@@ -435,7 +440,7 @@ PICTURE_FORMATS = tuple(n for n, found in CHANNEL_FORMATS.items() if found.pictu
 
 
 def channel_files(channel: str, format_: str) -> tuple[str, ...]:
-    """Names of a channel's files; of a format that is unknown, the channel's own alone."""
+    """Return the names of a channel's files; of an unknown format, the channel's own alone."""
     found = CHANNEL_FORMATS.get(format_)
     return (channel,) if found is None else found.files(channel)
 
@@ -443,11 +448,11 @@ def channel_files(channel: str, format_: str) -> tuple[str, ...]:
 def payload(
     channels: Sequence[ChannelSpec], encoded: Sequence[Sequence[Buffer]]
 ) -> tuple[list[Buffer], tuple[npt.NDArray[np.uint32], ...]]:
-    """What a data message carries of samples: a frame a channel, and u4 sizes [n] of variable ones.
+    """Join encoded samples to one frame a channel, and u4 sizes [n] of each variable channel.
 
     Args:
         channels: the stream's, in the order of its declaration.
-        encoded: the frames that each channel's codec gave.
+        encoded: the frames from each channel's encoder.
     """
     frames, sizes = [], []
     for channel, parts in zip(channels, encoded, strict=True):
@@ -458,7 +463,7 @@ def payload(
 
 
 def pack_npz(value: npt.NDArray[Any]) -> bytes:
-    """An array as a file."""
+    """Pack an array into an npz file."""
     file = io.BytesIO()
     np.savez(file, data=value)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""H.264 access units in Annex B (ITU-T H.264): their NAL units, keyframes, picture size.
+"""H.264 access units in Annex B (ITU-T H.264): NAL units, keyframes and picture size.
 
 An access unit is the data of one picture.  All sections are those of H.264 (2021).
 """
@@ -24,44 +24,44 @@ _CHROMA_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135
 
 
 def nal_units(unit: Buffer) -> Iterator[bytes]:
-    """The NAL units of an access unit, without start codes and zeros around them (B.1)."""
+    """Yield the NAL units of an access unit, without start codes and zeros around them (B.1)."""
     data = bytes(unit)
-    for at in _starts(data):
-        if nal := _nal_from(data, at):
+    for at in _find_starts(data):
+        if nal := _read_nal(data, at):
             yield nal
 
 
-def _nal_from(data: bytes, at: int) -> bytes:
+def _read_nal(data: bytes, at: int) -> bytes:
     after = data.find(START_CODE[1:], at)
     return data[at : after if after >= 0 else len(data)].rstrip(b"\0")
 
 
-def kind_of_nal(nal: bytes) -> int:
-    """``nal_unit_type`` (table 7-1)."""
+def read_nal_type(nal: bytes) -> int:
+    """Return the ``nal_unit_type`` (table 7-1)."""
     return nal[0] & 31
 
 
 def begins_with_start_code(unit: Buffer) -> bool:
-    """Whether a buffer begins as Annex B demands."""
+    """Return whether a buffer begins with a start code, as Annex B demands."""
     return bytes(unit[:4]) == START_CODE or bytes(unit[:3]) == START_CODE[1:]
 
 
 def has_picture(unit: Buffer) -> bool:
-    """Whether an access unit has picture data, and not only parameter sets."""
+    """Return whether an access unit has picture data, and not only parameter sets."""
     data = bytes(unit)
-    return any(data[at] & 31 in _CODED_PICTURE for at in _starts(data) if at < len(data))
+    return any(data[at] & 31 in _CODED_PICTURE for at in _find_starts(data) if at < len(data))
 
 
 def is_key(unit: Buffer) -> bool:
-    """Whether a decoder can begin with an access unit.
+    """Return whether a decoder can begin with an access unit.
 
-    It can with an IDR picture, and with a picture that a recovery point of 0 frames precedes
-    (D.2.8), as encoders with open groups of pictures send it.  Only the NAL units up to the first
-    one of the picture are read.
+    It can with an IDR picture, and with a picture after a recovery point of 0 frames (D.2.8), which
+    encoders with open groups of pictures send. Only the NAL units up to the first one of the
+    picture are read.
     """
     data = bytes(unit)
     recovers = False
-    for at in _starts(data):
+    for at in _find_starts(data):
         kind = data[at] & 31 if at < len(data) else 0
         if kind in _CODED_PICTURE:
             return kind == _IDR or recovers
@@ -70,22 +70,23 @@ def is_key(unit: Buffer) -> bool:
 
 
 def parameter_sets(unit: Buffer) -> dict[int, list[bytes]]:
-    """Sequence and picture parameter sets before the picture, by type (`SPS`, `PPS`)."""
+    """Return the parameter sets before the picture, by type (`SPS`, `PPS`)."""
     found: dict[int, list[bytes]] = {SPS: [], PPS: []}
     data = bytes(unit)
-    for at in _starts(data):
+    for at in _find_starts(data):
         kind = data[at] & 31 if at < len(data) else 0
         if kind in _CODED_PICTURE:
             break
-        if kind in found and (nal := _nal_from(data, at)):
+        if kind in found and (nal := _read_nal(data, at)):
             found[kind].append(nal)
     return found
 
 
 class ParameterSets:
-    """Makes every keyframe decodable alone: inserts the parameter sets that it lacks.
+    """Collector of parameter sets, which adds to every keyframe those that it lacks.
 
-    Sets of other numbers are kept beside each other: one picture may need several.
+    Every keyframe is then decodable alone. Sets with different numbers are kept together: one
+    picture may need several.
 
     Args:
         known: parameter sets with start codes, as an SDP or a container declares them.
@@ -93,7 +94,7 @@ class ParameterSets:
 
     def __init__(self, known: bytes = b"") -> None:
         self._known: dict[int, dict[int, bytes]] = {SPS: {}, PPS: {}}
-        self._learn(_numbered(known))
+        self._learn(_collect_sets(known))
 
     def _learn(self, found: dict[int, dict[int, bytes]]) -> None:
         if all(found.values()):
@@ -105,8 +106,8 @@ class ParameterSets:
                 self._known[kind][number] = nal
 
     def complete(self, unit: bytes) -> bytes:
-        """An access unit; with parameter sets if it is a keyframe."""
-        found = _numbered(unit)
+        """Return an access unit; add the missing parameter sets if it is a keyframe."""
+        found = _collect_sets(unit)
         self._learn(found)
         lacking = {
             kind: b"".join(START_CODE + nal for n, nal in sets.items() if n not in found[kind])
@@ -117,7 +118,7 @@ class ParameterSets:
         # Parameter sets come after an access unit delimiter (7.4.1.2.3), and after those that
         # they refer to.
         at = 0
-        if (first := next(nal_units(unit), b"")) and kind_of_nal(first) == 9:
+        if (first := next(nal_units(unit), b"")) and read_nal_type(first) == 9:
             at = unit.find(first) + len(first)
         unit = unit[:at] + lacking[SPS] + unit[at:]
         at += len(lacking[SPS])
@@ -126,16 +127,16 @@ class ParameterSets:
         return unit[:at] + lacking[PPS] + unit[at:]
 
 
-def _numbered(unit: bytes) -> dict[int, dict[int, bytes]]:
-    """The parameter sets of an access unit, by type and by their number (-1: damaged)."""
+def _collect_sets(unit: bytes) -> dict[int, dict[int, bytes]]:
+    """Return the parameter sets of an access unit, by type and by number (-1: damaged)."""
     return {
-        kind: {_number_of(nal, 24 if kind == SPS else 0): nal for nal in sets}
+        kind: {_read_number(nal, 24 if kind == SPS else 0): nal for nal in sets}
         for kind, sets in parameter_sets(unit).items()
     }
 
 
-def _number_of(nal: bytes, before: int) -> int:
-    """The number of a parameter set, behind so many bits (7.3.2.1.1, 7.3.2.2)."""
+def _read_number(nal: bytes, before: int) -> int:
+    """Read the number of a parameter set, after `before` bits (7.3.2.1.1, 7.3.2.2)."""
     bits = _Bits(nal[1:])
     try:
         bits.bits(before)
@@ -145,7 +146,7 @@ def _number_of(nal: bytes, before: int) -> int:
 
 
 def picture_size(unit: Buffer) -> tuple[int, int] | None:
-    """(width, height) in pixels by the sequence parameter set of an access unit; None without one.
+    """Return (width, height) in pixels by the last SPS of an access unit; None without one.
 
     Raises:
         FormatError: the parameter set is damaged.
@@ -154,13 +155,13 @@ def picture_size(unit: Buffer) -> tuple[int, int] | None:
     if not sets:
         return None
     try:
-        return _size_of_sps(_Bits(sets[-1][1:]))
+        return _read_size(_Bits(sets[-1][1:]))
     except IndexError:
         raise FormatError("the sequence parameter set of H.264 is cut short") from None
 
 
 class _Bits:
-    """The bits of a NAL unit's payload, without emulation prevention bytes (7.4.1.1)."""
+    """Bit reader for a NAL unit's payload, without emulation prevention bytes (7.4.1.1)."""
 
     def __init__(self, payload: bytes) -> None:
         self._data = payload.replace(b"\0\0\3", b"\0\0")
@@ -174,7 +175,7 @@ class _Bits:
         return value
 
     def ue(self) -> int:
-        """Exp-Golomb code (9.1)."""
+        """Read an Exp-Golomb code (9.1)."""
         zeros = 0
         while not self.bits(1):
             zeros += 1
@@ -187,8 +188,8 @@ class _Bits:
         return (value + 1) // 2 if value % 2 else -(value // 2)
 
 
-def _size_of_sps(sps: _Bits) -> tuple[int, int]:
-    """The cropped size (7.3.2.1.1, 7.4.2.1.1)."""
+def _read_size(sps: _Bits) -> tuple[int, int]:
+    """Return the cropped size (7.3.2.1.1, 7.4.2.1.1)."""
     profile = sps.bits(8)
     sps.bits(16)  # constraints, level
     sps.ue()  # its number
@@ -236,8 +237,8 @@ def _skip_scaling_list(sps: _Bits, count: int) -> None:
         last = following or last
 
 
-def _starts(data: bytes) -> Iterator[int]:
-    """Where NAL units begin, after their start codes."""
+def _find_starts(data: bytes) -> Iterator[int]:
+    """Yield where NAL units begin, after their start codes."""
     at = data.find(START_CODE[1:])
     while at >= 0:
         yield at + 3
@@ -245,7 +246,7 @@ def _starts(data: bytes) -> Iterator[int]:
 
 
 def _recovers_at_once(data: bytes, at: int) -> bool:
-    """Whether SEI messages have a recovery point of 0 frames (7.3.2.3.1)."""
+    """Return whether SEI messages have a recovery point of 0 frames (7.3.2.3.1)."""
     end = data.find(START_CODE[1:], at)
     end = len(data) if end < 0 else end
     while at + 2 < end:

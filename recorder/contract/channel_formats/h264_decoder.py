@@ -1,4 +1,4 @@
-"""Decodes H.264 by FFmpeg's decoder in PyAV, which the extra ``rtsp`` installs."""
+"""H.264 decoding by FFmpeg's decoder in PyAV, which the extra ``rtsp`` installs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.contract.extras import need_extra
 
 
 class H264Decoder:
-    """Decodes access units one after another, the first of them a keyframe.
+    """Decoder of consecutive access units, the first of them a keyframe.
 
     ::
 
@@ -21,8 +21,8 @@ class H264Decoder:
             frame = decoder.decode(unit, where)
         picture = rgb_pixels(frame)           # u1 [height, width, 3]
 
-    Pictures must come in the order in which they are shown (no B-frames), so that every access
-    unit gives its picture at once.
+    Pictures must come in display order (no B-frames), so that every access unit gives its picture
+    at once.
 
     Raises:
         FormatError: PyAV is not installed.
@@ -42,10 +42,10 @@ class H264Decoder:
         self._number = 0
 
     def decode(self, unit: bytes, where: str) -> Any:
-        """The picture of an access unit, for `rgb_pixels`.
+        """Return the picture of an access unit, for `rgb_pixels`.
 
         Raises:
-            FormatError: it does not decode; begin with a keyframe in a new decoder.
+            FormatError: the access unit does not decode; begin with a keyframe in a new decoder.
         """
         packet = self._av.Packet(unit)
         packet.pts = self._number = self._number + 1
@@ -69,5 +69,5 @@ class H264Decoder:
 
 
 def rgb_pixels(frame: Any) -> npt.NDArray[np.uint8]:
-    """Pixels of a decoder's picture, u1 [height, width, 3]."""
+    """Return the pixels of a decoder's picture, u1 [height, width, 3]."""
     return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)

@@ -1,4 +1,4 @@
-"""Pictures as JPEGs (ITU-T T.81)."""
+"""JPEG encoding and decoding of pictures (ITU-T T.81)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from recorder.contract.errors import FormatError
 
 
 def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None:
-    """An image as the JPEG that the recorder makes of it; None where OpenCV cannot.
+    """Encode an image as JPEG; return None where OpenCV cannot.
+
+    Emulated cameras and the drivers' encoder both call this function, so that the same picture
+    always becomes the same bytes.
 
     Emulated cameras and the kit's encoder both make their JPEGs here, so that the same picture is
     the same bytes wherever it was encoded.
@@ -26,7 +29,7 @@ def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None
     if not done:
         return None
     encoded: npt.NDArray[Any] = data
-    return encoded.reshape(-1).data  # its own memory, nobody else's: no copy
+    return encoded.reshape(-1).data  # a view of memory that only this array uses: no copy
 
 
 def decode_jpeg(data: bytes | bytearray | memoryview, out: npt.NDArray[Any], where: str) -> None:
@@ -35,10 +38,10 @@ def decode_jpeg(data: bytes | bytearray | memoryview, out: npt.NDArray[Any], whe
     Args:
         data: the JPEG.
         out: u1 [height, width, 3], filled.
-        where: what messages start with.
+        where: start of error messages.
 
     Raises:
-        FormatError: it does not decode, or its size is not that of `out`.
+        FormatError: the JPEG does not decode, or its size is not that of `out`.
     """
     import cv2
 

@@ -1,19 +1,17 @@
-"""xz streams of arrays (the .xz file format, 1.2), made and unpacked at little cost.
+"""xz streams of arrays (the .xz file format, 1.2), compressed and unpacked at little cost.
 
 Any filter chain is legal, since readers take it from the stream (3.1), and so is a stream of
-several blocks (2.2).  Two things come of that when a stream is made: rows of nothing but zeros at
-an array's beginning and end, as sweeps have them, are compressed once and kept; and rows that xz
-would not bring below 0.42 of their size are stored as they are, since noise takes most of its time
-and gives little.
+several blocks (2.2). The compressor uses this twice. Rows of zeros at an array's beginning and end,
+which sweeps have, are compressed once and kept. Rows that xz would not bring below 0.42 of their
+size are stored uncompressed: noise takes most of the time of xz and gains little.
 
-When a stream is unpacked, blocks of zeros, whose bytes are the same sweep after sweep, are known
-at sight.  Other blocks are unpacked raw and checked with zlib's CRC-32, which takes a third of the
-time of liblzma's::
+The unpacker recognizes blocks of zeros, whose bytes are the same in every sweep. It unpacks other
+blocks raw and checks them with zlib's CRC-32, which takes a third of the time of liblzma's::
 
     compressor, unpacker = XzCompressor(item_bytes=2, delta=True), BlockUnpacker()
     stream = compressor.compress(values)
     if not unpacker.unpack(stream, out):
-        ...                              # liblzma says what is wrong, or knows what this does not
+        ...                              # use liblzma: it names the fault, or knows more kinds
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.crc32 import crc32_of_both
+from recorder.contract.channel_formats.crc32 import combine_crc32
 from recorder.contract.errors import FormatError
 
 HEADER_BYTES = FOOTER_BYTES = 12
@@ -43,26 +41,26 @@ _CHUNK_BYTES = 1 << 16
 _KEPT_BLOCKS = 256
 
 GROUP_ROWS = 16
-"""Rows that are packed or stored together."""
+"""Rows that are compressed or stored together."""
 WORTH = 0.42
-"""Share of its size that xz has to bring a group of rows to, or they are stored as they are."""
+"""Share of its size below which a group of rows is compressed; else it is stored."""
 JUDGE_EVERY = 32
-"""Arrays from one that is packed group by group, to see which are worth it, to the next."""
+"""Number of arrays after which the groups of rows are judged again."""
 _LEAST_GROUP_BYTES = 4096
 _MANY_ZEROS = 64
-"""A block that is so many times as large unpacked may be one of zeros."""
+"""Ratio of unpacked size to block size from which a block may be one of zeros."""
 
 
 def xz_filters(item_bytes: int, delta: bool) -> list[dict[str, int]]:
-    """The filter chain for arrays of one dtype.
+    """Return the filter chain for arrays of one dtype.
 
-    Tuned on sweeps of an OS-1-128: the match finder with the smallest tables and the shortest
-    match length, a dictionary that fits the processor's cache, and literals told apart by their
-    place in a value.  Beside preset 0 that is 0.74 of the time and 0.97 of the size.
+    Tuned on sweeps of an OS-1-128: the match finder with the smallest tables and the shortest match
+    length, a dictionary that fits the processor's cache, and literal contexts by the byte's place
+    in a value. That takes 0.74 of the time and 0.97 of the size of preset 0.
 
     Args:
         item_bytes: size of a value.
-        delta: put a delta over neighbouring values first, where they change little.
+        delta: apply a delta filter over neighbouring values first, where they change little.
     """
     wide = item_bytes > 1
     chain = [
@@ -85,7 +83,7 @@ def xz_filters(item_bytes: int, delta: bool) -> list[dict[str, int]]:
 
 
 class XzCompressor:
-    """Compresses the arrays of one channel, one after the other, each to one whole xz stream.
+    """Compressor of one channel's arrays, each to one whole xz stream.
 
     >>> compressor = XzCompressor(item_bytes=2, delta=True)
     >>> stream = compressor.compress(np.zeros((128, 1024), "<u2"))
@@ -96,7 +94,7 @@ class XzCompressor:
 
     Args:
         item_bytes, delta: as for `xz_filters`.
-        worth: size of packed rows, of what it was, up to which they are packed; 1 packs all.
+        worth: largest compressed share of their size at which rows are compressed; 1: always.
     """
 
     def __init__(self, item_bytes: int, delta: bool, worth: float = WORTH) -> None:
@@ -107,21 +105,21 @@ class XzCompressor:
         self._count = 0
 
     def compress(self, values: npt.NDArray[Any]) -> bytes:
-        """One xz stream of the array's bytes in C order."""
+        """Compress the array's bytes in C order to one xz stream."""
         values = np.ascontiguousarray(values)
         row_bytes = values.nbytes // len(values) if values.ndim > 1 and values.size else 0
         if GROUP_ROWS * row_bytes < _LEAST_GROUP_BYTES:
-            return _join([self._packed(values.data)])
-        first, stop = _used_rows(values)
-        blocks = [self._zero_block(first * row_bytes)] if first else []
+            return _join([self._compress_block(values.data)])
+        first, stop = _find_used_rows(values)
+        blocks = [self._make_zero_block(first * row_bytes)] if first else []
         if first < stop:
-            blocks += self._groups(values, first, stop)
+            blocks += self._split_groups(values, first, stop)
         if stop < len(values):
-            blocks.append(self._zero_block((len(values) - stop) * row_bytes))
+            blocks.append(self._make_zero_block((len(values) - stop) * row_bytes))
         return _join(blocks)
 
-    def _groups(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
-        """The rows from `first` to `stop` as blocks, each packed or stored."""
+    def _split_groups(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
+        """Return the rows from `first` to `stop` as blocks, each compressed or stored."""
         if len(self._worth) != -(-len(values) // GROUP_ROWS) or self._count % JUDGE_EVERY == 0:
             self._count = 1
             return self._judge(values, first, stop)
@@ -132,11 +130,11 @@ class XzCompressor:
             numbers = list(run)
             begin, end = numbers[0] * GROUP_ROWS, (numbers[-1] + 1) * GROUP_ROWS
             rows = values[max(begin, first) : min(end, stop)].data.cast("B")
-            blocks.append(self._packed(rows) if worth else _stored(rows))
+            blocks.append(self._compress_block(rows) if worth else _store_block(rows))
         return blocks
 
     def _judge(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
-        """Pack every group by itself to see which are worth it until the next time."""
+        """Compress every group by itself, and note for the next arrays which ones are worth it."""
         self._worth = []
         blocks = []
         for begin in range(0, len(values), GROUP_ROWS):
@@ -145,26 +143,26 @@ class XzCompressor:
                 self._worth.append(True)
                 continue
             data = rows.data.cast("B")
-            block = self._packed(data)
+            block = self._compress_block(data)
             self._worth.append(self._limit >= 1 or len(block.data) <= self._limit * len(data))
-            blocks.append(block if self._worth[-1] else _stored(data))
+            blocks.append(block if self._worth[-1] else _store_block(data))
         return blocks
 
-    def _packed(self, data: bytes | memoryview) -> _Block:
+    def _compress_block(self, data: bytes | memoryview) -> _Block:
         stream = lzma.compress(data, format=lzma.FORMAT_XZ, check=_CHECK, filters=self._filters)
-        return _only_block(stream)
+        return _extract_block(stream)
 
-    def _zero_block(self, size: int) -> _Block:
+    def _make_zero_block(self, size: int) -> _Block:
         block = self._zeros.get(size)
         if block is None:
             if len(self._zeros) >= _KEPT_BLOCKS:
                 self._zeros.clear()
-            block = self._zeros[size] = self._packed(bytes(size))
+            block = self._zeros[size] = self._compress_block(bytes(size))
         return block
 
 
-def _used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
-    """First row that is not all zeros, and the one after the last."""
+def _find_used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
+    """Return the first row that is not all zeros, and the row after the last such row."""
     if values[0].any() and values[-1].any():
         return 0, len(values)
     used = np.flatnonzero(values.reshape(len(values), -1).view(np.uint8).max(axis=1))
@@ -172,14 +170,14 @@ def _used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 class _Block(NamedTuple):
-    """One block of an xz stream, with its record for the stream's index (sections 3, 4.3)."""
+    """Block of an xz stream, with its record for the stream's index (sections 3, 4.3)."""
 
     data: bytes
     record: bytes
 
 
-def _only_block(stream: bytes) -> _Block:
-    """The block of an xz stream that has just one."""
+def _extract_block(stream: bytes) -> _Block:
+    """Return the block of an xz stream that has just one."""
     index_bytes = (int.from_bytes(stream[-8:-4], "little") + 1) * 4
     index = stream[-FOOTER_BYTES - index_bytes : -FOOTER_BYTES]
     # Index: indicator 00, number of records, then each record's two numbers (4.1 to 4.3).
@@ -190,62 +188,66 @@ def _only_block(stream: bytes) -> _Block:
 
 
 def stored_stream(values: npt.NDArray[Any]) -> bytes:
-    """One xz stream that holds the array's bytes in C order as they are.
+    """Store the array's bytes in C order in one xz stream, uncompressed.
 
-    The stream follows from the bytes alone, whatever liblzma's version: `stored_bytes` long.
+    The stream depends on the bytes alone, not on liblzma's version; its length is `stored_bytes`.
     """
     data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-    parts, record = _stored_parts(data)
-    return b"".join([_HEADER, *parts, _end([record])])
+    parts, record = _store_parts(data)
+    return b"".join([_HEADER, *parts, _make_end([record])])
 
 
 def stored_bytes(size: int) -> int:
-    """Length of `stored_stream` for so many bytes, at least one."""
-    unpadded = _stored_unpadded(size)
-    end = _end([_varint(unpadded) + _varint(size)])
+    """Return the length of `stored_stream` for `size` bytes, at least one."""
+    unpadded = _count_unpadded(size)
+    end = _make_end([_encode_varint(unpadded) + _encode_varint(size)])
     return HEADER_BYTES + (unpadded + 3 & ~3) + len(end)
 
 
-def _stored(data: memoryview) -> _Block:
-    parts, record = _stored_parts(data)
+def _store_block(data: memoryview) -> _Block:
+    parts, record = _store_parts(data)
     return _Block(b"".join(parts), record)
 
 
-def _stored_unpadded(size: int) -> int:
+def _count_unpadded(size: int) -> int:
     return 12 + size + 3 * -(-size // _CHUNK_BYTES) + 1 + _CRC_BYTES
 
 
-def _stored_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
-    """A block of bytes as they are, in chunks of LZMA2 without compression (section 5.3.1)."""
+def _store_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
+    """Return an uncompressed block, in LZMA2 chunks without compression (section 5.3.1)."""
     header = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
-    parts: list[bytes | memoryview] = [header + _crc(header)]
+    parts: list[bytes | memoryview] = [header + _compute_crc(header)]
     for at in range(0, len(data), _CHUNK_BYTES):
         part = data[at : at + _CHUNK_BYTES]
         control = b"\2" if at else b"\1"  # 1 resets the dictionary, as the first chunk must
         parts += (control + (len(part) - 1).to_bytes(2, "big"), part)
-    unpadded = _stored_unpadded(len(data))
-    parts.append(b"\0" + bytes(-unpadded % 4) + _crc(data))
-    return parts, _varint(unpadded) + _varint(len(data))
+    unpadded = _count_unpadded(len(data))
+    parts.append(b"\0" + bytes(-unpadded % 4) + _compute_crc(data))
+    return parts, _encode_varint(unpadded) + _encode_varint(len(data))
 
 
 def _join(blocks: list[_Block]) -> bytes:
-    """One stream of blocks (section 2.1)."""
+    """Join blocks to one stream (section 2.1)."""
     records = [block.record for block in blocks if block.record]  # none for no bytes at all
-    return b"".join([_HEADER, *(block.data for block in blocks), _end(records)])
+    return b"".join([_HEADER, *(block.data for block in blocks), _make_end(records)])
 
 
-def _end(records: list[bytes]) -> bytes:
-    """A stream's index and footer (sections 2.1.2, 4)."""
-    index = b"\0" + _varint(len(records)) + b"".join(records)
+def _make_end(records: list[bytes]) -> bytes:
+    """Return a stream's index and footer (sections 2.1.2, 4)."""
+    index = b"\0" + _encode_varint(len(records)) + b"".join(records)
     index = index.ljust(-(-len(index) // 4) * 4, b"\0")
-    index += _crc(index)
+    index += _compute_crc(index)
     # Backward size, and the stream flags as in the header.
     tail = (len(index) // 4 - 1).to_bytes(4, "little") + _FLAGS
-    return index + _crc(tail) + tail + FOOTER_MAGIC
+    return index + _compute_crc(tail) + tail + FOOTER_MAGIC
 
 
 def decompress(stream: bytes, size: int, where: str) -> bytes:
-    """The bytes of a stream that holds so many, by liblzma; FormatError starts with `where`."""
+    """Decompress a stream of exactly `size` bytes by liblzma.
+
+    Raises:
+        FormatError: the stream is damaged or of another size; the message starts with `where`.
+    """
     decoder = lzma.LZMADecompressor()
     try:
         # Bounded: a damaged stream must not unpack to more than a sample.
@@ -258,21 +260,21 @@ def decompress(stream: bytes, size: int, where: str) -> bytes:
 
 
 def content_crc(stream: bytes) -> int | None:
-    """The CRC-32 of what a stream holds, without unpacking it; None for streams of other kinds."""
+    """Return the CRC-32 of a stream's content without unpacking; None for other kinds of stream."""
     crc = 0
     try:
-        for _, stop, size in _blocks(stream):
+        for _, stop, size in _find_blocks(stream):
             check = int.from_bytes(stream[stop - _CRC_BYTES : stop], "little")
-            crc = crc32_of_both(crc, check, size)
+            crc = combine_crc32(crc, check, size)
     except (_OtherError, IndexError):
         return None
     return crc
 
 
 class BlockUnpacker:
-    """Unpacks whole streams whose check is CRC-32, of LZMA2 with or without a delta.
+    """Unpacker of whole streams whose check is CRC-32, of LZMA2 with or without a delta.
 
-    Several threads may use one.
+    Several threads may share one.
     """
 
     def __init__(self) -> None:
@@ -282,11 +284,12 @@ class BlockUnpacker:
         """Unpack a stream into `out`.
 
         Returns:
-            Whether that was done, and every check is right; if not, `out` holds anything.
+            Whether the stream was unpacked and every check is right; if not, the content of `out`
+            is undefined.
         """
         try:
             end = 0
-            for at, stop, size in _blocks(stream):
+            for at, stop, size in _find_blocks(stream):
                 if end + size > len(out):
                     return False
                 self._unpack(stream[at:stop], out[end : end + size])
@@ -306,7 +309,7 @@ class BlockUnpacker:
         values = decoder.decompress(block[header_bytes:-_CRC_BYTES], len(out) + 1)
         # What follows are zeros up to a multiple of four.
         whole = decoder.eof and len(decoder.unused_data) < 4 and not any(decoder.unused_data)
-        if len(values) != len(out) or not whole or _crc(values) != block[-_CRC_BYTES:]:
+        if len(values) != len(out) or not whole or _compute_crc(values) != block[-_CRC_BYTES:]:
             raise _OtherError
         out[:] = np.frombuffer(values, np.uint8)
         if light and not out.any():
@@ -316,14 +319,14 @@ class BlockUnpacker:
 
 
 class _OtherError(Exception):
-    """Damaged, or of a kind that is left to liblzma."""
+    """Stream that is damaged, or of a kind that is left to liblzma."""
 
 
-def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
-    """Start and end of each block, and the size of what it holds.
+def _find_blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield start and end of each block, and the size of its content in bytes.
 
     Raises:
-        _OtherError, IndexError: it is no whole stream of the kind.
+        _OtherError, IndexError: the stream is damaged, or of another kind.
     """
     footer = stream[-FOOTER_BYTES:]
     if stream[:HEADER_BYTES] != _HEADER or footer[8:] != _FLAGS + FOOTER_MAGIC:
@@ -331,9 +334,9 @@ def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
     index_bytes = (int.from_bytes(footer[4:8], "little") + 1) * 4
     start = len(stream) - FOOTER_BYTES - index_bytes
     index = stream[start:-FOOTER_BYTES]
-    if start < HEADER_BYTES or not (_crc(footer[4:10]) == footer[:4] and index[0] == 0):
+    if start < HEADER_BYTES or not (_compute_crc(footer[4:10]) == footer[:4] and index[0] == 0):
         raise _OtherError
-    if _crc(index[:-_CRC_BYTES]) != index[-_CRC_BYTES:]:
+    if _compute_crc(index[:-_CRC_BYTES]) != index[-_CRC_BYTES:]:
         raise _OtherError
     place = HEADER_BYTES
     count, at = read_varint(index, 1)
@@ -351,8 +354,8 @@ def _blocks(stream: bytes) -> Iterator[tuple[int, int, int]]:
 
 @functools.lru_cache(maxsize=64)
 def _filters(header: bytes) -> list[dict[str, Any]]:
-    """The filters that a block's header names (3.1)."""
-    if _crc(header[:-_CRC_BYTES]) != header[-_CRC_BYTES:] or header[1] & 0x3C:
+    """Read the filters from a block's header (3.1)."""
+    if _compute_crc(header[:-_CRC_BYTES]) != header[-_CRC_BYTES:] or header[1] & 0x3C:
         raise _OtherError
     at, filters = 2, []
     for present in (header[1] & 0x40, header[1] & 0x80):  # sizes, which the index has too
@@ -375,7 +378,7 @@ def _filters(header: bytes) -> list[dict[str, Any]]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length (1.2), and where it ends."""
+    """Read a number of variable length (1.2); return it and the offset after it."""
     value = shift = 0
     while at < len(data) and shift < 63:
         byte = data[at]
@@ -387,8 +390,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first (section 1.2)."""
+def _encode_varint(number: int) -> bytes:
+    """Encode a number in seven bits a byte, the lowest first (section 1.2)."""
     packed = bytearray()
     while number > 0x7F:
         packed.append(number & 0x7F | 0x80)
@@ -396,5 +399,5 @@ def _varint(number: int) -> bytes:
     return bytes([*packed, number])
 
 
-def _crc(data: bytes | memoryview) -> bytes:
+def _compute_crc(data: bytes | memoryview) -> bytes:
     return zlib.crc32(data).to_bytes(_CRC_BYTES, "little")

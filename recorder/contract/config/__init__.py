@@ -1,1 +1,1 @@
-"""The config file: its sections, options, and the values that they hold."""
+"""Sections, options and values of the config file."""

@@ -1,4 +1,4 @@
-"""A driver's description of itself, read without importing the driver.
+"""Schema of a driver, read without importing the driver.
 
 ``python -m drivers.NAME schema`` prints a `DriverSchema` as JSON; the config's entries for that
 driver are checked against it.
@@ -20,16 +20,16 @@ from recorder.contract.config.options import (
     table_to_wire,
 )
 from recorder.contract.errors import ProtocolError
-from recorder.contract.wire_struct import convert
+from recorder.contract.wire_struct import decode_values
 
 SESSION_SCHEME = "session"
-"""The scheme that replays a recorded sensor; the kit does it for every driver."""
+"""Scheme that replays a recorded sensor; the kit implements it for every driver."""
 _SESSION_HELP = "replay of a recorded sensor: session:DIR or session:DIR#SENSOR"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
 class DescribesItself(Protocol):
-    """The class attributes of a driver that `DriverSchema.of` reads."""
+    """Driver class with the attributes that `DriverSchema.of` reads."""
 
     options: ClassVar[OptionTable]
     schemes: ClassVar[Mapping[str, str]]
@@ -38,17 +38,17 @@ class DescribesItself(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DriverSchema:
-    """A driver's options and sources.
+    """Options and sources of a driver.
 
     Attributes:
         name: the driver's name in a config: a module of ``drivers`` or a dotted module name.
-        description: one line for people.
+        description: one line for users.
         options: table of its own config keys.
-        schemes: the source schemes that it takes, with one line each; ``session`` is always
+        schemes: the source schemes that the driver takes, with one line each; ``session`` is always
             among them.
         live_schemes: those of devices; sources of all others are played.
-        stream_suffixes: what is added to the sensor's name in further streams (``_imu``), so
-            that two sensors with the same stream are reported before anything starts.
+        stream_suffixes: suffixes of the sensor's name in further streams (``_imu``), so that two
+            sensors with the same stream are reported before anything starts.
     """
 
     name: str
@@ -97,7 +97,7 @@ class DriverSchema:
         Raises:
             ProtocolError: the mapping is not a schema.
         """
-        return convert(wire, cls, "not a driver's schema")
+        return decode_values(wire, cls, "not a driver's schema")
 
 
 def _check_table(table: OptionTable, where: str) -> None:

@@ -1,9 +1,9 @@
-"""Reading of the config file, strict, with file, line and key path in each error.
+"""Strict reader of the config file, with file, line and key path in each error.
 
 Usage::
 
-    config = load_config(Path("rig.yaml"), schema_of)    # ConfigError says what is wrong where
-    for entry in config.sensors:
+    config = load_config(Path("rig.yaml"), schema_of)    # ConfigError names each fault and its
+    place for entry in config.sensors:
         start_driver(entry.driver, json.dumps(entry.for_driver()))
 
 `recorder.contract.config.settings` declares the sections, `recorder.contract.config.yaml_lines`
@@ -43,7 +43,7 @@ from recorder.contract.config.settings import (
 from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
 from recorder.contract.expressions import compile_expression
-from recorder.contract.numbered_files import numbered_files
+from recorder.contract.numbered_files import find_numbered_files
 from recorder.contract.redaction import mask_value
 from recorder.contract.session_names import check_template
 from recorder.contract.streams import STREAM_NAME
@@ -84,7 +84,7 @@ KEEP = "keep"
 
 
 class Config(Sections, frozen=True, kw_only=True):
-    """A config that was checked as far as can be without opening a source.
+    """Checked config; sources are not opened.
 
     Attributes:
         path: the file, absolute.
@@ -102,10 +102,10 @@ class Config(Sections, frozen=True, kw_only=True):
         raise KeyError(name)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """Make an error about a key that was found after loading, with file and line."""
+        """Make an error with file and line for a key, for faults found after loading."""
         return self.document.fail(key, message)
 
-    def of_daemon(self) -> list[str]:
+    def find_daemon_settings(self) -> list[str]:
         """Return one sentence for each setting in the file that only the daemon uses."""
         return [
             f"{key}: only `recorder serve` acts on this key"
@@ -123,9 +123,9 @@ def load_config(
 
     Args:
         path: the file.
-        schema_of: gives a driver's schema by name.
-        prefetch: called once with the names of all drivers before `schema_of` is, so that it
-            can ask them at the same time.
+        schema_of: returns a driver's schema by name.
+        prefetch: called once with the names of all drivers before `schema_of`, so that it can load
+            their schemas in parallel.
 
     Raises:
         ConfigFaultsError: all that is wrong with the sections and sensors, each with file, line and
@@ -160,7 +160,7 @@ def load_redact(path: Path) -> tuple[RedactSettings, ...]:
 
 
 def asks_for_redaction(config: Path) -> bool:
-    """Return whether a session's config asks for redaction; if damaged, whether it names it."""
+    """Return whether a session's config asks for redaction; if damaged, whether it has the word."""
     try:
         return bool(read_yaml(config).values.get(SECTION))
     except ConfigError:
@@ -229,7 +229,7 @@ class _ConfigReader:
         return reader.read(table, values, key)
 
     def check_cpus(self, process: dict[str, Any], key: str) -> None:
-        """Add a fault, and empty the list, if a value in ``process.cpus`` is no CPU's number."""
+        """Add a fault, and empty the list, if a value in ``process.cpus`` is no CPU number."""
         for index, cpu in enumerate(process["cpus"]):
             if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
                 self.fault(f"{key}.cpus[{index}]", "needs a CPU's number, from 0")
@@ -508,7 +508,7 @@ class _ConfigReader:
                 raise fail(key, f"the part after '#' is not a valid sensor name: {sensor!r}")
         if not path:
             raise fail(key, f"{scheme}: needs a path after the colon")
-        if scheme == "file" and numbered_files(whole := self.path(key, path)):
+        if scheme == "file" and find_numbered_files(whole := self.path(key, path)):
             return scheme, str(whole)
         return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
 

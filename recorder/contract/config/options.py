@@ -1,8 +1,8 @@
 """Option tables: keys of a mapping in the config, with their types, bounds and defaults.
 
 A driver declares its options as a table (`python -m drivers.NAME schema` prints it), the recorder
-checks a config against it without importing the driver, and the driver checks again what it is
-handed.  The tables of the config's own sections are written the same way.
+checks a config against it without importing the driver, and the driver checks the options that it
+gets again. The config's own sections have such tables, too.
 
 >>> table = {"fps": Option("float", 30.0, "frames per second", minimum=0.1)}
 >>> check_options(table, {"fps": 25})
@@ -35,18 +35,18 @@ TYPES = tuple(_TYPES)
 
 
 class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One key.
+    """Declaration of one key.
 
     Attributes:
         type: one of `TYPES`.  ``path`` is a string, taken relative to the config file.
-        default: value where the key is absent; None also means "not set".
-        description: one line for people, with the unit.
+        default: value if the key is absent; None also means "not set".
+        description: one line for users, with the unit.
         minimum, maximum: bounds of a number, both included.
-        choices: the values allowed; any where empty.
-        required: the key must be there.
-        keys: table of a ``map``; a map without one is free in form.
-        items: type of a ``list``'s items; any where empty.
-        words: texts that may stand in place of a value of `type`.
+        choices: the values allowed; empty: any.
+        required: whether the key must be present.
+        keys: table of a ``map``; a map without a table has any keys.
+        items: type of a ``list``'s items; empty: any.
+        words: texts allowed instead of a value of `type`.
     """
 
     type: str
@@ -78,7 +78,7 @@ def table_to_wire(table: OptionTable) -> dict[str, Any]:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Suggest the nearest known word, as `` (did you mean 'fps'?)``; "" if none is near."""
+    """Suggest the nearest known word, as `` (did you mean 'fps'?)``; return "" if none is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -95,8 +95,7 @@ def check_options(
         table: the keys allowed.
         values: what the user wrote; None counts as an empty mapping.
         key: key path of the mapping, for messages.
-        fail: makes the exception from (key path, message); `ConfigError` without a file unless
-            given.
+        fail: makes the exception from (key path, message); default: `ConfigError` without a file.
 
     Raises:
         ConfigError: (or what `fail` makes) for the first unknown or missing key, wrong type or
@@ -152,7 +151,7 @@ class OptionReader:
         if values is None:
             values = {}
         if not isinstance(values, Mapping):
-            raise self.fail(key, f"needs a mapping, not {_kind(values)}")
+            raise self.fail(key, f"needs a mapping, not {_describe_kind(values)}")
         for name in values:
             if name not in table:
                 text = "unknown key" + suggest(str(name), table)
@@ -204,7 +203,7 @@ class OptionReader:
             value = float(value)
             good = math.isfinite(value)
         if not good:
-            raise self.fail(key, f"needs {name}, not {_kind(value)}")
+            raise self.fail(key, f"needs {name}, not {_describe_kind(value)}")
         if option.items:
             item = Option(option.items)
             return [self._value(item, v, f"{key}[{i}]") for i, v in enumerate(value)]
@@ -219,7 +218,7 @@ class OptionReader:
         return self.find(key, value) if self.find and option.type == "path" else value
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     names = {dict: "a mapping", list: "a list", type(None): "nothing", bool: "true or false"}
     return f"{names.get(type(value), type(value).__name__)} ({value!r:.60})"
 

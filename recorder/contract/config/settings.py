@@ -1,4 +1,4 @@
-"""Settings: a frozen struct for each section of the config, with a field for each key.
+"""Settings as a frozen struct for each section of the config, with a field for each key.
 
 The structs are the schema: a field has the key's type and default, its `key` description and
 bounds.  A new key is a new field here.  `recorder.contract.config.loading` reads the file.
@@ -15,14 +15,14 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct, convert, inspect, structs, to_builtins
 
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 
 T = TypeVar("T")
 
 VERSION = 1
 ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs", "mcap")
 ALL_CAMERAS = "*"
-"""The entry of ``redact`` for cameras without one of their own."""
+"""Key in ``redact`` for cameras without an entry of their own."""
 PACES = ("realtime", "max")
 MAX_INCOMPLETE = 0.01
 """Default of `SensorEntry.max_incomplete`."""
@@ -32,7 +32,7 @@ _HOST = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
 _NAME = re.compile(rf"{_HOST}(?:\.{_HOST})*\.?")
 _TOKEN = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]*|\[[0-9a-f:.]+\])(?::\d{1,5})?")
-"""As browsers send it (RFC 6454, section 6.2); the desktop apps of Foxglove send ``file://``."""
+"""Pattern of an origin as browsers send it (RFC 6454, 6.2); Foxglove's apps send ``file://``."""
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
 
@@ -48,14 +48,14 @@ def key(description: str, *, ge: float | None = None, le: float | None = None, *
 
 
 class SplitSettings(Struct, frozen=True):
-    """When a session continues in a new part; None: never for that reason."""
+    """Conditions for a new part of a session; None: no such condition."""
 
     minutes: Annotated[float, key("begin a new part after [min]", ge=0.1)] | None = None
     gb: Annotated[float, key("begin a new part at [GB, 1e9]", ge=0.01)] | None = None
 
 
 class SessionSettings(Struct, frozen=True):
-    """Where sessions are made, and what they are called; `root` is absolute once it is loaded."""
+    """Location and names of sessions; `root` is absolute once it is loaded."""
 
     root: Annotated[Path, key("folder in which sessions are made")] = Path("sessions")
     name: Annotated[str, key("template of a session's name")] = DEFAULT_NAME
@@ -65,7 +65,7 @@ class SessionSettings(Struct, frozen=True):
 
 
 class ProcessSettings(Struct, frozen=True):
-    """How a driver's process, or the writer's, is run; the defaults ask for nothing.
+    """Scheduling of a driver's process or the writer's; the defaults change nothing.
 
     A `policy` of None is inherited, an `io_class` of None follows the niceness.
     """
@@ -86,7 +86,7 @@ class ProcessSettings(Struct, frozen=True):
 
 
 class StorageSettings(Struct, frozen=True):
-    """How samples reach the disk; MB and GB are 1e6 and 1e9 bytes."""
+    """Durability and buffers of samples; MB and GB are 1e6 and 1e9 bytes."""
 
     sync_interval_ms: Annotated[int, key("time between syncs [ms]", ge=1)] = 200
     min_free_gb: Annotated[float, key("space to leave free [GB, 1e9]", ge=0)] = 5.0
@@ -105,14 +105,14 @@ class StorageSettings(Struct, frozen=True):
 
 
 class RetentionSettings(Struct, frozen=True):
-    """How long sessions are kept; None: for ever."""
+    """Limits on kept sessions; None: no limit."""
 
     gb: Annotated[float, key("most that sessions may take [GB, 1e9]", ge=0)] | None = None
     days: Annotated[float, key("age at which sessions are deleted", ge=0)] | None = None
 
 
 class RecordFormatSettings(Struct, frozen=True):
-    """Which streams' data goes into session.vrs."""
+    """Selection of streams whose data goes into session.vrs."""
 
     enabled: Annotated[bool, key("write session.vrs")] = True
     streams: Annotated[tuple[str, ...], key("streams whose data goes into it")] = ("imu",)
@@ -126,7 +126,7 @@ class FinalizeStep(Struct, frozen=True):
 
 
 class ControlSettings(Struct, frozen=True):
-    """Where the daemon listens; paths are absolute."""
+    """Addresses at which the daemon listens; paths are absolute."""
 
     socket: Annotated[Path | None, key("control socket")] = None
     tcp: Annotated[str | None, key("address to listen on besides")] = None
@@ -134,13 +134,13 @@ class ControlSettings(Struct, frozen=True):
 
 
 class MetricsSettings(Struct, frozen=True):
-    """Where the daemon serves metrics; None: nowhere."""
+    """Address at which the daemon serves metrics; None: it serves none."""
 
     port: Annotated[int, key("HTTP port", ge=1, le=65535)] | None = None
 
 
 class LiveSettings(Struct, frozen=True):
-    """Where the live process serves the dashboard, and to whom; paths are absolute."""
+    """Address and access rules of the dashboard; paths are absolute."""
 
     port: Annotated[int, key("port; 0: one that is free", ge=0, le=65535)] = 8377
     bind: Annotated[str, key("address to listen on")] = "127.0.0.1"
@@ -176,12 +176,12 @@ class LiveSettings(Struct, frozen=True):
 
 
 class RedactSettings(Struct, frozen=True):
-    """One entry of ``redact``: the program that finds what archives must not show of a camera.
+    """One entry of ``redact``: the program that finds what archives must not show.
 
     Attributes:
         camera: name of the stream, or `ALL_CAMERAS`.
         folder: working directory of the command: the folder of the config file.
-        command: empty for a camera whose pictures are packed as they were recorded.
+        command: empty if the camera's pictures are packed as they were recorded.
     """
 
     camera: str
@@ -195,7 +195,7 @@ class RedactSettings(Struct, frozen=True):
 
 
 class TriggerSettings(Struct, frozen=True):
-    """One entry of ``triggers``: a condition, and what is kept when it comes true.
+    """One entry of ``triggers``: a condition, and the interval to keep when it becomes true.
 
     `when` and `until` are expressions (`recorder.contract.expressions`).
     """
@@ -210,7 +210,7 @@ class TriggerSettings(Struct, frozen=True):
 
 
 class RingSettings(Struct, frozen=True):
-    """Record all the time, and keep only what events ask for."""
+    """Settings of a ring: it records all the time and keeps only what events select."""
 
     seconds: Annotated[float, key("length of the ring [s]", ge=1)] = 300.0
     gb: Annotated[float, key("most that its parts may take [GB, 1e9]", ge=0.01)] = 50.0
@@ -227,12 +227,12 @@ class RingSettings(Struct, frozen=True):
 
     @property
     def ram_folder(self) -> Path | None:
-        """Where parts are in RAM; None for a ring on disk."""
+        """Folder of parts in RAM; None for a ring on disk."""
         return self.folder if self.medium == "ram" else None
 
 
 class UploadSettings(Struct, frozen=True):
-    """Where finished sessions are brought, and when."""
+    """Destination and schedule of uploads of finished sessions."""
 
     url: Annotated[str | None, key("s3://BUCKET/PREFIX or file:///FOLDER; null: nowhere")] = None
     when: Annotated[str, key("idle, always, or hours of the day such as 22:00-06:00")] = "idle"
@@ -248,7 +248,7 @@ class UploadSettings(Struct, frozen=True):
 
     @property
     def hours(self) -> tuple[int, int] | None:
-        """Begin and end of the hours in `when`, in minutes of the local day; None without."""
+        """Begin and end of the hours in `when`, in minutes of the local day; None without hours."""
         if (found := UPLOAD_HOURS.fullmatch(self.when)) is None:
             return None
         begin, begin_minute, end, end_minute = map(int, found.groups())
@@ -269,7 +269,7 @@ class SensorEntry(Struct, frozen=True):
         scheme, address: the source, split at its first colon; the address of a file-like source
             is an absolute path (``session`` may have ``#SENSOR`` behind it).
         options: the driver's options, checked, with defaults; paths absolute.
-        live: the source is a device; all others are played.
+        live: whether the source is a device; all others are played.
     """
 
     name: str
@@ -289,7 +289,7 @@ class SensorEntry(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """The source with its path resolved; show it only through `mask_passwords`."""
+        """Source with its path resolved; show it only through `mask_passwords`."""
         return f"{self.scheme}:{self.address}"
 
     def for_driver(self) -> dict[str, Any]:
@@ -387,7 +387,7 @@ def read_settings(values: Any, kind: type[T], base: Path | None = None) -> T:
     def path(_: type, text: Any) -> Path:
         return Path(text) if base is None else (base / text).resolve()
 
-    return convert(values, ready(kind), dec_hook=path)
+    return convert(values, prepare_type(kind), dec_hook=path)
 
 
 def is_loopback(bind: str) -> bool:
@@ -410,9 +410,9 @@ def _is_name(bind: str) -> bool:
 
 _VERSION = Option("int", VERSION, "version of this file's format", required=True)
 SECTIONS: OptionTable = {"version": _VERSION, **option_table(Sections)}
-"""Every key but those of the sensors' entries."""
+"""All keys except those of the sensors' entries."""
 
 _ENTRY = option_table(SensorEntry)
 _SOURCE = Option("str", None, "SCHEME:ADDRESS", required=True)
 SENSOR_KEYS: OptionTable = {"driver": _ENTRY["driver"], "source": _SOURCE, **_ENTRY}
-"""The keys of a sensor's entry that are not its driver's options."""
+"""Keys of a sensor's entry that are not its driver's options."""

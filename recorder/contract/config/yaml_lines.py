@@ -1,10 +1,10 @@
-"""YAML to plain values, with the line of every key.
+"""YAML parser to plain values, with the line of every key.
 
-The scalars are YAML 1.2's, because YAML 1.1 guesses types and loses values:
-only ``true`` and ``false`` are booleans (``on``, ``yes`` and ``no`` are texts), and dates, times,
-``010``, ``1_000`` and ``.nan`` stay the texts that they are.  Where a number is needed such a text
-is a clear error; in free-form metadata it arrives as it was written.  Anchors, aliases and merge
-keys (``<<``) work; tags other than the plain types, duplicate keys and cycles are errors.
+The scalars are YAML 1.2's, because YAML 1.1 guesses types and loses values: only ``true`` and
+``false`` are booleans (``on``, ``yes`` and ``no`` are texts), and dates, times, ``010``, ``1_000``
+and ``.nan`` stay texts. Where a number is needed, such a text is a clear error; in free-form
+metadata it stays as it was written. Anchors, aliases and merge keys (``<<``) work; tags other than
+the plain types, duplicate keys and cycles are errors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.BaseLoader):
-    """PyYAML's nodes, with the scalar rules named above and bounded depth."""
+    """PyYAML's node loader, with the scalar rules above and bounded depth."""
 
     _depth = 0
 
@@ -74,7 +74,7 @@ for _name, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A YAML file's top mapping as plain values.
+    """Top mapping of a YAML file as plain values.
 
     Attributes:
         file: its path, for messages.
@@ -92,7 +92,7 @@ class Document:
     masked_text: str = field(repr=False)
     written: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
 
-    def line_of(self, key: str) -> int | None:
+    def find_line(self, key: str) -> int | None:
         """Return the line of a key path, or of the nearest mapping or list around it."""
         while key:
             if key in self.lines:
@@ -101,22 +101,22 @@ class Document:
         return None
 
     def fail(self, key: str, message: str) -> ConfigError:
-        """Make an error about a key; it shows numbers as they were typed, and no password.
+        """Make an error about a key, with numbers as they were typed and without passwords.
 
-        A value in parentheses is left out where the whole value is a password.
+        A value in parentheses is left out if the whole value is a password.
         """
         if is_secret(key):
             message = re.sub(r" \(.*\)", "", message, flags=re.DOTALL)
         message = mask_passwords(message.replace(*self.written.get(key, ("", "")), 1))
-        return ConfigError(message, file=self.file, line=self.line_of(key), key=key)
+        return ConfigError(message, file=self.file, line=self.find_line(key), key=key)
 
 
 def read_yaml(path: Path) -> Document:
     """Read and parse a YAML file whose top is a mapping.
 
     Raises:
-        ConfigError: it cannot be read, is too large, is not UTF-8, not YAML, or holds what is
-            not taken; names file, line and, where there is one, the key path.
+        ConfigError: the file cannot be read, is too large, is not UTF-8, not YAML, or has an
+            unsupported construct; names file, line and, if there is one, the key path.
     """
     try:
         with path.open("rb") as file:
@@ -152,9 +152,9 @@ def parse_yaml(text: str, file: Path) -> Document:
 def shareable_text(text: str) -> str:
     """Mask passwords and likely secrets in a config's text, for archives and reports.
 
-    Besides passwords in addresses, values under keys that are named like secrets are masked in
-    ``session.metadata`` and ``sensors``; in a text that is no YAML, in every line.  Without any,
-    the text is unchanged.
+    Passwords in addresses are masked everywhere. Values under keys that are named like secrets are
+    masked in ``session.metadata`` and ``sensors``, or in every line if the text is not YAML. A text
+    without secrets is unchanged.
     """
     try:
         root = _compose(text, Path("config.yaml"))
@@ -197,7 +197,7 @@ def _compose(text: str, file: Path) -> Node | None:
 
 @dataclass
 class _Builder:
-    """Nodes to plain values, noting lines on the way."""
+    """Converter of nodes to plain values, which records lines and written numbers."""
 
     file: Path
     lines: dict[str, int] = field(default_factory=dict)
@@ -343,7 +343,7 @@ _NEEDED = {
 def _mask(text: str, root: Node, *, likely: bool = False) -> str:
     """Mask passwords in a text: in values, however they are quoted, and in comments.
 
-    Values are masked one by one, so that what is around them stays the YAML that it was.
+    Values are masked one by one, so that the rest of the YAML stays unchanged.
 
     Args:
         text, root: the file.
@@ -373,7 +373,7 @@ def _find_secrets(root: Node, likely: bool) -> tuple[set[ScalarNode], set[Node]]
 
     Args:
         root: the file.
-        likely: also those under keys that are named like secrets, in ``session.metadata`` and
+        likely: include those under keys that are named like secrets, in ``session.metadata`` and
             ``sensors``.
     """
     scalars: set[ScalarNode] = set()

@@ -1,1 +1,1 @@
-"""Asking a daemon: its requests, where its socket lies, and the client."""
+"""Control of a daemon: requests, the socket's path, and the client."""

@@ -1,13 +1,15 @@
-"""Controlling a daemon from Python::
+"""Client that controls a daemon.
 
-    with Client() as recorder:                     # the socket that `recorder serve` made
+The socket is that of ``recorder serve``::
+
+    with Client() as recorder:
         reply = recorder.start("drive", {"driver": "ada"})
         recorder.mark("pothole")
         print(reply.session, recorder.status().state)
         recorder.stop()
 
-A method returns when what was asked has happened, and raises `DaemonError` where it has not; both
-carry the daemon's state after the fact.
+A method returns when the request has been carried out, and raises `DaemonError` if it was not; both
+carry the daemon's state after the request.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from typing import Any, Protocol
 
 from recorder.contract.closing import Closing
 from recorder.contract.control.requests import Keep, Mark, Request, Start, Status, Stop
-from recorder.contract.control.sockets import socket_to_ask
+from recorder.contract.control.sockets import choose_client_socket
 from recorder.contract.errors import DeviceError, RecorderError
 
 TIMEOUT_S = 120.0
-"""For a reply: closing a session may take a while."""
+"""Timeout for a reply, in s: closing a session may take a while."""
 _CONNECT_S = 5.0
 _AGAIN_S = 0.02
 _MOST_REPLY = 16 << 20
@@ -35,11 +37,11 @@ _MOST_REPLY = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a daemon answered.
+    """Answer of a daemon.
 
     Attributes:
-        ok: what was asked for has happened.
-        state: idle, starting, recording, stopping or fault, after it.
+        ok: whether the request has been carried out.
+        state: the daemon's state after the request: idle, starting, recording, stopping or fault.
         values: the whole reply (docs/daemon.md).
     """
 
@@ -49,7 +51,7 @@ class Reply:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The daemon's status, of every reply but refusals of malformed requests."""
+        """Status of the daemon, in every reply but refusals of malformed requests."""
         status: Mapping[str, Any] = self.values.get("status") or {}
         return status
 
@@ -61,7 +63,7 @@ class Reply:
 
 
 class DaemonError(RecorderError):
-    """The daemon refused, or cannot be reached; `reply` is None then."""
+    """Error of a request that the daemon refused; `reply` is None if no daemon can be reached."""
 
     def __init__(self, message: str, reply: Reply | None = None) -> None:
         super().__init__(message)
@@ -71,22 +73,22 @@ class DaemonError(RecorderError):
 
 
 class Wire(Protocol):
-    """Carries one request and its reply."""
+    """Connection that carries one request and its reply at a time."""
 
     def exchange(self, line: bytes) -> bytes:
-        """Send a request's line, wait for the reply's; DeviceError if none comes."""
+        """Send a request's line and return the reply's; raise DeviceError if none comes."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 class Client(Closing):
-    """A connection to a daemon; see the module's example.
+    """Connection to a daemon; see the module's example.
 
     Args:
-        path: the control socket; where the daemon puts it unless given.
+        path: the control socket; default: the daemon's usual place.
         timeout_s: longest wait for a reply.
-        wire: another way to the daemon: `recorder.contract.curve.CurveClient`.
+        wire: another connection to the daemon, such as `recorder.contract.curve.CurveClient`.
 
     Raises:
         DaemonError: no daemon can be reached.
@@ -100,46 +102,46 @@ class Client(Closing):
         wire: Wire | None = None,
     ) -> None:
         given = None if path is None else Path(path)
-        self._wire = wire if wire is not None else _UnixWire(socket_to_ask(given), timeout_s)
+        self._wire = wire if wire is not None else _UnixWire(choose_client_socket(given), timeout_s)
 
     def start(self, name: str | None = None, meta: Mapping[str, str] | None = None) -> Reply:
-        """Begin to record; returns when the session is open."""
+        """Begin to record; return when the session is open."""
         return self.send(Start(name, dict(meta) if meta else None))
 
     def stop(self) -> Reply:
-        """End the recording; returns when the session is closed."""
+        """End the recording; return when the session is closed."""
         return self.send(Stop())
 
     def status(self) -> Reply:
-        """Report the daemon's status."""
+        """Return the daemon's status."""
         return self.send(Status())
 
     def mark(self, text: str, *, keep: tuple[float, float] | None = None) -> Reply:
         """Put a mark into the session that is being recorded.
 
         Args:
-            text: of the mark.
+            text: text of the mark.
             keep: seconds before and after now that are kept as an event; the reply has ``event``.
         """
         return self.send(Mark(text, keep=keep))
 
     def keep(self, session: str | None = None, *, release: bool = False) -> Reply:
-        """Keep a session (the one being recorded unless named) from being deleted."""
+        """Protect a session from deletion, or release it; default: the session being recorded."""
         return self.send(Keep(session, release or None))
 
     def send(self, request: Request) -> Reply:
         """Send a request; the daemon checks it.
 
         Raises:
-            DaemonError: as `request` has it.
+            DaemonError: as for `request`.
         """
         return self.request(request.op, **request.values)
 
     def request(self, op: str, **values: Any) -> Reply:
-        """Any request.
+        """Send any request by its op and arguments.
 
         Raises:
-            DaemonError: it was refused, or no reply came.
+            DaemonError: the request was refused, or no reply came.
         """
         line = json.dumps({"op": op, **values}, separators=(",", ":")).encode() + b"\n"
         try:
@@ -160,7 +162,7 @@ class Client(Closing):
 
 
 def _explain(error: OSError) -> str:
-    """Say why no daemon can be reached at a socket, and what to do."""
+    """Explain why no daemon can be reached at a socket, and what to do."""
     if isinstance(error, PermissionError):
         return (
             "this user may not control the daemon: only root and the group of the socket may. "

@@ -1,7 +1,7 @@
 """Control requests: one JSON object a line, checked before the daemon acts on it.
 
-``{"op": "start", "name": "drive", "meta": {"driver": "ada"}}``; see docs/daemon.md.  A request is
-one class here, in `Request`, and one case of `Daemon`'s.
+``{"op": "start", "name": "drive", "meta": {"driver": "ada"}}``; see docs/daemon.md. Each request is
+one class here, listed in `Request`, and one case in `Daemon`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MOST_KEEP_S = 86400.0
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TRIGGER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Characters that no text here needs: those of control, other line ends, halves of pairs."""
+"""Characters that texts must not have: control characters, other line ends, lone surrogates."""
 
 
 def parse_request(line: bytes) -> Request:
-    """A request from its line.
+    """Parse a request from its line.
 
     Raises:
-        UsageError: it is none, or not one that can be carried out; says why.
+        UsageError: the line is not a valid request; says why.
     """
     if len(line) > MOST_BYTES:
         raise UsageError(f"the request is longer than {MOST_BYTES} bytes")
@@ -51,7 +51,7 @@ def parse_request(line: bytes) -> Request:
 
 
 def make_request(op: str, values: Mapping[str, Any]) -> Request:
-    """A request from its arguments.
+    """Make a request from its arguments.
 
     Raises:
         UsageError: there is no such op or argument, or a value is wrong.
@@ -67,10 +67,10 @@ def make_request(op: str, values: Mapping[str, Any]) -> Request:
 
 
 def check_metadata(values: Any) -> dict[str, str]:
-    """Metadata for a session that every file format can hold.
+    """Check that every file format can hold a session's metadata; return the metadata.
 
     Raises:
-        UsageError: a key or a value cannot.
+        UsageError: a key or a value is not allowed.
     """
     if not isinstance(values, dict):
         raise UsageError("metadata is not an object")
@@ -108,7 +108,7 @@ def _age(value: Any) -> float:
 
 
 def _keep(value: Any) -> tuple[float, float]:
-    """Seconds before and after, of ``BEFORE:AFTER`` or a pair."""
+    """Parse ``BEFORE:AFTER`` or a pair; return seconds before and after."""
     seconds = value.split(":") if isinstance(value, str) else value
     try:
         before, after = map(float, seconds)
@@ -156,8 +156,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _argument(check: Callable[[Any], Any], *words: str, **cli: Any) -> Any:
-    """A request's argument; None unless given.
+def _declare_argument(check: Callable[[Any], Any], *words: str, **cli: Any) -> Any:
+    """Declare a request's argument; None unless given.
 
     Args:
         check: raises UsageError.
@@ -175,19 +175,19 @@ class _Request:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The arguments that are given."""
+        """Arguments that are given."""
         given = {argument.name: getattr(self, argument.name) for argument in fields(self)}
         return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Start(_Request):
-    """Begin to record; answered when the session is open."""
+    """Request to begin a session; answered when the session is open."""
 
-    name: str | None = _argument(
+    name: str | None = _declare_argument(
         _name, "--name", help="give the session this name, which must be new"
     )
-    meta: Mapping[str, str] | None = _argument(
+    meta: Mapping[str, str] | None = _declare_argument(
         check_metadata,
         "--meta",
         action="append",
@@ -197,19 +197,21 @@ class Start(_Request):
 
 
 class Stop(_Request):
-    """End the recording; answered when the session is closed."""
+    """Request to end the session; answered when the session is closed."""
 
 
 class Status(_Request):
-    """Report the daemon's status."""
+    """Request for the daemon's status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark(_Request):
-    """Put a mark into the session that is being recorded."""
+    """Request to put a mark into the session that is being recorded."""
 
-    text: str | None = _argument(_mark_text, "text", metavar="TEXT", help="text of the mark")
-    age_s: float | None = _argument(
+    text: str | None = _declare_argument(
+        _mark_text, "text", metavar="TEXT", help="text of the mark"
+    )
+    age_s: float | None = _declare_argument(
         _age,
         "--age",
         dest="age_s",
@@ -217,31 +219,34 @@ class Mark(_Request):
         metavar="S",
         help="mark the moment S seconds ago (default: now)",
     )
-    keep: tuple[float, float] | None = _argument(
+    keep: tuple[float, float] | None = _declare_argument(
         _keep,
         "--keep",
         metavar="BEFORE:AFTER",
         help="keep so many seconds before and after the moment, as an event",
     )
-    t_ns: int | None = _argument(_t_ns)
-    trigger: str | None = _argument(_trigger)
+    t_ns: int | None = _declare_argument(_t_ns)
+    trigger: str | None = _declare_argument(_trigger)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep(_Request):
-    """Keep a session, the one being recorded unless named, from being deleted; or release it."""
+    """Request to protect a session from deletion, or to release it.
 
-    session: str | None = _argument(
+    Without a name, the session is the one being recorded.
+    """
+
+    session: str | None = _declare_argument(
         _name,
         "session",
         metavar="SESSION",
         help="the session's folder, or its name in a daemon's root",
     )
-    release: bool | None = _argument(
+    release: bool | None = _declare_argument(
         _release, "--release", action="store_true", help="permit its deletion again"
     )
 
 
 Request = Start | Stop | Status | Mark | Keep
 OPS: Mapping[str, type[Request]] = {kind.__name__.lower(): kind for kind in get_args(Request)}
-"""Every request by its ``op``."""
+"""All requests by their ``op``."""

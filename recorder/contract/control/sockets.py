@@ -1,4 +1,4 @@
-"""Where the control socket lies (DESIGN, section 4)."""
+"""Paths of the control socket."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from recorder.contract.errors import UsageError
 
 SYSTEM = Path("/run/recorder/control.sock")
 NAMED = "RECORDER_SOCKET"
-"""The environment variable that names the socket, for the daemon and its clients."""
+"""Environment variable that names the socket, for the daemon and its clients."""
 
 
-def named_socket(given: Path | None) -> Path | None:
-    """The socket as given, else as the environment names it."""
+def resolve_socket(given: Path | None) -> Path | None:
+    """Return the socket as given, else as the environment names it."""
     if given is None and (named := os.environ.get(NAMED)):
         return Path(named)
     return given
 
 
-def user_socket() -> Path | None:
-    """The socket of a daemon that runs for a user; None without ``$XDG_RUNTIME_DIR``."""
+def find_user_socket() -> Path | None:
+    """Return the socket of a user's own daemon; None without ``$XDG_RUNTIME_DIR``."""
     folder = os.environ.get("XDG_RUNTIME_DIR")
     return Path(folder) / "recorder" / "control.sock" if folder else None
 
 
-def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
-    """Where a daemon listens.
+def choose_server_socket(given: Path | None, system: Path = SYSTEM) -> Path:
+    """Choose the socket on which a daemon listens.
 
     Args:
-        given: what the user or the config says.
-        system: the machine's own place, taken where it can be written to.
+        given: the user's or the config's socket.
+        system: the machine's own path, used if it can be written to.
 
     Raises:
-        UsageError: there is no place for it.
+        UsageError: no folder for the socket can be written to.
     """
-    if (path := named_socket(given)) is not None:
+    if (path := resolve_socket(given)) is not None:
         return path
     folder = system.parent if system.parent.is_dir() else system.parent.parent
     if os.access(folder, os.W_OK | os.X_OK):
         return system
-    if (own := user_socket()) is not None:
+    if (own := find_user_socket()) is not None:
         return own
     raise UsageError(
         f"{system.parent} cannot be written to and XDG_RUNTIME_DIR is not set: "
@@ -49,20 +49,23 @@ def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
     )
 
 
-def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
-    """Where a client finds the daemon: as given, else the first place where there is a socket."""
-    if (path := named_socket(given)) is not None:
+def choose_client_socket(given: Path | None, system: Path = SYSTEM) -> Path:
+    """Choose the socket of the daemon for a client: as given, else the first that exists.
+
+    Without any, return the path where a daemon of this user would listen.
+    """
+    if (path := resolve_socket(given)) is not None:
         return path
-    own = user_socket()
+    own = find_user_socket()
     for path in (system, own):
         if path is not None and path.exists():
             return path
     return system if own is None else own
 
 
-def socket_warning(given: Path | None, system: Path = SYSTEM) -> str | None:
-    """Why a daemon could not be controlled by this user, or not serve; None if it could."""
-    path = socket_to_ask(given, system)
+def check_socket(given: Path | None, system: Path = SYSTEM) -> str | None:
+    """Return why this user cannot control or run a daemon; None if that is possible."""
+    path = choose_client_socket(given, system)
     try:
         if path.exists():
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -74,7 +77,7 @@ def socket_warning(given: Path | None, system: Path = SYSTEM) -> str | None:
     except OSError:  # a dead daemon's: it is replaced
         pass
     try:
-        path = socket_to_serve(given, system)
+        path = choose_server_socket(given, system)
     except UsageError as error:
         return str(error)
     place = next(folder for folder in path.parents if folder.is_dir())

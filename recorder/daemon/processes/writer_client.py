@@ -22,7 +22,7 @@ from recorder.contract.messages import (
     Start,
     Status,
     Stop,
-    reply_of,
+    read_reply,
 )
 from recorder.contract.wire import Kind, Message
 
@@ -156,7 +156,7 @@ class WriterClient:
 
     def _take(self, message: Message, question: WriterRequest) -> None:
         try:
-            answer = reply_of(message)
+            answer = read_reply(message)
         except ProtocolError as error:
             question.error = error
             return

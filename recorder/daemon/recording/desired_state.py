@@ -13,7 +13,7 @@ from typing import Any
 from recorder.contract.control.requests import check_metadata
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.contract.session_names import check_name
-from recorder.contract.wire_struct import convert
+from recorder.contract.wire_struct import decode_values
 from recorder.daemon.recording.state_machine import DesiredState
 from recorder.formats.disk import PosixDisk, make_folders
 from recorder.session.lock import boot_id
@@ -82,7 +82,7 @@ def _desired_state(values: Mapping[str, Any]) -> DesiredState:
     if values["version"] != VERSION:
         raise ValueError("of another version")
     found = {each.name: values[each.name] for each in fields(DesiredState)}
-    desired = convert(found, DesiredState, FILE)
+    desired = decode_values(found, DesiredState, FILE)
     if desired.part < 0:
         raise ValueError("a negative part")
     if desired.name is not None:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 
 PART_BYTES: Final = 8 << 20
@@ -82,7 +82,9 @@ class UploadRecord(msgspec.Struct):
         """The record in a file, of an object or of any; None where none can be read."""
         try:
             record = (
-                None if path is None else msgspec.json.decode(path.read_bytes(), type=ready(cls))
+                None
+                if path is None
+                else msgspec.json.decode(path.read_bytes(), type=prepare_type(cls))
             )
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None

@@ -17,7 +17,7 @@ import msgspec
 
 from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.session_names import check_name
-from recorder.contract.wire_struct import ready
+from recorder.contract.wire_struct import prepare_type
 from recorder.fleet.store.base import Store, canonical_json, check_key, same_content
 
 MANIFESTS: Final = "_manifests/"
@@ -110,7 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             FormatError: it is none of this version, or a path leads out of its folder.
         """
         try:
-            manifest = msgspec.json.decode(data, type=ready(cls))
+            manifest = msgspec.json.decode(data, type=prepare_type(cls))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(f"{where}: is no manifest: {error}") from None
         if manifest.version not in (VERSION, ENCRYPTED):

@@ -1,7 +1,7 @@
-"""Recordings of other software: MCAP files and ROS 2 bags, and the messages in them.
+"""Recordings of other software: MCAP files, ROS 2 bags, and the messages in them.
 
-bag       the files of a recording, as one
-contents  what a topic holds, on which time base, and which topic a source means
-messages  decoders of the messages that are understood
+bag       the files of a recording, read as one
+contents  the content of a topic, its time base, and the topic that a source selects
+messages  decoders of the supported messages
 protobuf  the fields of a protobuf message
 """

@@ -1,15 +1,15 @@
-"""A recording of messages: one MCAP file, or a ROS 2 bag, which is a folder of them.
+"""Recording of messages: one MCAP file, or a ROS 2 bag, which is a folder of MCAP files.
 
     with Bag(Path("drive_2026_05_01")) as bag:       # or Path("drive.mcap")
         for message in bag.messages({"/camera/image"}):
             ...
 
 A bag's folder has ``metadata.yaml`` (rosbag2, ``rosbag2_bagfile_information``), which lists its
-files.  A recorder that was killed has not written it; then all MCAP files of the folder are the
-bag, in the order of their numbers.
+files. If the recorder was killed before it wrote this file, the bag is all MCAP files of the folder
+in the order of their numbers.
 
-The messages of all files are in one order, that of their log times.  Where the recording's clock
-was set back (`recorder.formats.bags.clock`), later log times are corrected by that step.
+The messages of all files are ordered by their log times. If the recording's clock was set back
+(`recorder.formats.bags.clock`), later log times are corrected by that step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.contract.extras import need_extra
 from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
-from recorder.formats.mcap.order import LogOrder, place_of
+from recorder.formats.mcap.order import LogOrder, pack_place
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapReader, McapTopic
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
-"""The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
+"""Latest time that the recorder can represent, epoch ns as int64; MCAP has uint64."""
 _MAGIC: Final = b"\x89MCAP0\r\n"
 _ANY: Final = 128 << 20  # bytes of a message that was compressed, however few are stored
 _LONGEST: Final = 1 << 30  # bytes of such a message
@@ -47,7 +47,7 @@ _FILE_BITS: Final = 62  # of a place in a file
 
 @dataclass(frozen=True, slots=True)
 class _Metadata:
-    """What matters of ``metadata.yaml``."""
+    """Fields of ``metadata.yaml`` that the reader needs."""
 
     files: tuple[Path, ...]
     compressed: bool = False  # each message by itself, zstd
@@ -56,12 +56,12 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A file of a recording that ends early, or cannot be read.
+    """Early end of a recording's file, or a file that cannot be read.
 
     Attributes:
-        time_ns: corrected log time of the last message that is read of the file, or of the file
+        time_ns: corrected log time of the last message that is read from the file, or from the file
             before.
-        reason: why the file ends there.
+        reason: reason of the early end.
     """
 
     time_ns: int
@@ -70,29 +70,31 @@ class Cut:
 
 @dataclass(slots=True)
 class _File:
-    """What is known of a file: its first time, and the corrections of its log times."""
+    """First time of a file, and the corrections of its log times."""
 
     start_ns: int
     order: LogOrder
 
 
 class Bag(Closing):
-    """Reads the files of a recording in one order; see the module.
+    """Reader of a recording's files in one order; see the module.
 
-    A file is open while its messages are read, and a file without an index until `close`.
+    A file is open while its messages are read. A damaged file, which had to be scanned, stays open
+    until `close`.
 
     Args:
         path: an MCAP file, or the folder of a ROS 2 bag.
 
     Attributes:
-        path: as given.
-        topics: of all files, by name; `count` is that of all files.
-        start_ns, end_ns: earliest and latest log time, corrected; None: there is no message.
+        path: the path as given.
+        topics: topics of all files by name, each with the `count` of all files.
+        start_ns, end_ns: earliest and latest log time, corrected; None without a message.
             Messages at time 0 count only if the recording begins there.
-        profile: of the files' headers, such as ``ros2``.
-        cuts: files that end early, or cannot be read beside others that can, by their times.
-        steps: where the recording's clock was set back.
-        conflicts: a line for each channel of a topic that is of another type, and is not read.
+        profile: profile in the files' headers, such as ``ros2``.
+        cuts: early ends, and unreadable files beside readable ones, by their times.
+        steps: steps back of the recording's clock.
+        conflicts: a line for each channel that is not read, because its type differs from its
+            topic's.
 
     Raises:
         FormatError: no file is MCAP, or all are damaged, the folder is not a bag of MCAP files, or
@@ -140,7 +142,7 @@ class Bag(Closing):
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
 
     def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
-        """Take a file's topics and times; `before`: the file that it may continue."""
+        """Read a file's topics and times; `before` is the file that it may continue."""
         reader = _open(file)
         look = _Look(file, number)
         try:
@@ -166,7 +168,7 @@ class Bag(Closing):
         return look
 
     def _correct(self, look: _Look, clock: RecordingClock) -> int | None:
-        """Take the corrections of a file's log times; return its latest time."""
+        """Compute the corrections of a file's log times; return its latest time."""
         if not look.has_messages:
             return None
         order = look.order(clock)
@@ -179,12 +181,15 @@ class Bag(Closing):
         return look.end_ns
 
     def is_timed(self, message: McapMessage) -> bool:
-        """Whether a message has a log time; 0 is none where the recording begins later."""
+        """Return whether a message has a log time.
+
+        Log time 0 means no time, unless the recording begins at time 0.
+        """
         return message.log_ns > 0 or self.start_ns == 0
 
     @property
     def duration_s(self) -> float:
-        """From the earliest log time to the latest, in s."""
+        """Time from the earliest log time to the latest, in s."""
         return ((self.end_ns or 0) - (self.start_ns or 0)) / 1e9
 
     def _take_topics(self, topics: Mapping[str, McapTopic]) -> None:
@@ -204,8 +209,8 @@ class Bag(Closing):
     def messages(self, topics: Collection[str]) -> Generator[McapMessage]:
         """Yield the messages of some topics in the order of their corrected log times.
 
-        Messages that cannot be read, since a chunk is damaged, or a message that is compressed by
-        itself, have a fault.
+        A message that cannot be read has a fault: its chunk is damaged, or its own compressed data
+        are.
 
         Raises:
             FormatError: a file cannot be read; the messages before have been yielded.
@@ -217,7 +222,7 @@ class Bag(Closing):
                 if waiting and (not queue or self._files[waiting[-1]].start_ns <= queue[0][0]):
                     number, file = len(waiting), waiting.pop()
                     time_ns = self._files[file].start_ns
-                    found = self._messages_of(file, topics)
+                    found = self._read_messages(file, topics)
                 else:
                     time_ns, number, message, found = heapq.heappop(queue)
                     yield message
@@ -229,7 +234,7 @@ class Bag(Closing):
             for _, _, _, found in queue:
                 found.close()
 
-    def _messages_of(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
+    def _read_messages(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
         with contextlib.ExitStack() as stack:
             reader = self._scanned.get(file) or stack.enter_context(_open(file))
             names = {
@@ -239,9 +244,9 @@ class Bag(Closing):
             }
             order = self._files[file].order
             for message in reader.messages(names, order=order, passes_damage=True):
-                yield self._uncompressed(message) if self._compressed else message
+                yield self._decompress(message) if self._compressed else message
 
-    def _uncompressed(self, message: McapMessage) -> McapMessage:
+    def _decompress(self, message: McapMessage) -> McapMessage:
         if message.fault:
             return message
         try:
@@ -255,7 +260,7 @@ class Bag(Closing):
         return replace(message, data=data)
 
     def close(self) -> None:
-        """Close the files that are open."""
+        """Close all open files."""
         for reader in self._scanned.values():
             reader.close()
         self._scanned.clear()
@@ -263,15 +268,15 @@ class Bag(Closing):
 
 @dataclass(slots=True)
 class _Look:
-    """The log times of a file, before the steps of its clock are known.
+    """Log times of a file, before the steps of its clock are known.
 
     Attributes:
-        number: of the file in the recording.
-        tail: why it ends early; None if it is whole.
+        number: number of the file in the recording.
+        tail: reason of an early end; None if the file is whole.
         end_ns: its latest corrected log time.
         channels: topics by channel.
-        block_starts_ns: by block, its earliest log time.
-        latest: by channel, block, offset and log time of its last message.
+        block_starts_ns: earliest log time by block.
+        latest: block, offset and log time of the last message, by channel.
         first_ns, last_ns: the first and last log time in the order of the file.
     """
 
@@ -292,7 +297,7 @@ class _Look:
 
     def take(self, reader: McapReader, clock: RecordingClock, before: _Look | None) -> bool:
         """Read the log times; return whether there are messages at time 0."""
-        names = _names(self.channels)
+        names = _name_channels(self.channels)
         begun, untimed = False, False
         for block, channels in reader.log_times():
             found: dict[str, tuple[Times, Times]] = {}
@@ -303,7 +308,7 @@ class _Look:
                     untimed = True
                     offsets, times = offsets[times > 0], times[times > 0]
                 if len(times):
-                    found[names[channel]] = place_of(block, 0) + offsets, times
+                    found[names[channel]] = pack_place(block, 0) + offsets, times
                     self.latest[channel] = block, int(offsets[-1]), int(times[-1])
             firsts = (int(times.min()) for _, times in found.values())
             self.block_starts_ns[block] = min(firsts, default=0)
@@ -312,14 +317,14 @@ class _Look:
             if not begun:
                 begun = True
                 _, self.first_ns = min((int(p[0]), int(times[0])) for p, times in found.values())
-                if before is None or not before.goes_on_to(self):
+                if before is None or not before.leads_to(self):
                     clock.restart(self._origin)
             clock.take(found, self._origin)
             _, self.last_ns = max((int(p[-1]), int(times[-1])) for p, times in found.values())
         return untimed
 
-    def goes_on_to(self, other: _Look) -> bool:
-        """Whether another file continues this one, by its first log time and its topics."""
+    def leads_to(self, other: _Look) -> bool:
+        """Return whether another file continues this one, by its first log time and its topics."""
         common = set(self.channels.values()) & set(other.channels.values())
         back_ns = min(LATE_NS, abs(self.last_ns - self.first_ns) // 2)
         return bool(common) and other.first_ns >= self.last_ns - back_ns
@@ -327,7 +332,7 @@ class _Look:
     def order(self, clock: RecordingClock) -> LogOrder:
         """Return the corrections of this file's log times."""
         shifts = {}
-        for channel, name in _names(self.channels).items():
+        for channel, name in _name_channels(self.channels).items():
             positions, values = clock.shifts(name)
             places = [max(0, position - self._origin) for position in positions]
             if any(values):
@@ -342,7 +347,7 @@ class _Look:
         return LogOrder(starts, shifts)
 
 
-def _names(channels: Mapping[int, str]) -> dict[int, str]:
+def _name_channels(channels: Mapping[int, str]) -> dict[int, str]:
     """Name each channel by its topic; a topic may have a channel for each of its publishers."""
     names: dict[int, str] = {}
     for channel, topic in sorted(channels.items()):
@@ -366,11 +371,11 @@ def _read_metadata(folder: Path) -> _Metadata:
     """Return the files of a bag.
 
     Raises:
-        FormatError: as `Bag`.
+        FormatError: as for `Bag`.
     """
     path = folder / METADATA
     if not path.exists():
-        files = sorted(folder.glob("*.mcap"), key=_numbered)
+        files = sorted(folder.glob("*.mcap"), key=_make_sort_key)
         if not files:
             raise FormatError(f"{folder}: has neither {METADATA} nor MCAP files: not a ROS 2 bag")
         stems = {re.sub(r"\d+$", "", file.stem) for file in files}
@@ -409,7 +414,7 @@ def _read_metadata(folder: Path) -> _Metadata:
 
 
 def _is_mcap(path: Path) -> bool:
-    """Whether a file begins as MCAP files do."""
+    """Return whether a file begins with the MCAP magic."""
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
@@ -417,7 +422,7 @@ def _is_mcap(path: Path) -> bool:
         return False
 
 
-def _numbered(path: Path) -> list[Any]:
-    """Sort ``bag_2`` before ``bag_10``."""
+def _make_sort_key(path: Path) -> list[Any]:
+    """Return the sort key of a file by name, which puts ``bag_2`` before ``bag_10``."""
     parts = re.split(r"(\d+)", path.name)
     return [int(part) if part.isdecimal() else part for part in parts]

@@ -1,10 +1,10 @@
-"""Where the clock of a recording was set back, found in its log times in the order of the file.
+"""Detection of steps back of a recording's clock, by its log times in the order of the file.
 
 A recorder writes messages in the order in which it receives them, and a log time is the time of
-receipt.  So log times that go back mean one of two things: some messages were written late, or the
-clock was set back.  Late messages lie between earlier ones, and their topic then continues after
-the earlier ones.  After a step of the clock, the topic continues from the stepped time: what was
-recorded before the step covers the same interval again.  A step is one for all topics: a topic
+receipt. So log times that go back mean one of two things: some messages were written late, or the
+clock was set back. Late messages lie between earlier ones, and their topic then continues after the
+earlier ones. After a step of the clock, the topic continues from the stepped time: the messages
+before the step cover the same interval as those after it. A step applies to all topics: a topic
 that continues without a step disproves it.
 
 ::
@@ -36,7 +36,7 @@ import numpy.typing as npt
 Times = npt.NDArray[np.int64]
 
 LATE_NS: Final = 10_000_000_000
-"""A message that lies further back than this is not late: the clock has stepped."""
+"""Distance back in time above which a message is not late: the clock has stepped."""
 
 _KEPT: Final = 4096  # latest messages of a topic that are remembered
 _MOST_BELOW: Final = 512  # messages behind the latest time after which a decision is made
@@ -47,13 +47,13 @@ _GAPS: Final = 64  # latest gaps that a topic's usual gap is taken from
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """A step back of the recording's clock.
+    """Step back of the recording's clock.
 
     Attributes:
-        position: of the first message after the step, in the order of the recording.
-        step_ns: by how much the clock was set back; negative.
-        before_ns: the log time before the step.
-        after_ns: the log time after the step.
+        position: position of the first message after the step, in the order of the recording.
+        step_ns: change of the clock; negative.
+        before_ns: last log time before the step.
+        after_ns: first log time after the step.
     """
 
     position: int
@@ -64,15 +64,16 @@ class ClockStep:
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic, with its times corrected by the steps that were found.
+    """State of a topic, with its times corrected by the steps found so far.
 
     Attributes:
         past: latest messages as (position, time), by their times.
         below: messages since the time went back, in the order of the file.
-        incoming: messages that are not judged yet, in the order of the file.
-        shift_ns: what is added to the log times now.
-        alone: the topic was not written in one order with the others, and has its own steps.
-        changes: positions and shifts, from which position on which shift is added.
+        incoming: messages that are not classified yet, in the order of the file.
+        shift_ns: current correction of the log times.
+        alone: whether the topic was not written in one order with the others, and has its own
+            steps.
+        changes: positions, and the shift that is added from each position on.
     """
 
     past: list[tuple[int, int]] = field(default_factory=list)
@@ -87,7 +88,7 @@ class _Topic:
         return self.past[-1][1] if self.past else None
 
     def gap_ns(self) -> float | None:
-        """The usual gap between its messages, without pauses; None: too few are known."""
+        """Return the usual gap between messages, without pauses; None if too few are known."""
         times = np.array([time for _, time in self.past[-_GAPS:]], np.int64)
         gaps = np.diff(times)
         gaps = gaps[gaps > 0]
@@ -102,19 +103,19 @@ class _Topic:
     def entries(self) -> Iterator[tuple[int, int]]:
         return itertools.chain(self.past, self.below, self.incoming)
 
-    def last_before(self, position: int) -> int:
-        """The position of the topic's last message before a position."""
+    def find_last_before(self, position: int) -> int:
+        """Return the position of the topic's last message before a position; -1 without one."""
         return max((at for at, _ in self.entries() if at < position), default=-1)
 
-    def jump(self, after: int, until: int) -> tuple[int, int] | None:
-        """The smallest jump from message to message in a part of the recording.
+    def find_jump(self, after: int, until: int) -> tuple[int, int] | None:
+        """Return the smallest jump between consecutive messages in a part of the recording.
 
         Args:
             after: position of a message before the part.
             until: position of the last message of the part.
 
         Returns:
-            The jump in ns and the position behind it; None: the topic does not tell.
+            The jump in ns and the position after it; None if the topic has too few messages.
         """
         found = sorted(self.entries())
         first = bisect_right(found, (after, 1 << 63))
@@ -128,13 +129,13 @@ def _time(entry: tuple[int, int]) -> int:
 
 
 class RecordingClock:
-    """Finds the steps of one recording; see the module.
+    """Detector of the clock steps of one recording; see the module.
 
     Args:
-        long: find only steps over many messages.
+        long: whether to find only steps over many messages.
 
     Attributes:
-        steps: in the order of the recording.
+        steps: steps found so far, in the order of the recording.
     """
 
     def __init__(self, *, long: bool = False) -> None:
@@ -156,11 +157,11 @@ class RecordingClock:
         self._shift_ns, self._restarted_at = 0, position
 
     def take(self, block: Mapping[str, tuple[Times, Times]], origin: int = 0) -> None:
-        """Take the next messages in the order of the file.
+        """Process the next messages in the order of the file.
 
         Args:
-            block: by topic, positions and log times, int64 [n] each.
-            origin: is added to the positions, which then increase from call to call.
+            block: positions and log times by topic, int64 [n] each.
+            origin: offset that is added to the positions, which then increase from call to call.
         """
         slow = []
         for name, (positions, log_ns) in block.items():
@@ -185,7 +186,11 @@ class RecordingClock:
             self._work(topic)
 
     def take_one(self, name: str, position: int, time_ns: int) -> bool:
-        """Take one message; return whether it is decided where it and those before it belong."""
+        """Process one message.
+
+        Returns:
+            Whether the message and all before it are classified.
+        """
         topic = self._topics.get(name)
         if topic is None:
             topic = self._begin(name, position, time_ns)
@@ -204,7 +209,7 @@ class RecordingClock:
         return topic
 
     def finish(self) -> None:
-        """Decide on what is open at the end of the recording."""
+        """Classify the messages that are pending at the end of the recording."""
         for topic in list(self._topics.values()):
             while topic.below or topic.incoming:
                 self._work(topic)
@@ -234,17 +239,17 @@ class RecordingClock:
         """Decide whether messages are late or the clock has stepped.
 
         Args:
-            topic: has messages behind its latest time.
-            beyond_ns: the first time that is later than the latest again; None: there is none yet.
+            topic: topic with messages before its latest time.
+            beyond_ns: first time that is later than the latest again; None: there is none yet.
         """
-        step = self._step_of(topic, beyond_ns)
+        step = self._find_step(topic, beyond_ns)
         if step is not None:
             self._apply(topic, step)
         else:
             late, topic.below = topic.below, []
             topic.insert(late)
 
-    def _step_of(self, topic: _Topic, beyond_ns: int | None) -> ClockStep | None:
+    def _find_step(self, topic: _Topic, beyond_ns: int | None) -> ClockStep | None:
         gap_ns = topic.gap_ns()
         latest_ns, first_ns = topic.past[-1][1], topic.below[0][1]
         if gap_ns is None or not _is_step(topic, beyond_ns, gap_ns, long=self._long):
@@ -252,13 +257,14 @@ class RecordingClock:
         position = topic.below[0][0]
         step_ns = latest_ns - first_ns + round(gap_ns)
         if topic.alone:
-            return self._known(topic, position, step_ns, gap_ns)
+            return self._match_step(topic, position, step_ns, gap_ns)
+        # A step shows in every topic whose gaps are short enough: ask all other topics.
         evidence = [(gap_ns, step_ns, position)]
-        against, before = 0, topic.last_before(position)
+        against, before = 0, topic.find_last_before(position)
         for other in self._topics.values():
             if other is topic or other.alone or (other_gap := other.gap_ns()) is None:
                 continue
-            jump = other.jump(before, position)
+            jump = other.find_jump(before, position)
             if jump is None or other_gap > 2 * step_ns:
                 continue
             if jump[0] < other_gap - step_ns / 2:
@@ -272,7 +278,7 @@ class RecordingClock:
         shift_ns = topic.shift_ns
         return ClockStep(position, -step_ns, latest_ns - shift_ns, first_ns - shift_ns)
 
-    def _known(self, topic: _Topic, position: int, step_ns: int, gap_ns: float) -> ClockStep:
+    def _match_step(self, topic: _Topic, position: int, step_ns: int, gap_ns: float) -> ClockStep:
         """Return a step of a topic that was not written in one order with the others."""
         shift_ns = topic.shift_ns
         before_ns, after_ns = (t - shift_ns for t in (topic.past[-1][1], topic.below[0][1]))
@@ -283,7 +289,7 @@ class RecordingClock:
         return ClockStep(position, -step_ns, before_ns, after_ns)
 
     def _apply(self, topic: _Topic, step: ClockStep) -> None:
-        """Add the step to the times of all topics from its position on."""
+        """Add the step to the times of all topics, from its position on."""
         same = [each for each in self.steps if each.step_ns == step.step_ns]
         if not (topic.alone and same):
             self.steps.append(step)
@@ -304,7 +310,7 @@ class RecordingClock:
                 self._work(each)
 
     def shifts(self, topic: str) -> tuple[list[int], list[int]]:
-        """Return positions, and what is to be added to the topic's log times from there on."""
+        """Return positions, and the correction of the topic's log times from each position on."""
         found = self._topics.get(topic)
         if found is None or not found.changes:
             return [], []
@@ -313,13 +319,13 @@ class RecordingClock:
 
 
 def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float, *, long: bool) -> bool:
-    """Whether a topic's times went back by a step of the clock, as far as the topic tells.
+    """Return whether a topic's times went back by a step of the clock, by that topic alone.
 
     Args:
-        topic: has messages behind its latest time.
-        beyond_ns: the first time that is later than the latest again; None: there is none yet.
+        topic: topic with messages before its latest time.
+        beyond_ns: first time that is later than the latest again; None: there is none yet.
         gap_ns: the topic's usual gap.
-        long: only a step over many messages counts, all of which are behind the first one.
+        long: whether only a step over many messages counts, all of which are after the first one.
     """
     past, below = topic.past, [time for _, time in topic.below]
     latest_ns = past[-1][1]
@@ -338,12 +344,12 @@ def _is_step(topic: _Topic, beyond_ns: int | None, gap_ns: float, *, long: bool)
         return False
     if expected >= _MANY:
         return True
-    nearer = beyond_ns is None or _nearer(beyond_ns - below[-1], beyond_ns - latest_ns, gap_ns)
+    nearer = beyond_ns is None or _is_nearer(beyond_ns - below[-1], beyond_ns - latest_ns, gap_ns)
     return nearer and not long
 
 
 def _is_regular(topic: _Topic, beyond_ns: int, gap_ns: float) -> bool:
-    """Whether the topic's even gaps continue after the step, and not as before it."""
+    """Return whether the topic's even gaps continue after the step, and not as before it."""
     gaps = np.diff([time for _, time in topic.past[-_MANY:]])
     if (np.abs(gaps - gap_ns) > gap_ns / 4).any():
         return False
@@ -351,6 +357,6 @@ def _is_regular(topic: _Topic, beyond_ns: int, gap_ns: float) -> bool:
     return abs(as_before_ns - gap_ns) > gap_ns / 4 and abs(as_after_ns - gap_ns) <= gap_ns / 4
 
 
-def _nearer(one: Any, other: Any, to: float) -> bool:
-    """Whether one number is at least as near as another."""
+def _is_nearer(one: Any, other: Any, to: float) -> bool:
+    """Return whether one number is at least as near as another."""
     return bool(abs(one - to) <= abs(other - to))

@@ -1,8 +1,8 @@
-"""What a recording holds that the recorder can play, and on which time base.
+"""Content of a recording that the recorder can play, and its time base.
 
-`content_of` names the kind of a topic's messages, or why they are not understood.  `origin_ns` is
-the recording's beginning: sensors that play from one recording all count from it.  The times of
-messages are in `recorder.formats.bags.timing`.
+`find_content` returns the kind of a topic's messages, or raises the reason why they are not
+supported. `origin_ns` is the recording's beginning: all sensors that play from one recording count
+from it. The times of messages are in `recorder.formats.bags.timing`.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapTopic
 
 LOSSES: Final = "/recorder/losses"
-"""The topic of this recorder's archives with the losses that it counted."""
+"""Topic of this recorder's archives with the losses that it counted."""
 
 _STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES})
 _DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS}
 
 
 class UnknownTopicError(FormatError):
-    """The messages of a topic are not understood; the text is the reason."""
+    """Error of a topic whose messages are not supported; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A topic whose messages are understood.
+    """Kind and decoder of a topic's messages.
 
     Attributes:
-        kind: what they are.
-        decode: a message's data to its dataclass; FormatError for other data.
+        kind: kind of the messages.
+        decode: function from a message's data to its dataclass; raises FormatError for other data.
     """
 
     kind: Kind
     decode: Decode
 
 
-def content_of(topic: McapTopic) -> Content:
-    """What a topic holds.
+def find_content(topic: McapTopic) -> Content:
+    """Return the kind and the decoder of a topic's messages.
 
     Raises:
-        UnknownTopicError: why its messages are not understood.
+        UnknownTopicError: the messages are not supported; names the reason.
     """
     encoding, schema = topic.message_encoding, topic.schema_name
     if (topic.topic, encoding, schema) == (LOSSES, "cdr", "std_msgs/msg/String"):
@@ -62,7 +62,7 @@ def content_of(topic: McapTopic) -> Content:
     if (found := _DECODERS.get((encoding, schema))) is not None:
         return Content(*found)
     if encoding == "json" and topic.schema_encoding == "jsonschema":
-        channels = _properties(topic.schema_data)
+        channels = _read_properties(topic.schema_data)
         if {"timestamp", "acc", "avel"} <= channels:
             return Content(Kind.IMU, decode_json_imu)
         if {"timestamp", "pos", "fix"} <= channels:
@@ -77,8 +77,8 @@ def content_of(topic: McapTopic) -> Content:
     raise UnknownTopicError(text)
 
 
-def _properties(schema: bytes) -> set[str]:
-    """The properties of a JSON schema: the channels of a stream, as the recorder writes it."""
+def _read_properties(schema: bytes) -> set[str]:
+    """Return the properties of a JSON schema: the channels of a stream of this recorder."""
     import json
 
     try:
@@ -88,11 +88,11 @@ def _properties(schema: bytes) -> set[str]:
 
 
 def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
-    """The earliest time of the messages that drivers play, epoch ns.
+    """Return the earliest time of the messages that drivers play, epoch ns.
 
     Args:
         bag: the recording.
-        topics: that are played; None: all that a driver plays.
+        topics: topics that are played; None: all that a driver plays.
 
     Raises:
         FormatError: there is no message with a time.
@@ -104,7 +104,7 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
         if not topic.count or (topics is not None and name not in topics):
             continue
         try:
-            content = content_of(topic)
+            content = find_content(topic)
         except UnknownTopicError:
             continue
         if content.kind in _STAMPED:
@@ -114,8 +114,8 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
     return first_ns(bag, decoders)
 
 
-def first_of(bag: Bag, topic: str) -> McapMessage | None:
-    """The first message of a topic, if there is one without a fault; None without a message."""
+def find_first_message(bag: Bag, topic: str) -> McapMessage | None:
+    """Return the first message of a topic without a fault, else the first; None without one."""
     first = None
     for message in bag.messages([topic]):
         if not message.fault:
@@ -124,12 +124,12 @@ def first_of(bag: Bag, topic: str) -> McapMessage | None:
     return first
 
 
-def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
-    """The topics of a kind, with what they hold; topics without a message are left out."""
+def find_topics(bag: Bag, kind: Kind) -> dict[str, Content]:
+    """Return the content of each topic of a kind; topics without a message are left out."""
     found = {}
     for name, topic in bag.topics.items():
         try:
-            content = content_of(topic)
+            content = find_content(topic)
         except UnknownTopicError:
             continue
         if content.kind is kind and topic.count != 0:
@@ -138,7 +138,7 @@ def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
 
 
 def is_copy(bag: Bag, topic: str, others: Collection[str]) -> bool:
-    """Whether the positions of a topic are also in another one, with more about them.
+    """Return whether another topic has the same positions with more details.
 
     The recorder's archives have ``/NAME/fix`` (LocationFix) beside ``/NAME`` (JSON of all
     channels).
@@ -150,20 +150,20 @@ def is_copy(bag: Bag, topic: str, others: Collection[str]) -> bool:
 def choose_topic(
     bag: Bag, kind: Kind, wanted: str, sensor: str, chosen: Callable[[str], bool] = lambda _: True
 ) -> tuple[str, Content]:
-    """Choose the topic of a kind that a source means.
+    """Choose the topic of a kind that a source selects.
 
     Args:
         bag: the recording.
-        kind: of the topic.
+        kind: kind of the topic.
         wanted: the topic, with or without the first ``/``; "": the only one, or else the only one
             whose first name is the sensor's.
         sensor: the sensor's name.
-        chosen: whether a topic of the kind is looked at.
+        chosen: returns whether a topic of the kind is considered.
 
     Raises:
-        FormatError: there is no such topic, or there are several; names those that there are.
+        FormatError: there is no such topic, or there are several; names the topics that exist.
     """
-    fitting = {name: c for name, c in topics_of(bag, kind).items() if chosen(name)}
+    fitting = {name: c for name, c in find_topics(bag, kind).items() if chosen(name)}
     known = f"its topics with {kind}: {', '.join(sorted(fitting)) or 'none'}"
     if wanted:
         name = wanted if wanted in bag.topics or wanted.startswith("/") else f"/{wanted}"
@@ -174,7 +174,7 @@ def choose_topic(
         if bag.topics[name].count == 0:
             raise FormatError(f"topic {name!r:.200} has no message; {known}")
         try:
-            reason = f"holds {content_of(bag.topics[name]).kind}"
+            reason = f"holds {find_content(bag.topics[name]).kind}"
         except UnknownTopicError as error:
             reason = str(error)
         raise FormatError(f"topic {name!r:.200}: {reason}; {known}")

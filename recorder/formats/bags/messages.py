@@ -1,8 +1,9 @@
-"""The messages that the recorder understands in recordings of others.
+"""Messages that the recorder supports in recordings of other software.
 
-The messages of ROS 2 (CDR), of Foxglove (protobuf), and the JSON that the recorder's own archives
-and live views hold of small streams.  All are given as the dataclasses of `recorder.formats.ros2`,
-whatever their encoding was, so that a driver knows one message of each kind.
+These are messages of ROS 2 (CDR), of Foxglove (protobuf), and the JSON of small streams in the
+recorder's own archives and live views. All are decoded to the dataclasses of
+`recorder.formats.ros2`, whatever their encoding was, so that a driver knows one message of each
+kind.
 
 The numbers of Foxglove's fields are those of the schemas that foxglove-sdk 0.30 embeds.
 """
@@ -49,7 +50,7 @@ Floats = tuple[float, ...]
 
 
 class Kind(StrEnum):
-    """What a topic holds."""
+    """Kinds of a topic's messages."""
 
     PICTURES = "pictures"
     IMU = "imu"
@@ -68,13 +69,13 @@ class Inertial:
 
     Attributes:
         stamp_ns: epoch ns.
-        frame_id: frame of the axes; "": not known.
+        frame_id: frame of the axes; "": unknown.
         acc: m/s^2 [3], gravity included; NaN: not measured.
         avel: rad/s [3]; NaN: not measured.
         quat: orientation, real part first [4]; NaN: not measured; None: no field for it.
         rot: roll, pitch, yaw in rad [3]; None: not measured, or in `quat` only.
         mag: magnetic field [3]; None: not measured.
-        t_dev_ns: the device's own time; None: not known.
+        t_dev_ns: the device's own time; None: unknown.
     """
 
     stamp_ns: int
@@ -89,13 +90,13 @@ class Inertial:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss that this recorder counted, as its archives hold it.
+    """A loss that this recorder counted, as its archives store it.
 
     Attributes:
-        stream: which lost samples.
-        cause: of the loss.
-        count: of samples; None where it is unknown, and `estimate` may then be set.
-        estimate: of their number.
+        stream: stream that lost samples.
+        cause: cause of the loss.
+        count: number of lost samples; None if unknown, and `estimate` may then be set.
+        estimate: estimated number of lost samples.
     """
 
     stream: str
@@ -105,19 +106,19 @@ class Loss:
 
 
 def timestamp(message: ProtobufReader) -> int:
-    """A google.protobuf.Timestamp as ns."""
+    """Read a google.protobuf.Timestamp as ns."""
     return message.integer(1) * _SECOND + message.integer(2)
 
 
 def decode_foxglove_compressed_image(data: Buffer) -> CompressedImage:
-    """A ``foxglove.CompressedImage``."""
+    """Decode a ``foxglove.CompressedImage``."""
     image = ProtobufReader(data, "foxglove.CompressedImage")
     header = Header(timestamp(image.message(1)), image.text(4))
     return CompressedImage(header, image.text(3), image.blob(2))
 
 
 def decode_foxglove_raw_image(data: Buffer) -> Image:
-    """A ``foxglove.RawImage``."""
+    """Decode a ``foxglove.RawImage``."""
     image = ProtobufReader(data, "foxglove.RawImage")
     header = Header(timestamp(image.message(1)), image.text(7))
     size = image.fixed32(3), image.fixed32(2)
@@ -125,7 +126,7 @@ def decode_foxglove_raw_image(data: Buffer) -> Image:
 
 
 def decode_foxglove_calibration(data: Buffer) -> CameraInfo:
-    """A ``foxglove.CameraCalibration``."""
+    """Decode a ``foxglove.CameraCalibration``."""
     info = ProtobufReader(data, "foxglove.CameraCalibration")
     header = Header(timestamp(info.message(1)), info.text(9))
     k, r, p = (info.doubles(number) for number in (6, 7, 8))
@@ -136,17 +137,17 @@ def decode_foxglove_calibration(data: Buffer) -> CameraInfo:
 
 
 def decode_foxglove_transforms(data: Buffer) -> tuple[TransformStamped, ...]:
-    """A ``foxglove.FrameTransforms``."""
+    """Decode a ``foxglove.FrameTransforms``."""
     what = "foxglove.FrameTransforms"
-    return tuple(map(_transform, ProtobufReader(data, what).messages(1)))
+    return tuple(map(_read_transform, ProtobufReader(data, what).messages(1)))
 
 
 def decode_foxglove_transform(data: Buffer) -> tuple[TransformStamped, ...]:
-    """A ``foxglove.FrameTransform``, as a list of one."""
-    return (_transform(ProtobufReader(data, "foxglove.FrameTransform")),)
+    """Decode a ``foxglove.FrameTransform``, as a tuple of one."""
+    return (_read_transform(ProtobufReader(data, "foxglove.FrameTransform")),)
 
 
-def _transform(each: ProtobufReader) -> TransformStamped:
+def _read_transform(each: ProtobufReader) -> TransformStamped:
     place, turn = each.message(4), each.message(5)
     return TransformStamped(
         Header(timestamp(each.message(1)), each.text(2)),
@@ -157,7 +158,7 @@ def _transform(each: ProtobufReader) -> TransformStamped:
 
 
 def decode_ros2_imu(data: Buffer) -> Inertial:
-    """A ``sensor_msgs/msg/Imu``.
+    """Decode a ``sensor_msgs/msg/Imu``.
 
     Values that the message marks as not measured, by -1 as the first element of their covariance,
     are NaN, and so is an orientation of 0.
@@ -175,7 +176,7 @@ def decode_ros2_imu(data: Buffer) -> Inertial:
 
 
 def decode_json_imu(data: Buffer) -> Inertial:
-    """A sample of an IMU's stream, as the recorder's archives and live views write it in JSON.
+    """Decode a sample of an IMU's stream in the JSON of this recorder's archives and live views.
 
     ``{"timestamp": {"sec", "nsec"}, "acc": [3], "avel": [3]}``, and where they are measured
     ``rot``, ``mag``, ``quat`` and ``t_dev``; null is a value that is not finite.
@@ -196,7 +197,7 @@ def decode_json_imu(data: Buffer) -> Inertial:
 
 
 def decode_loss(data: Buffer) -> Loss:
-    """A loss in JSON, of the topic ``/recorder/losses``."""
+    """Decode a loss in JSON, of the topic ``/recorder/losses``."""
     try:
         values = json.loads(bytes(data))
         counts = [None if values.get(n) is None else whole(values[n]) for n in _COUNTS]
@@ -208,19 +209,19 @@ def decode_loss(data: Buffer) -> Loss:
 
 
 def decode_ros2_loss(data: Buffer) -> Loss:
-    """The same as a ``std_msgs/msg/String``."""
+    """Decode a loss in JSON in a ``std_msgs/msg/String``."""
     return decode_loss(decode_message(STRING, data).encode())
 
 
 def whole(value: Any) -> int:
-    """A JSON value that is an int64; ValueError for any other."""
+    """Return a JSON value that is an int64; raise ValueError for any other."""
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is not a whole number of 64 bits")
     return value
 
 
 def number_row(values: Mapping[str, Any], name: str, length: int) -> Floats:
-    """A JSON list of numbers; null is NaN; ValueError for any other value."""
+    """Return a JSON list of numbers, null as NaN; raise ValueError for any other value."""
     row = values[name]
     if not isinstance(row, list) or len(row) != length:
         raise ValueError(f"{name} is not a list of {length} numbers")
@@ -250,4 +251,4 @@ DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     ("protobuf", "foxglove.FrameTransform"): (Kind.TRANSFORMS, decode_foxglove_transform),
     ("protobuf", "foxglove.CameraCalibration"): (Kind.CAMERA_MODEL, decode_foxglove_calibration),
 }
-"""By message encoding and name of the schema: what the messages are, and their decoder."""
+"""Kind and decoder of messages, by message encoding and name of the schema."""

@@ -1,4 +1,4 @@
-"""Messages with positions on Earth in recordings of others: NavSatFix, LocationFix, our own JSON.
+"""Messages with positions on Earth: NavSatFix, LocationFix, and this recorder's JSON.
 
 Positions are those of a position stream: latitude and longitude in degrees and height above the
 WGS 84 ellipsoid in m.  The messages' covariances are of east, north, up (sensor_msgs/NavSatFix,
@@ -43,13 +43,15 @@ class Position:
 
     Attributes:
         stamp_ns: epoch ns.
-        frame_id: of the antenna; "": not known.
-        pos: latitude, longitude in deg, height in m [3]; NaN: none.
-        fix: 0 none, 2 without a height, 3 with a height; the recorder's own may have others.
-        vel: north, east, down in m/s [3]; NaN: not known; None: no field for it.
-        cov: of north, east, down in m^2 [9], row by row; NaN: not known; None: no field for it.
+        frame_id: frame of the antenna; "": unknown.
+        pos: latitude, longitude in deg, height in m [3]; NaN: unknown.
+        fix: 0 none, 2 without a height, 3 with a height; the recorder's own streams may have other
+            values.
+        vel: north, east, down in m/s [3]; NaN: unknown; None: no field for it.
+        cov: covariance of north, east, down in m^2 [9], row by row; NaN: unknown; None: no field
+            for it.
         more: further channels of the recorder's own streams: ``sats``, ``quality``, ``utc``.
-        t_dev_ns: the device's own time; None: not known.
+        t_dev_ns: the device's own time; None: unknown.
     """
 
     stamp_ns: int
@@ -63,36 +65,36 @@ class Position:
 
 
 def decode_ros2_position(data: Buffer) -> Position:
-    """A ``sensor_msgs/msg/NavSatFix``.
+    """Decode a ``sensor_msgs/msg/NavSatFix``.
 
-    The status -1 is no fix.  -2 (since ROS 2 Rolling) is the status of publishers that set none: it
+    The status -1 means no fix. Publishers that set no status send -2 (since ROS 2 Rolling), which
     says nothing about the position.
     """
     fix: NavSatFix = decode_message(NAV_SAT_FIX, data)
     known = fix.position_covariance_type != 0
     pos = _NAN3 if fix.status == _STATUS_NO_FIX else (fix.latitude, fix.longitude, fix.altitude)
-    cov = _north_east_down(fix.position_covariance) if known else _NAN9
-    return Position(fix.header.stamp_ns, fix.header.frame_id, pos, _fix_of(pos), cov=cov)
+    cov = _convert_to_ned(fix.position_covariance) if known else _NAN9
+    return Position(fix.header.stamp_ns, fix.header.frame_id, pos, _find_fix(pos), cov=cov)
 
 
 def decode_foxglove_position(data: Buffer) -> Position:
-    """A ``foxglove.LocationFix``; its velocity is east, north, up."""
+    """Decode a ``foxglove.LocationFix``; its velocity is east, north, up."""
     what = "foxglove.LocationFix"
     fix = ProtobufReader(data, what)
     pos = fix.double(1), fix.double(2), fix.double(3)
     covariance = fix.doubles(4)
     if fix.integer(5) and len(covariance) != 9:
         raise FormatError(f"{what}: position_covariance has {len(covariance)} numbers, not 9")
-    cov = _north_east_down(covariance) if fix.integer(5) else _NAN9
+    cov = _convert_to_ned(covariance) if fix.integer(5) else _NAN9
     vel: Floats = _NAN3
     if fix.messages(11):
         east, north, up = (fix.message(11).double(number) for number in (1, 2, 3))
         vel = north, east, -up
-    return Position(timestamp(fix.message(6)), fix.text(7), pos, _fix_of(pos), vel, cov)
+    return Position(timestamp(fix.message(6)), fix.text(7), pos, _find_fix(pos), vel, cov)
 
 
 def decode_json_position(data: Buffer) -> Position:
-    """A sample of a position stream, as the recorder's archives and live views write it in JSON.
+    """Decode a sample of a position stream in the JSON of this recorder's archives and live views.
 
     ``{"timestamp": {"sec", "nsec"}, "pos": [3], "fix"}``, and where they are recorded ``vel``,
     ``cov``, ``sats``, ``quality``, ``utc``, ``t_dev``; null is a value that is not finite.
@@ -117,14 +119,14 @@ def decode_json_position(data: Buffer) -> Position:
     return Position(stamp_ns, "", pos, fix, vel, cov, numbers, t_dev_ns)
 
 
-def _fix_of(pos: Floats) -> int:
+def _find_fix(pos: Floats) -> int:
     if not (math.isfinite(pos[0]) and math.isfinite(pos[1])):
         return _NO_FIX
     return _FIX_3D if math.isfinite(pos[2]) else _FIX_2D
 
 
-def _north_east_down(enu: Sequence[float]) -> Floats:
-    """A covariance [9] of east, north, up, as one of north, east, down."""
+def _convert_to_ned(enu: Sequence[float]) -> Floats:
+    """Convert a covariance [9] of east, north, up to north, east, down."""
     ee, en, eu, ne, nn, nu, ue, un, uu = enu
     return nn, ne, -nu, en, ee, -eu, -un, -ue, uu
 
@@ -133,4 +135,4 @@ POSITION_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),
     ("protobuf", "foxglove.LocationFix"): (Kind.POSITIONS, decode_foxglove_position),
 }
-"""As `recorder.formats.bags.messages.DECODERS`."""
+"""Kind and decoder by encoding and schema, as `recorder.formats.bags.messages.DECODERS`."""

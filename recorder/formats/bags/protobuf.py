@@ -1,8 +1,8 @@
-"""The fields of one protobuf message, by their numbers (protobuf's "Encoding" document).
+"""Reader of one protobuf message's fields by their numbers (protobuf's "Encoding" document).
 
-A reader of a page instead of the package ``protobuf``: the recorder reads a few fields of five
-messages whose numbers never change, and a vehicle computer needs neither generated classes nor
-another compiled dependency for that.  Unknown fields are skipped, as the format demands.
+This small reader replaces the package ``protobuf``: the recorder reads a few fields of five
+messages whose numbers never change. A vehicle computer needs neither generated classes nor another
+compiled dependency for that. Unknown fields are skipped, as the format demands.
 
     image = ProtobufReader(data, "foxglove.CompressedImage")
     jpeg, kind = image.blob(2), image.text(3)
@@ -28,16 +28,16 @@ Value = int | memoryview
 
 
 class ProtobufReader:
-    """Splits a message into its fields; the values are read by number.
+    """Reader of a message's fields by number.
 
-    A field that is absent has its type's zero; of a field that is there twice, the last one counts.
+    An absent field has its type's zero. If a field occurs twice, the last one counts.
 
     Args:
         data: the message's bytes.
-        what: names the message in errors.
+        what: name of the message in errors.
 
     Raises:
-        FormatError: from every method: what is wrong, in which field.
+        FormatError: from every method; names the field and its fault.
     """
 
     def __init__(self, data: Buffer, what: str) -> None:
@@ -61,36 +61,36 @@ class ProtobufReader:
             self._fields.setdefault(number, []).append((kind, value))
 
     def blob(self, number: int) -> memoryview:
-        """Bytes, not copied."""
+        """Return the bytes of a field, not copied."""
         value = self._last(number, _BYTES)
         return value if isinstance(value, memoryview) else memoryview(b"")
 
     def text(self, number: int) -> str:
-        """A text."""
+        """Return a text field."""
         try:
             return str(self.blob(number), "utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(f"{self._what}: field {number}: not UTF-8: {error.reason}") from None
 
     def integer(self, number: int) -> int:
-        """An int32 or int64; an unsigned one of less than 64 bits too."""
+        """Return an int32 or int64 field, or an unsigned one of less than 64 bits."""
         value = self._last(number, _VARINT)
         if not isinstance(value, int):
             return 0
         return value - (1 << 64) if value >> 63 else value
 
     def fixed32(self, number: int) -> int:
-        """A fixed32."""
+        """Return a fixed32 field."""
         value = self._last(number, _FIXED32)
         return int.from_bytes(value, "little") if isinstance(value, memoryview) else 0
 
     def double(self, number: int) -> float:
-        """A double."""
+        """Return a double field."""
         value = self._last(number, _FIXED64)
         return float(struct.unpack("<d", value)[0]) if isinstance(value, memoryview) else 0.0
 
     def doubles(self, number: int) -> tuple[float, ...]:
-        """A list of doubles, packed or one by one."""
+        """Return a field with doubles, packed or one by one."""
         data = bytearray()
         for kind, value in self._fields.get(number, ()):
             if kind not in (_BYTES, _FIXED64) or not isinstance(value, memoryview):
@@ -101,11 +101,11 @@ class ProtobufReader:
         return struct.unpack(f"<{len(data) // 8}d", data)
 
     def message(self, number: int) -> ProtobufReader:
-        """A message; empty if it is absent."""
+        """Return a message field; empty if it is absent."""
         return ProtobufReader(self.blob(number), f"{self._what}: field {number}")
 
     def messages(self, number: int) -> list[ProtobufReader]:
-        """A list of messages."""
+        """Return a field with messages."""
         found = []
         for kind, value in self._fields.get(number, ()):
             if kind != _BYTES or not isinstance(value, memoryview):

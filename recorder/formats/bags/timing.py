@@ -1,8 +1,8 @@
-"""The time of each message of a recording, and the messages of a topic in the order of their times.
+"""Times of a recording's messages, and the messages in the order of their times.
 
-A message's time is the stamp in its header, which is the time of the measurement, where that can be
-true: it is within `APART_NS` of the log time.  Else it is the log time.  Both are corrected where
-the recording's clock was set back (`recorder.formats.bags.clock`).
+A message's time is the stamp in its header, which is the time of the measurement, if the stamp is
+within `APART_NS` of the log time. Otherwise it is the log time. Both are corrected if the
+recording's clock was set back (`recorder.formats.bags.clock`).
 
 ::
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
 
 APART_NS: Final = LATE_NS
-"""A stamp this far from its message's log time is of another clock, or is wrong."""
+"""Distance from the log time at which a stamp belongs to another clock, or is wrong."""
 
 DECIDING: Final = 20
-"""First messages of a topic that decide whether its stamps are used."""
+"""Number of a topic's first messages that decide whether its stamps are used."""
 
 _BUFFER_BYTES: Final = 64 << 20  # of messages that wait for earlier ones
 _OVERHEAD: Final = 1000  # bytes of a decoded message beside its data
@@ -44,12 +44,12 @@ Decode = Callable[[Any], Any]
 
 @dataclass(slots=True)
 class Stamping:
-    """Gives messages of one topic their times.
+    """Rule that gives the messages of one topic their times.
 
     Attributes:
         of_header: whether stamps in headers are used.
         unused: number of stamps that were too far from their log times.
-        lag_ns: of the latest stamp that was used, behind its log time; negative.
+        lag_ns: latest used stamp minus its log time; negative if the stamp is earlier.
     """
 
     of_header: bool
@@ -60,23 +60,23 @@ class Stamping:
 
     @classmethod
     def of(cls, first: Iterable[tuple[int, int]]) -> Stamping:
-        """Decide by the (stamp, log time) of the first messages, in ns; 0 is no time."""
+        """Decide by the (stamp, log time) of the first messages, in ns; 0 means no time."""
         near = [abs(stamp - log) <= APART_NS for stamp, log in first if stamp > 0 and log > 0]
         return cls(bool(near) and 2 * sum(near) >= len(near))
 
     def t_ns(self, stamp_ns: int, log_ns: int, shift_ns: int = 0) -> int:
-        """A message's time in epoch ns; a message without a stamp has its log time.
+        """Return a message's time in epoch ns; the log time if it has no stamp.
 
         Args:
-            stamp_ns: in its header; 0: none.
-            log_ns: its log time.
+            stamp_ns: stamp in the header; 0: none.
+            log_ns: log time of the message.
             shift_ns: correction of the log time.
         """
         time_ns = log_ns + shift_ns
         if not self.of_header or stamp_ns <= 0:
             return time_ns
         if shift_ns:
-            shift_ns = self._shift_of(stamp_ns - time_ns, shift_ns)
+            shift_ns = self._choose_shift(stamp_ns - time_ns, shift_ns)
         lag_ns = stamp_ns + shift_ns - time_ns
         if abs(lag_ns) > APART_NS:
             self.unused += 1
@@ -85,12 +85,12 @@ class Stamping:
         self._nearest_ns = lag_ns if self._nearest_ns is None else max(self._nearest_ns, lag_ns)
         return stamp_ns + shift_ns
 
-    def _shift_of(self, lag_ns: int, shift_ns: int) -> int:
+    def _choose_shift(self, lag_ns: int, shift_ns: int) -> int:
         """Return the correction of a stamp.
 
-        A message that was measured before a step of the clock, and received after it, has a stamp
-        of the clock before the step; so have all messages of a device whose own clock did not step.
-        With the correction of the log time such a stamp would lie after its log time.
+        A message that was measured before a step of the clock and received after it has a stamp of
+        the clock before the step. So do all messages of a device whose own clock did not step. With
+        the correction of the log time, such a stamp would be later than its log time.
         """
         if shift_ns not in self._shifts:
             self._shifts.append(shift_ns)
@@ -108,9 +108,9 @@ class Timed:
 
     Attributes:
         t_ns: epoch ns; None: the message has neither a log time nor a stamp that can be true.
-        message: as recorded.
-        decoded: what it holds; None if it cannot be decoded.
-        problem: why it cannot be decoded.
+        message: the message as recorded.
+        decoded: the decoded message; None if it cannot be decoded.
+        problem: reason why it cannot be decoded.
     """
 
     t_ns: int | None
@@ -121,9 +121,9 @@ class Timed:
 
 @dataclass(slots=True)
 class _StampClock:
-    """Finds where the stamps of one topic were set back, although the log times go on.
+    """Detector of steps back in one topic's stamps, although its log times continue.
 
-    Messages wait here while it is open whether they are late or their clock was set back.
+    Messages wait here until it is decided whether they are late or their clock was set back.
     """
 
     clock: RecordingClock = field(default_factory=lambda: RecordingClock(long=True))
@@ -132,17 +132,17 @@ class _StampClock:
     held: int = 0
 
     def take(self, timed: Timed) -> list[Timed]:
-        """Take the next message; return those that are decided."""
+        """Add the next message; return the messages whose times are decided."""
         if timed.t_ns is None:
             return [timed]
         self.waiting.append((self.number, timed))
-        self.held += _size(timed)
+        self.held += _measure(timed)
         decided = self.clock.take_one("", self.number, timed.t_ns)
         self.number += 1
         return self.rest() if decided or self.held > _BUFFER_BYTES // 2 else []
 
     def rest(self) -> list[Timed]:
-        """Decide on all that waits, and return it."""
+        """Decide the times of all waiting messages; return these messages."""
         self.clock.finish()
         positions, shifts = self.clock.shifts("")
         found = []
@@ -157,7 +157,7 @@ class _StampClock:
 
 @dataclass(slots=True)
 class _Buffer:
-    """Messages by their times; those that no later message can precede are taken out."""
+    """Buffer of messages by their times, which releases those that no later message can precede."""
 
     heap: list[tuple[int, int, Timed | Cut]] = field(default_factory=list)
     number: int = 0
@@ -166,22 +166,22 @@ class _Buffer:
     def put(self, t_ns: int, item: Timed | Cut) -> None:
         heapq.heappush(self.heap, (t_ns, self.number, item))
         self.number += 1
-        self.held += _size(item)
+        self.held += _measure(item)
 
     def ready(self, until_ns: int) -> Iterator[Timed | Cut]:
-        """Yield what is at or before a time, and what the buffer has no room for."""
+        """Yield the items at or before a time, and those that the buffer has no room for."""
         while self.heap and (self.heap[0][0] <= until_ns or self.held > _BUFFER_BYTES):
             _, _, item = heapq.heappop(self.heap)
-            self.held -= _size(item)
+            self.held -= _measure(item)
             yield item
 
 
-def _size(item: Timed | Cut) -> int:
+def _measure(item: Timed | Cut) -> int:
     return len(item.message.data) + _OVERHEAD if isinstance(item, Timed) else 0
 
 
-def stamp_of(message: Any) -> int:
-    """The stamp in a decoded message, epoch ns; 0: it has none, or a stamp that is no int64."""
+def read_stamp(message: Any) -> int:
+    """Return the stamp of a decoded message, epoch ns; 0 if it has none or one beyond int64."""
     if isinstance(message, Inertial | Position):
         stamp_ns = message.stamp_ns
     else:
@@ -191,11 +191,11 @@ def stamp_of(message: Any) -> int:
 
 
 class Timing:
-    """Gives the messages of a recording their times.
+    """Assignment of times to the messages of a recording.
 
     Args:
         bag: the recording.
-        decoders: by topic; None: the messages of the topic have their log times.
+        decoders: decoders by topic; None: the messages of the topic have their log times.
     """
 
     def __init__(self, bag: Bag, decoders: Mapping[str, Decode | None]) -> None:
@@ -207,7 +207,7 @@ class Timing:
 
     @property
     def topics(self) -> list[str]:
-        """The topics whose messages have times here."""
+        """Topics whose messages get times here."""
         return list(self._decoders)
 
     @property
@@ -217,27 +217,27 @@ class Timing:
 
     def of(self, message: McapMessage) -> list[Timed]:
         """Return the messages whose times are known now: none, one, or the first of a topic."""
-        topic, timed = message.topic, self._decoded(message)
+        topic, timed = message.topic, self._decode(message)
         if self._decoders.get(topic) is None:
             self.stampings.setdefault(topic, Stamping(of_header=False))
         if (stamping := self.stampings.get(topic)) is not None:
             return self._place(timed, stamping)
         first = self._first.setdefault(topic, [])
         first.append(timed)
-        enough = len(first) >= DECIDING or sum(map(_size, first)) > _BUFFER_BYTES // 2
+        enough = len(first) >= DECIDING or sum(map(_measure, first)) > _BUFFER_BYTES // 2
         return self._decide(topic) if enough else []
 
     def rest(self) -> list[Timed]:
-        """Return the messages whose times depended on later ones, at the end."""
+        """Return the messages at the end whose times depended on later ones."""
         found = [timed for topic in list(self._first) for timed in self._decide(topic)]
         return found + [timed for clock in self._clocks.values() for timed in clock.rest()]
 
     def steps(self, topic: str) -> list[ClockStep]:
-        """Steps of a topic's stamps that the log times did not make."""
+        """Return the steps of a topic's stamps that its log times did not make."""
         return self._clocks[topic].clock.steps if topic in self._clocks else []
 
     def lag_ns(self) -> int:
-        """How far the latest times are behind their log times, at most."""
+        """Return the smallest difference of a topic's latest time to its log time, in ns."""
         return min((stamping.lag_ns for stamping in self.stampings.values()), default=0)
 
     @property
@@ -245,7 +245,7 @@ class Timing:
         """Whether later messages may precede earlier ones."""
         return bool(self._first) or any(s.of_header for s in self.stampings.values())
 
-    def _decoded(self, message: McapMessage) -> Timed:
+    def _decode(self, message: McapMessage) -> Timed:
         decode = self._decoders.get(message.topic)
         if decode is None:
             return Timed(None, message)
@@ -257,7 +257,10 @@ class Timing:
     def _decide(self, topic: str) -> list[Timed]:
         first = self._first.pop(topic)
         pairs = [
-            (stamp_of(each.decoded), each.message.log_ns if self._bag.is_timed(each.message) else 0)
+            (
+                read_stamp(each.decoded),
+                each.message.log_ns if self._bag.is_timed(each.message) else 0,
+            )
             for each in first
             if each.problem is None
         ]
@@ -274,7 +277,7 @@ class Timing:
 
     def _set_time(self, timed: Timed, stamping: Stamping) -> None:
         message, bag = timed.message, self._bag
-        stamp_ns = 0 if timed.decoded is None else stamp_of(timed.decoded)
+        stamp_ns = 0 if timed.decoded is None else read_stamp(timed.decoded)
         if bag.is_timed(message):
             timed.t_ns = stamping.t_ns(stamp_ns, message.log_ns, message.shift_ns)
             if timed.problem is not None:
@@ -285,15 +288,15 @@ class Timing:
             timed.t_ns = stamp_ns
 
 
-def in_order(bag: Bag, timing: Timing) -> Generator[Timed | Cut]:
+def order_messages(bag: Bag, timing: Timing) -> Generator[Timed | Cut]:
     """Yield messages, and the early ends of files, in the order of their times.
 
-    A message that was written late is put in its place, if the messages behind that place fit into
-    memory.  A message without a time comes at once.
+    A message that was written late is put in its place, if the messages after that place fit into
+    memory. A message without a time is yielded at once.
 
     Args:
         bag: the recording.
-        timing: of the topics whose messages are yielded.
+        timing: times of the topics whose messages are yielded.
 
     Raises:
         FormatError: a file is damaged; the messages before the damage have been yielded.
@@ -330,8 +333,8 @@ def in_order(bag: Bag, timing: Timing) -> Generator[Timed | Cut]:
 def first_ns(bag: Bag, decoders: Mapping[str, Decode | None]) -> int:
     """Return the earliest time of the messages of some topics, epoch ns.
 
-    Reads as far as an earlier time can follow, or to the first damage, which is reported when the
-    messages are played.
+    It reads as far as an earlier time can follow, or to the first damage, which is reported when
+    the messages are played.
 
     Raises:
         FormatError: there is no message with a time.

@@ -1,4 +1,4 @@
-"""What an MCAP file has, by its summary or by scanning the file."""
+"""Index of an MCAP file, from its summary or by scanning the file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FOOTER_BYTES = RECORD.size + 20
 
 
 class Blocks:
-    """Chunks, and runs of messages outside of chunks: 49 bytes each."""
+    """Table of chunks, and of runs of messages outside of chunks: 49 bytes each."""
 
     def __init__(self) -> None:
         self.offset, self.end = array("Q"), array("Q")
@@ -60,7 +60,7 @@ class Blocks:
         is_chunk: bool = True,
         index_bytes: int = 0,
     ) -> None:
-        """Add a block; None as channels: unknown."""
+        """Add a block; channels are None if unknown."""
         self.offset.append(place[0])
         self.end.append(place[1])
         self.start_ns.append(interval_ns[0])
@@ -74,10 +74,10 @@ class Blocks:
         columns = self.offset, self.end, self.start_ns, self.end_ns, self.is_chunk, self.channels
         return zip(*columns, strict=True)
 
-    def chosen(
+    def choose(
         self, channels: Collection[int], start_ns: int | None, end_ns: int | None
     ) -> list[int]:
-        """Numbers of the blocks that may have messages, by their first log times."""
+        """Return the numbers of the blocks that may have messages, by their first log times."""
         starts = np.frombuffer(self.start_ns, np.uint64)
         ends = np.frombuffer(self.end_ns, np.uint64)
         fits = np.ones(len(starts), bool)
@@ -95,14 +95,14 @@ class Blocks:
 
 
 class FileIndex:
-    """Schemas, channels, and where messages, attachments and metadata records lie.
+    """Index of a file: schemas, channels, and offsets of messages, attachments and metadata.
 
     Attributes:
-        blocks: chunks, and runs of messages.
-        schemas, channels: by number.
+        blocks: chunks, and runs of messages outside of chunks.
+        schemas, channels: schemas and channels by number.
         counts: number of messages by channel.
         attachments, metadata: offsets of the records.
-        summary_start: offset of the summary that was read; 0: there is none.
+        summary_start: offset of the summary that was read; 0 without one.
     """
 
     def __init__(self, file: RecordFile) -> None:
@@ -120,14 +120,14 @@ class FileIndex:
 
     @property
     def interval_ns(self) -> tuple[int, int] | tuple[None, None]:
-        """Earliest and latest log time of messages; None: there is none."""
+        """Earliest and latest log time of messages; None without a message."""
         times = np.array([self.blocks.start_ns, self.blocks.end_ns], np.uint64)
         if self._may_be_empty:
             times = times[:, times.any(axis=0)]
         return (int(times[0].min()), int(times[1].max())) if times.size else (None, None)
 
     def read_summary(self) -> bool:
-        """Read the summary; False if it is missing or does not list all that is in the file."""
+        """Read the summary; return False if it is missing or does not list the whole file."""
         file = self._file
         end = file.size - len(MAGIC) - _FOOTER_BYTES
         if end < len(MAGIC) or file.read(file.size - len(MAGIC), len(MAGIC)) != MAGIC:
@@ -163,12 +163,13 @@ class FileIndex:
         if statistics is None:
             return False
         self.counts = dict(statistics.channel_message_counts)  # empty: not known
-        # A chunk without messages has zeros as its times; so has one with messages at time 0.
+        # Zeros as times: the chunk has no messages, or messages at time 0.
         self._may_be_empty = not statistics.message_count or statistics.message_start_time > 0
         self._lists_attached = (statistics.attachment_count, statistics.metadata_count) == (
             len(self.attachments),
             len(self.metadata),
         )
+        # The summary counts only if it accounts for all channels, chunks and messages.
         used = set().union(*(c for c in self.blocks.channels if c), self.counts)
         blocks = len(self.blocks.channels)
         return (
@@ -181,16 +182,16 @@ class FileIndex:
         )
 
     def _has_loose_messages(self, end: int) -> bool:
-        """Whether there are messages between the chunks, which no index names.
+        """Return whether there are messages between the chunks, which no index names.
 
-        Damage there hides no chunk, because the index names the chunks behind it.
+        Damage between chunks hides no chunk, because the index names the chunks after it.
         """
         with contextlib.suppress(FormatError):
             return any(p.opcode == Opcode.MESSAGE for p in self._between_chunks(end))
         return False
 
     def _between_chunks(self, end: int) -> Iterator[Place]:
-        """The records of the data section that are no indexed chunk and no index behind one."""
+        """Yield the records of the data section other than indexed chunks and their indexes."""
         at = len(MAGIC)
         blocks = zip(self.blocks.offset, self.blocks.end, self.blocks.index_bytes, strict=True)
         for offset, behind, index_bytes in (*sorted(blocks), (end, end, 0)):
@@ -214,7 +215,7 @@ class FileIndex:
         self._lists_attached = True
 
     def find_difference(self, found: FileIndex) -> str:
-        """Name what this index, of a summary, has other than one of the records; empty: nothing."""
+        """Describe the first difference of this summary to an index of the records; "" if equal."""
         if (self.schemas, self.channels) != (found.schemas, found.channels):
             return "the summary has other schemas or channels than the data"
         if (self.attachments, self.metadata) != (found.attachments, found.metadata):
@@ -239,7 +240,7 @@ class FileIndex:
         self.blocks.add((start, end), interval_ns, channels, index_bytes=index_bytes)
 
     def scan(self, at: int) -> str:
-        """Find all messages from an offset on; returns the damage at which that ends, if any."""
+        """Find all messages from an offset on; return the damage at which that ends, or ""."""
         file = self._file
         try:
             for place in self.scan_places(at):
@@ -333,7 +334,7 @@ class FileIndex:
                 self.metadata.append(place.start)
 
     def _define(self, opcode: int, data: bytes, at: int) -> None:
-        """Take a schema or a channel; other records are nothing of a chunk's."""
+        """Register a schema or channel; ignore other records."""
 
         def error(what: str) -> FormatError:
             return self._file.error(at, what)
@@ -364,7 +365,7 @@ class FileIndex:
 
 
 class _Run:
-    """Consecutive messages outside of chunks."""
+    """Run of consecutive messages outside of chunks."""
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
@@ -382,13 +383,13 @@ def check_file(path: Path) -> Generator[float, None, FileIndex]:
     """Check that the summary of a file lists its records, and the CRCs of chunks, data and summary.
 
     Yields:
-        The share that is checked, 0 to 1.
+        The share of the file that is checked, 0 to 1.
 
     Returns:
         The index of the records.
 
     Raises:
-        FormatError: the first fault; names path and offset.
+        FormatError: a fault was found; names path and offset of the first.
     """
     with RecordFile(path) as file:
         if file.size < len(MAGIC) or file.read(0, len(MAGIC)) != MAGIC:

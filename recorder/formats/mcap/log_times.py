@@ -1,7 +1,7 @@
 """Log times of an MCAP file in the order in which its messages were written.
 
-A chunk's message indexes hold the log time and the place of each message, so that no message is
-read.  A chunk without indexes is read whole.
+A chunk's message indexes hold the log time and the offset of each message, so that no message is
+read. A chunk without indexes is read whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_log_times(file: RecordFile, blocks: Blocks) -> Iterator[tuple[int, dict
         found = indexed_log_times(file, blocks, block)
         if found is None:
             try:
-                found = _scanned(file, blocks, block, budget)
+                found = _scan_log_times(file, blocks, block, budget)
             except FormatError:
                 continue
         if found:
@@ -71,7 +71,9 @@ def indexed_log_times(file: RecordFile, blocks: Blocks, block: int) -> dict[int,
     return found
 
 
-def _scanned(file: RecordFile, blocks: Blocks, block: int, budget: Budget) -> dict[int, Entries]:
+def _scan_log_times(
+    file: RecordFile, blocks: Blocks, block: int, budget: Budget
+) -> dict[int, Entries]:
     data = block_records(file, blocks, block, budget)
     found: dict[int, list[tuple[int, int]]] = {}
     for record in records(data, budget, lambda _, what: file.error(blocks.offset[block], what)):

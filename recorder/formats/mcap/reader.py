@@ -1,4 +1,4 @@
-"""Reads an MCAP file: its topics, and messages in order of their log times, lazily.
+"""Lazy reader of an MCAP file: its topics, and messages in order of their log times.
 
 ::
 
@@ -7,10 +7,10 @@
         for message in mcap.messages(["/camera/image"], start_ns=t):
             message.log_ns, message.data
         if mcap.damage:
-            ...                                       # what could not be read, and where
+            ...                                       # the unread parts and their offsets
 
-The package ``mcap`` has a reader, too, whose records this one uses.  It holds a file without an
-index in memory, and trusts lengths.
+The package ``mcap`` also has a reader, whose record classes this one uses. That reader holds a file
+without an index in memory, and trusts lengths.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile,
 from recorder.formats.mcap.schema import layout
 
 OPEN_BYTES = 128 << 20
-"""Bytes of overlapping chunks that are in memory at once.  Messages of chunks that overlap further
-come later than their log times."""
+"""Bytes of overlapping chunks that are in memory at once.
+
+Messages of chunks that overlap further are yielded later than their log times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class McapTopic:
-    """A topic of a file.
+    """Topic of a file.
 
     Attributes:
-        topic: its name.
-        schema_name, schema_encoding, schema_data: of its schema; empty without a schema.
+        topic: name of the topic.
+        schema_name, schema_encoding, schema_data: fields of its schema; empty without a schema.
         message_encoding: ``protobuf``, ``cdr``, ``json`` ...
         count: number of its messages.
-        metadata: of its channel.
+        metadata: metadata of its channel.
     """
 
     topic: str
@@ -62,7 +64,7 @@ class McapTopic:
     metadata: Mapping[str, str]
 
     def is_decoded_as(self, other: McapTopic) -> bool:
-        """Whether messages of both are decoded in the same way.
+        """Return whether messages of both topics are decoded in the same way.
 
         A topic without a definition is compared by the names of its schema and encoding only.
         """
@@ -79,17 +81,17 @@ class McapTopic:
 
 @dataclass(frozen=True, slots=True)
 class McapMessage:
-    """A message.
+    """Message of a file.
 
     Attributes:
         topic: name of its topic.
-        sequence: its number, as the publisher counted.
-        log_ns, publish_ns: when it was recorded and published.
-        data: the message.
-        shift_ns: what is added to log times from here on, because the clock was set back.
-        fault: why the message cannot be read; it then has no data.
+        sequence: number of the message, as its publisher counted.
+        log_ns, publish_ns: times at which it was recorded and published.
+        data: content of the message.
+        shift_ns: correction of the log time, because the clock was set back.
+        fault: reason why the message cannot be read; it then has no data.
         count: number of messages with that fault, of the same topic, at the time of the first;
-            None: not known.
+            None: unknown.
     """
 
     topic: str
@@ -102,20 +104,20 @@ class McapMessage:
     count: int | None = 1
 
     def read_data(self) -> bytes:
-        """The data; FormatError for a message with a fault."""
+        """Return the data; raise FormatError for a message with a fault."""
         if self.fault:
             raise FormatError(self.fault)
         return self.data
 
     @property
     def time_ns(self) -> int:
-        """The log time without the steps of the recording's clock."""
+        """Log time without the steps of the recording's clock."""
         return self.log_ns + self.shift_ns
 
 
 @dataclass(frozen=True, slots=True)
 class McapAttachment:
-    """An attached file."""
+    """File that is attached to an MCAP file."""
 
     name: str
     media_type: str
@@ -125,22 +127,24 @@ class McapAttachment:
 
 
 class McapReader(Closing):
-    """An MCAP file, opened for reading.
+    """MCAP file, opened for reading.
 
     A file with a summary is read by its index.  A file without a summary (its recorder was killed),
     or with a damaged one, is scanned at the start, up to its end or to the first damage.
 
     Attributes:
-        path: of the file.
-        profile, library: of its header.
-        topics: by name.  A channel whose messages are decoded in another way than those of an
-            earlier channel of its topic is left out; see `conflicts`.
+        path: path of the file.
+        profile, library: fields of its header.
+        topics: topics by name. A channel is left out if its messages are decoded in another way
+            than those of an earlier channel of its topic; see `conflicts`.
         conflicts: a line per channel that is left out.
-        damage: why the file is scanned and what is not read, with offsets; empty if all is read.
-        is_cut: the end of the file is not read: the file ends early, or is damaged there.
+        damage: reason why the file is scanned, and the unread parts with offsets; empty if all is
+            read.
+        is_cut: whether the end of the file is not read, because the file ends early or is damaged
+            there.
 
     Raises:
-        FormatError: it is no MCAP file, or cannot be read; names path and offset.
+        FormatError: the file is not MCAP, or cannot be read; names path and offset.
     """
 
     def __init__(self, path: Path) -> None:
@@ -188,7 +192,7 @@ class McapReader(Closing):
         return self._index.interval_ns[1]
 
     def _topics(self) -> dict[str, McapTopic]:
-        """The topics by name; channels of another schema are taken out of the channels."""
+        """Make the topics by name; remove channels of another schema from the index."""
         found: dict[str, McapTopic] = {}
         for number, channel in sorted(self._index.channels.items()):
             schema = self._index.schemas.get(channel.schema_id)
@@ -218,17 +222,17 @@ class McapReader(Closing):
     # Messages
 
     def log_times(self) -> Iterator[tuple[int, dict[int, Entries]]]:
-        """Log times in the order of the file; see `read_log_times`."""
+        """Yield log times in the order of the file; see `read_log_times`."""
         return read_log_times(self._file, self._index.blocks)
 
     @property
     def channels(self) -> Mapping[int, str]:
-        """The topic of each channel."""
+        """Topic of each channel, by the channel's number."""
         return {number: channel.topic for number, channel in self._index.channels.items()}
 
     @property
     def block_starts_ns(self) -> Sequence[int]:
-        """The earliest log time of each block, as its header has it."""
+        """Earliest log time of each block, as its header has it."""
         return self._index.blocks.start_ns
 
     def messages(
@@ -240,29 +244,30 @@ class McapReader(Closing):
         *,
         passes_damage: bool = False,
     ) -> Iterator[McapMessage]:
-        """Messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
+        """Yield messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
 
         Args:
-            topics: names of topics; None: all.  Unknown names have no message.
+            topics: names of topics; None: all. Unknown names are ignored.
             start_ns, end_ns: half-open interval of log times; None: open.
             order: corrections of the log times; messages at time 0 then follow the message before
                 them in the file.
-            passes_damage: a chunk that is damaged gives a message with a fault for each topic.
+            passes_damage: whether a damaged chunk yields a message with a fault for each topic.
 
         Raises:
-            FormatError: a chunk is damaged, without `passes_damage`; names path and offset.
+            FormatError: a chunk is damaged and `passes_damage` is False; names path and offset.
         """
         wanted = {
             number: channel.topic
             for number, channel in self._index.channels.items()
             if topics is None or channel.topic in topics
         }
-        waiting = self._index.blocks.chosen(wanted, start_ns, end_ns)
+        waiting = self._index.blocks.choose(wanted, start_ns, end_ns)
         starts: Sequence[int] = self._index.blocks.start_ns
         if order is not None:
             starts = order.starts_ns
             waiting.sort(key=starts.__getitem__)
         waiting.reverse()
+        # Chunks may overlap: open each one when its earliest message may be the next.
         queue: list[tuple[int, int, int]] = []  # time, block, number of the message in it
         opened: dict[int, tuple[bytes, list[_Timed]]] = {}
         held, budget = 0, Budget()
@@ -272,11 +277,11 @@ class McapReader(Closing):
             ):
                 block = waiting.pop()
                 try:
-                    data, found = self._block(block, wanted, (start_ns, end_ns), order, budget)
+                    data, found = self._read_block(block, wanted, (start_ns, end_ns), order, budget)
                 except FormatError as error:
                     if not passes_damage:
                         raise
-                    yield from self._faults(block, wanted, order, str(error))
+                    yield from self._read_faults(block, wanted, order, str(error))
                     continue
                 if found:
                     opened[block] = data, found
@@ -302,7 +307,7 @@ class McapReader(Closing):
                 shift_ns,
             )
 
-    def _block(
+    def _read_block(
         self,
         block: int,
         wanted: Mapping[int, str],
@@ -310,7 +315,7 @@ class McapReader(Closing):
         order: LogOrder | None,
         budget: Budget,
     ) -> tuple[bytes, list[_Timed]]:
-        """The records of a block, and its wanted messages in order of their times."""
+        """Return the records of a block, and its wanted messages in order of their times."""
         file, (start_ns, end_ns) = self._file, interval_ns
         at = self._index.blocks.offset[block]
         data = block_records(file, self._index.blocks, block, budget)
@@ -335,10 +340,10 @@ class McapReader(Closing):
         found.sort(key=_time_ns)
         return data, found
 
-    def _faults(
+    def _read_faults(
         self, block: int, wanted: Mapping[int, str], order: LogOrder | None, fault: str
     ) -> Iterator[McapMessage]:
-        """The messages of a damaged chunk, counted by the message indexes behind the chunk."""
+        """Yield the faults of a damaged chunk, counted by the message indexes after the chunk."""
         blocks = self._index.blocks
         indexed = indexed_log_times(self._file, blocks, block)
         has = blocks.channels[block] if indexed is None else indexed.keys()
@@ -353,7 +358,7 @@ class McapReader(Closing):
             yield McapMessage(topic, 0, log_ns, log_ns, b"", shift_ns, fault, count)
 
     def attachments(self) -> Iterator[McapAttachment]:
-        """The attached files; FormatError where one is damaged."""
+        """Yield the attached files; raise FormatError if one is damaged."""
         self._index.find_attached()
         for at in self._index.attachments:
             place = self._file.place(at)
@@ -367,7 +372,7 @@ class McapReader(Closing):
             )
 
     def metadata(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """The metadata records by name; FormatError where one is damaged."""
+        """Yield the metadata records by name; raise FormatError if one is damaged."""
         self._index.find_attached()
         for at in self._index.metadata:
             place = self._file.place(at)
@@ -381,7 +386,7 @@ class McapReader(Closing):
 
 
 _Timed = tuple[int, RawMessage, int]
-"""Time, message, and what was added to its log time."""
+"""Time, message, and correction of its log time."""
 
 
 def _time_ns(message: _Timed) -> int:

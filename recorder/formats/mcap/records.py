@@ -1,4 +1,4 @@
-"""Records of an MCAP file, read with checks of every length (mcap.dev/spec, "Records")."""
+"""Reader of MCAP records, which checks every length (mcap.dev/spec, "Records")."""
 
 from __future__ import annotations
 
@@ -34,22 +34,30 @@ RECORD = struct.Struct("<BQ")
 MESSAGE = struct.Struct("<BQHIQQ")
 """Opcode, length of the rest, channel, sequence, log time and publish time; the data follow."""
 CHUNK = struct.Struct("<BQQQQII")
-"""Opcode, length of the rest, first and last log time, bytes and CRC of the records, and the length
-of the compression's name; the name, the length of the data and the data follow."""
+"""Header of a chunk.
+
+Opcode, length of the rest, first and last log time, bytes and CRC of the records, and the length of
+the compression's name. The name, the length of the data and the data follow.
+"""
 MOST_CHUNK_BYTES = 1 << 30
-"""The most bytes that a chunk may hold."""
+"""Most bytes that a chunk may hold."""
 ANY_CHUNK_BYTES = 128 << 20
-"""A chunk may hold this many bytes, however few of them are stored."""
+"""Bytes that a chunk may always hold, however few of them are stored."""
 ANY_BYTES = 4 << 30
-"""The chunks of a file may hold this many bytes, however few of them are stored."""
+"""Bytes that the chunks of a file may always hold, however few of them are stored."""
 MOST_RATIO = 1000
-"""The most bytes per stored byte, of a larger chunk and of a file that holds more: 33 kB can hold
-1 GB of zeros, which each process that reads the file would have in memory."""
+"""Most bytes per stored byte, of a larger chunk and of a file that holds more.
+
+33 kB can hold 1 GB of zeros, which each process that reads the file would have in memory.
+"""
 ANY_RECORDS = 10_000
-"""The chunks of a file may hold this many records, and one more per stored byte.  Two messages
-differ in their times at least: a file with more records was made to keep its readers busy."""
+"""Records that the chunks of a file may hold, and one more per stored byte.
+
+Two messages differ in their times at least. A file with more records was made to keep its readers
+busy.
+"""
 MOST_RECORD_BYTES = 256 << 20
-"""The most bytes of a record that is neither a chunk nor a message nor an attachment."""
+"""Most bytes of a record that is neither a chunk nor a message nor an attachment."""
 _HEADER_BYTES = MESSAGE.size - RECORD.size
 _ATTACHMENT_BYTES = 2 * 8 + 2 * 4 + 8  # two times, and the lengths of two texts and of the data
 
@@ -57,12 +65,12 @@ Read = TypeVar("Read")
 
 
 def crc32(data: Buffer, crc: int = 0) -> int:
-    """Compute the CRC-32 (ISO 3309) of bytes, after that of the bytes before."""
+    """Compute the CRC-32 (ISO 3309) of bytes, continued from the CRC of the bytes before."""
     return zlib.crc32(data, crc) if zlib_ng is None else zlib_ng.crc32(data, crc)
 
 
 class _Exact(ReadDataStream):
-    """Raises where a read ends before its length; the library returns what is there."""
+    """Stream that raises if a read ends before its length; the library returns fewer bytes."""
 
     def read(self, length: int) -> bytes:
         data = super().read(length)
@@ -73,12 +81,12 @@ class _Exact(ReadDataStream):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record lies.
+    """Position of a record.
 
     Attributes:
         opcode: kind of the record.
         start: offset of the record.
-        body: offset of what follows its length.
+        body: offset of the byte after its length.
         end: offset of the byte after it.
     """
 
@@ -90,10 +98,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
-    """Where a message lies in a block of records, and its header.
+    """Position of a message in a block of records, and its header.
 
     Attributes:
-        log_ns, publish_ns, channel, sequence: of its header.
+        log_ns, publish_ns, channel, sequence: fields of its header.
         record: offset of the record.
         start, end: offsets of its data.
     """
@@ -108,9 +116,9 @@ class RawMessage:
 
 
 class Budget:
-    """What the blocks of a file may still hold; see `ANY_BYTES` and `ANY_RECORDS`.
+    """Remaining bytes and records of a file's blocks; see `ANY_BYTES` and `ANY_RECORDS`.
 
-    A budget is for one reading of a file, and for blocks that are read once each.
+    A budget serves one pass over a file that reads each block once.
     """
 
     def __init__(self) -> None:
@@ -118,19 +126,19 @@ class Budget:
         self.records = ANY_RECORDS
 
     def add(self, stored: int) -> None:
-        """Add a block of so many stored bytes."""
+        """Add a block of `stored` bytes."""
         self.bytes += MOST_RATIO * stored
         self.records += stored
 
 
 class RecordFile(Closing):
-    """An MCAP file as a sequence of records.
+    """MCAP file as a sequence of records.
 
     Errors are `FormatError` with the path and the offset.
 
     Attributes:
-        path: of the file.
-        size: bytes of the file.
+        path: path of the file.
+        size: size of the file in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -142,11 +150,11 @@ class RecordFile(Closing):
         self.size = os.fstat(self._fd).st_size
 
     def error(self, offset: int, what: str) -> FormatError:
-        """An error at an offset."""
+        """Make an error at an offset."""
         return FormatError(f"{self.path}: byte {offset}: {what}")
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Read exactly `size` bytes."""
         pieces, at, end = [], offset, offset + size
         while at < end:
             try:
@@ -160,7 +168,7 @@ class RecordFile(Closing):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def place(self, offset: int, end: int | None = None) -> Place:
-        """The record at an offset; it must end before `end`, or the end of the file."""
+        """Return the record at an offset; it must end before `end`, or the end of the file."""
         end = self.size if end is None else end
         if offset + RECORD.size > end:
             raise self.error(offset, f"{end - offset} bytes are no record")
@@ -175,27 +183,27 @@ class RecordFile(Closing):
         return Place(opcode, offset, body, body + length)
 
     def places(self, offset: int, end: int) -> Iterator[Place]:
-        """The records from an offset to an offset."""
+        """Yield the records between two offsets."""
         while offset < end:
             place = self.place(offset, end)
             yield place
             offset = place.end
 
     def parse(self, place: Place, read: Callable[[ReadDataStream], Read]) -> Read:
-        """A record as an object of `mcap.records`."""
+        """Parse a record to an object of `mcap.records`."""
         length = place.end - place.body
         if length > MOST_RECORD_BYTES:
             raise self.error(place.start, f"a record of {length} bytes is too long")
         return parse(self.read(place.body, length), read, lambda e: self.error(place.start, e))
 
     def crc(self, start: int, stop: int, crc: int = 0) -> int:
-        """CRC-32 of a range, after that of the bytes before."""
+        """Compute the CRC-32 of a range, continued from the CRC of the bytes before."""
         for at in range(start, stop, 1 << 20):
             crc = crc32(self.read(at, min(1 << 20, stop - at)), crc)
         return crc
 
     def attachment(self, place: Place) -> Attachment:
-        """An attachment, whose CRC is checked; later versions of MCAP may put fields behind it."""
+        """Read an attachment and check its CRC; later versions of MCAP may append fields."""
         found: Attachment = self.parse(place, Attachment.read)
         texts = len(found.name.encode()) + len(found.media_type.encode())
         crc_at = place.body + _ATTACHMENT_BYTES + texts + len(found.data)
@@ -205,7 +213,7 @@ class RecordFile(Closing):
         return found
 
     def chunk(self, place: Place, budget: Budget) -> bytes:
-        """The records in a chunk, decompressed; their CRC is checked."""
+        """Return the records in a chunk, decompressed, and check their CRC."""
         if place.end - place.start < CHUNK.size + 8:
             raise self.error(place.start, "a chunk that is too short")
         _, _, _, _, size, crc, name_bytes = CHUNK.unpack(self.read(place.start, CHUNK.size))
@@ -242,7 +250,7 @@ class RecordFile(Closing):
 def parse(
     data: bytes, read: Callable[[ReadDataStream], Read], error: Callable[[str], FormatError]
 ) -> Read:
-    """The body of a record as an object of `mcap.records`."""
+    """Parse the body of a record to an object of `mcap.records`."""
     try:
         return read(_Exact(BytesIO(data)))
     except (EndOfFile, struct.error):
@@ -254,11 +262,11 @@ def parse(
 def records(
     data: bytes, budget: Budget, error: Callable[[int, str], FormatError]
 ) -> Iterator[RawMessage | tuple[int, bytes]]:
-    """The messages in a block of records; other records as opcode and body.
+    """Yield the messages in a block of records, and other records as opcode and body.
 
     Args:
         data: whole records.
-        budget: of the file; each record takes one of its records.
+        budget: budget of the file, reduced by one for each record.
         error: makes an error at an offset of `data`.
     """
     at, size = 0, len(data)
@@ -285,7 +293,7 @@ def records(
 
 
 def _decompress(name: bytes, data: bytes, size: int) -> bytes:
-    """Never more than `size` bytes.
+    """Decompress data to at most `size` bytes.
 
     Raises:
         zstandard.ZstdError, RuntimeError, ValueError: the data are damaged.

@@ -1,4 +1,4 @@
-"""Schema of a topic."""
+"""Schema of a topic, and the part of it that decides decoding."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Schema:
 
 
 def layout(encoding: str, data: bytes) -> Any:
-    """What of a schema decides how messages are decoded; equal for schemas that differ otherwise.
+    """Return the part of a schema that decides how messages are decoded.
 
-    Comments, white space, constants and default values do not count, nor does the order of the
-    definitions that a definition needs (``ros2msg``, ``ros2idl``, ``jsonschema``).  Fields of
-    protobuf are known by their numbers, which later versions of a message keep.
+    Equal results mean equal decoding. Comments, white space, constants and default values do not
+    count, nor does the order of nested definitions (``ros2msg``, ``ros2idl``, ``jsonschema``).
+    Fields of protobuf are identified by their numbers, which later versions of a message keep.
     """
     if encoding == "protobuf":
         return None
@@ -51,6 +51,6 @@ def layout(encoding: str, data: bytes) -> Any:
 
 
 def _fields(text: str) -> tuple[tuple[str, ...], ...]:
-    """Type and name of each field of a definition, and the line ``MSG: NAME`` before them."""
+    """Return type and name of each field of a definition, and the line ``MSG: NAME`` before."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return tuple(tuple(line.split()[:2]) for line in lines if line and not _CONSTANT.match(line))

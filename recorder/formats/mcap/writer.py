@@ -1,4 +1,4 @@
-"""Writes an MCAP file: indexed, with CRCs, statistics, attachments and metadata (mcap.dev/spec).
+"""Writer of MCAP files with index, CRCs, statistics, attachments and metadata (mcap.dev/spec).
 
 ::
 
@@ -11,8 +11,8 @@
         mcap.finish()
 
 Two chunks are open at a time: one is compressed (zstd, level 1), the other is not, for JPEG and
-what else does not compress.  A thread computes the CRC of a full chunk and compresses it, while
-the next one is filled.  Memory holds the open chunks, at most `_PENDING` full ones, and about 100
+other data that do not compress. A thread computes the CRC of a full chunk and compresses it, while
+the next one is filled. Memory holds the open chunks, at most `_PENDING` full ones, and about 100
 bytes of index a chunk.
 """
 
@@ -55,7 +55,7 @@ from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD, crc32
 CHUNK_BYTES = 2 << 20
 """Bytes of messages at which a chunk is full."""
 LEVEL = 1
-"""Of zstd; level 3 costs five times as much on point clouds."""
+"""Compression level of zstd; level 3 costs five times as much on point clouds."""
 _SUMMARY_CRC = struct.Struct("<BQQQ")  # of the footer, what its CRC covers
 _PENDING = 3
 _LARGEST = 2  # times the bytes of a full chunk: a larger message has a chunk of its own
@@ -63,15 +63,15 @@ _MOST_CHANNELS = 0xFFFF
 
 
 class Files(Protocol):
-    """What the writer needs of a `recorder.formats.disk.Disk`."""
+    """Operations of a `recorder.formats.disk.Disk` that the writer needs."""
 
     def create(self, path: Path) -> AppendFile:
-        """A new file; FileExistsError if it exists."""
+        """Create a file; raise FileExistsError if it exists."""
 
 
 @dataclass
 class _Chunk:
-    """A chunk that is being filled."""
+    """Chunk that is being filled."""
 
     parts: list[Buffer] = field(default_factory=list)
     size: int = 0
@@ -82,7 +82,7 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class _Sealed:
-    """A full chunk."""
+    """Full chunk, with its CRC and stored data."""
 
     chunk: _Chunk
     compression: str
@@ -92,25 +92,25 @@ class _Sealed:
 
 
 class McapWriter(Closing):
-    """Writes one MCAP file.
+    """Writer of one MCAP file.
 
-    Messages may come in any order; readers find those of a time fast if log times rise about.
+    Messages may come in any order; readers find those of a time fast if log times roughly increase.
 
     Args:
-        path: the new file.
-        disk: creates it.
-        profile: of the header: "" or ``ros2``.
-        library: of the header: who writes.
+        path: path of the new file.
+        disk: disk that creates the file.
+        profile: profile in the header: "" or ``ros2``.
+        library: name of the writing software in the header.
         chunk_bytes: bytes of messages at which a chunk is full.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         counts: number of messages by channel.
         chunk_count: number of chunks.
-        file: to be synced after `finish`.
+        file: the file, to be synced after `finish`.
 
     Raises:
-        OSError: of the disk.
+        OSError: an error of the disk.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class McapWriter(Closing):
         self._record(Header(profile, library))
 
     def schema(self, name: str, encoding: str, data: bytes) -> int:
-        """Number of a schema; equal schemas have one number.
+        """Return the number of a schema; equal schemas have one number.
 
         Raises:
-            ValueError: there are too many.
+            ValueError: there are too many schemas.
         """
         key = name, encoding, data
         if key not in self._schemas:
@@ -167,10 +167,10 @@ class McapWriter(Closing):
         *,
         compress: bool = True,
     ) -> int:
-        """A new channel; returns its number.
+        """Add a channel; return its number.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             schema: a number that `schema` returned; 0: without a schema.
             message_encoding: ``protobuf``, ``json``, ``cdr`` ...
             metadata: such as ``offered_qos_profiles`` of ROS 2.
@@ -208,7 +208,7 @@ class McapWriter(Closing):
         """Write a message; its parts must not change until the file is finished.
 
         Args:
-            channel: a number that `channel` returned.
+            channel: number that `channel` returned.
             sequence: number of the message; its lowest 32 bits are stored.
             log_ns, publish_ns: epoch ns, 0 or more.
             parts: consecutive parts of the message, each contiguous; they are not copied here.
@@ -248,10 +248,10 @@ class McapWriter(Closing):
         """Attach a file.
 
         Args:
-            name, media_type: of the file.
-            data: its content.
-            log_ns: when it was recorded, epoch ns.
-            create_ns: when it was made, epoch ns; 0: unknown.
+            name, media_type: name and media type of the file.
+            data: content of the file.
+            log_ns: time at which it was recorded, epoch ns.
+            create_ns: time at which it was made, epoch ns; 0: unknown.
         """
         start = self.file.length
         self._record(
@@ -281,11 +281,11 @@ class McapWriter(Closing):
 
     @property
     def interval_ns(self) -> tuple[int, int]:
-        """The lowest and the highest log time of a finished file; 0, 0 without a message."""
+        """Lowest and highest log time of a finished file; 0, 0 without a message."""
         return self._start_ns or 0, self._end_ns
 
     def finish(self) -> None:
-        """Write what is pending, then the summary; the file is complete, but not synced."""
+        """Write all pending messages, then the summary; the file is complete, but not synced."""
         for compress in self._chunks:
             self._seal(compress)
         self._write_sealed(0)
@@ -298,7 +298,7 @@ class McapWriter(Closing):
             Opcode.FOOTER, _record_size(Footer(0, 0, 0)) - RECORD.size, start, offset_start
         )
         self.file.append(summary + offsets)
-        self.file.append(_encoded(Footer(start, offset_start, crc32(footer, crc))) + MAGIC)
+        self.file.append(_encode(Footer(start, offset_start, crc32(footer, crc))) + MAGIC)
         self.file.flush()
 
     def close(self) -> None:
@@ -307,21 +307,21 @@ class McapWriter(Closing):
         self.file.close()
 
     def _summary(self) -> tuple[bytes, bytes]:
-        """The summary section, and the offsets of its groups."""
+        """Return the summary section, and the offsets of its groups."""
         groups: list[tuple[Opcode, bytes]] = [
-            (Opcode.SCHEMA, _encoded(*self._schemas.values())),
-            (Opcode.CHANNEL, _encoded(*self._channels.values())),
-            (Opcode.STATISTICS, _encoded(self._statistics())),
-            (Opcode.CHUNK_INDEX, _taken(self._chunk_indexes)),
-            (Opcode.ATTACHMENT_INDEX, _taken(self._attachment_indexes)),
-            (Opcode.METADATA_INDEX, _taken(self._metadata_indexes)),
+            (Opcode.SCHEMA, _encode(*self._schemas.values())),
+            (Opcode.CHANNEL, _encode(*self._channels.values())),
+            (Opcode.STATISTICS, _encode(self._statistics())),
+            (Opcode.CHUNK_INDEX, _end_records(self._chunk_indexes)),
+            (Opcode.ATTACHMENT_INDEX, _end_records(self._attachment_indexes)),
+            (Opcode.METADATA_INDEX, _end_records(self._metadata_indexes)),
         ]
         at, offsets = self.file.length, []
         for opcode, data in groups:
             if data:
                 offsets.append(SummaryOffset(opcode, at, len(data)))
             at += len(data)
-        return b"".join(data for _, data in groups), _encoded(*offsets)
+        return b"".join(data for _, data in groups), _encode(*offsets)
 
     def _statistics(self) -> Statistics:
         start_ns, end_ns = self.interval_ns
@@ -338,16 +338,16 @@ class McapWriter(Closing):
         )
 
     def _seal(self, compress: bool) -> _Chunk:
-        """Give a chunk to the thread; returns the empty chunk in its place."""
+        """Pass a chunk to the thread; return the empty chunk in its place."""
         chunk = self._chunks[compress]
         if chunk.size:
             self._write_sealed(_PENDING - 1)
-            self._pending.append(self._thread.submit(self._sealed, chunk, compress))
+            self._pending.append(self._thread.submit(self._compress, chunk, compress))
             self._chunks[compress] = chunk = _Chunk()
         return chunk
 
-    def _sealed(self, chunk: _Chunk, compress: bool) -> _Sealed:
-        """Runs in the thread."""
+    def _compress(self, chunk: _Chunk, compress: bool) -> _Sealed:
+        """Compress a chunk and compute its CRC; this runs in the thread."""
         if not compress:
             crc = 0
             for part in chunk.parts:
@@ -359,7 +359,7 @@ class McapWriter(Closing):
         return _Sealed(chunk, "zstd", crc32(joined), [data], len(data))
 
     def _write_sealed(self, left: int) -> None:
-        """Write finished chunks, until so many are pending."""
+        """Write finished chunks, until at most `left` are pending."""
         while len(self._pending) > left or (self._pending and self._pending[0].done()):
             self._write_chunk(self._pending.popleft().result())
 
@@ -385,7 +385,7 @@ class McapWriter(Closing):
             offsets[channel] = end + indexes.count
             values = pairs.tolist()
             MessageIndex(channel, list(zip(values[::2], values[1::2], strict=True))).write(indexes)
-        self._append(_taken(indexes))
+        self._append(_end_records(indexes))
         ChunkIndex(
             chunk_length=end - start,
             chunk_start_offset=start,
@@ -403,7 +403,7 @@ class McapWriter(Closing):
         self._end_ns = max(self._end_ns, chunk.end_ns)
 
     def _record(self, record: McapRecord) -> None:
-        self._append(_encoded(record))
+        self._append(_encode(record))
 
     def _append(self, data: Buffer) -> None:
         """Append to the data section."""
@@ -411,18 +411,18 @@ class McapWriter(Closing):
         self.file.append(data)
 
 
-def _encoded(*records: McapRecord) -> bytes:
+def _encode(*records: McapRecord) -> bytes:
     builder = RecordBuilder()
     for record in records:
         record.write(builder)
-    return _taken(builder)
+    return _end_records(builder)
 
 
-def _taken(builder: RecordBuilder) -> bytes:
-    """What was built."""
+def _end_records(builder: RecordBuilder) -> bytes:
+    """Return the bytes of the records that were built."""
     data: bytes = builder.end()  # type: ignore[no-untyped-call]
     return data
 
 
 def _record_size(record: McapRecord) -> int:
-    return len(_encoded(record))
+    return len(_encode(record))

@@ -1,8 +1,8 @@
-"""A bag of ROS 2: ``NAME/`` with ``metadata.yaml`` and ``NAME_0.mcap``, as rosbag2 lays it out.
+"""Metadata of a ROS 2 bag: ``NAME/`` with ``metadata.yaml`` and ``NAME_0.mcap`` (rosbag2).
 
 Keys and their order are those of rosbag2 (``rosbag2_storage/yaml.hpp``, ``qos.cpp``) for version 5,
-which ROS 2 Humble writes and every later distribution reads.  The channels of the MCAP file have
-the quality of service of their topic in the metadata ``offered_qos_profiles``.
+which ROS 2 Humble writes and every later distribution reads. The channels of the MCAP file have
+their topic's quality of service in the metadata ``offered_qos_profiles``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _TRANSIENT_LOCAL, _VOLATILE = 1, 2
 
 
 def qos(depth: int, *, latched: bool = False) -> str:
-    """A topic's ``offered_qos_profiles``: one reliable publisher that keeps the last messages.
+    """Make a topic's ``offered_qos_profiles``: one reliable publisher that keeps the last messages.
 
     Args:
         depth: number of messages that are kept.
-        latched: late subscribers get the kept messages (transient local), as of ``/tf_static``.
+        latched: whether late subscribers get the kept messages (transient local), as for
+            ``/tf_static``.
     """
     profile = {
         "history": _KEEP_LAST,
@@ -42,12 +43,12 @@ def qos(depth: int, *, latched: bool = False) -> str:
 
 @dataclass(frozen=True)
 class BagTopic:
-    """A topic of a bag.
+    """Topic of a bag.
 
     Attributes:
-        name: such as ``/camera/image/compressed``.
-        type: such as ``sensor_msgs/msg/CompressedImage``.
-        qos: from `qos`.
+        name: name, such as ``/camera/image/compressed``.
+        type: type, such as ``sensor_msgs/msg/CompressedImage``.
+        qos: profile from `qos`.
         count: number of its messages.
     """
 
@@ -58,7 +59,7 @@ class BagTopic:
 
 
 def bag_metadata(file: str, topics: Sequence[BagTopic], start_ns: int, end_ns: int) -> bytes:
-    """Content of ``metadata.yaml`` of a bag with one MCAP file.
+    """Make the content of ``metadata.yaml`` for a bag with one MCAP file.
 
     Args:
         file: name of the MCAP file in the bag's folder.

@@ -1,9 +1,9 @@
-"""Common Data Representation, little-endian, as ROS 2 puts messages on the wire and into bags.
+"""Common Data Representation, little-endian, in which ROS 2 encodes messages.
 
-A message is 4 bytes of encapsulation (``00 01 00 00``: CDR_LE, no options) and a body.  A number
-lies at a multiple of its own size, counted from the begin of the body.  A string is its length with
-the zero at its end (u4), UTF-8, the zero; a sequence is its length (u4) and its elements; an array
-of fixed length and a nested message have no length (DDS-XTypes 1.3, 7.4.3, version 1 of the
+A message is 4 bytes of encapsulation (``00 01 00 00``: CDR_LE, no options) and a body. The offset
+of a number from the begin of the body is a multiple of the number's size. A string is its length
+with the zero at its end (u4), UTF-8, the zero; a sequence is its length (u4) and its elements; an
+array of fixed length and a nested message have no length (DDS-XTypes 1.3, 7.4.3, version 1 of the
 encoding; the bytes equal those of the rosbags package).
 
     writer = CdrWriter()
@@ -29,12 +29,12 @@ _CODE: Final = re.compile(r"(\d*)([bB?hHiIfqQd])")
 
 
 @lru_cache(maxsize=1024)
-def _layout(codes: str, phase: int) -> struct.Struct:
-    """Numbers at their natural alignment.
+def _make_layout(codes: str, phase: int) -> struct.Struct:
+    """Make the struct of numbers at their natural alignment.
 
     Args:
-        codes: of `struct`, each with an optional count.
-        phase: position of the first one in the body, modulo 8.
+        codes: codes of `struct`, each with an optional count.
+        phase: position of the first number in the body, modulo 8.
     """
     text, position = "<", phase
     for count, code in _CODE.findall(codes):
@@ -46,7 +46,7 @@ def _layout(codes: str, phase: int) -> struct.Struct:
 
 
 class CdrWriter:
-    """Encodes one message as parts that follow each other, each large payload a part of its own."""
+    """Encoder of one message in consecutive parts; each large payload is a part of its own."""
 
     def __init__(self) -> None:
         self._parts: list[Buffer] = []
@@ -57,13 +57,13 @@ class CdrWriter:
         """Append numbers.
 
         Args:
-            codes: of `struct`: ``bB?hHiIfqQd``, each with an optional count.
+            codes: codes of `struct`: ``bB?hHiIfqQd``, each with an optional count.
             values: as many numbers as the codes say.
 
         Raises:
             FormatError: a number is outside of its type.
         """
-        layout = _layout(codes, self._position & 7)
+        layout = _make_layout(codes, self._position & 7)
         try:
             self._head += layout.pack(*values)
         except struct.error as error:
@@ -92,7 +92,7 @@ class CdrWriter:
 
         Args:
             data: contiguous, little-endian; not of a structured dtype.
-            alignment: size of a number, at most 4: the length before leaves the place aligned.
+            alignment: size of a number, at most 4, so that the data are aligned after the length.
         """
         view = memoryview(data)
         self.put("I", view.nbytes // alignment)
@@ -103,19 +103,19 @@ class CdrWriter:
         self._position += view.nbytes
 
     def finish(self) -> list[Buffer]:
-        """The parts of the message, in order."""
+        """Return the parts of the message, in order."""
         return [*self._parts, self._head] if self._head else self._parts
 
 
 class CdrReader:
-    """Decodes one message.
+    """Decoder of one message.
 
     Args:
         data: the message with its encapsulation.
-        what: names the message in errors, such as its type.
+        what: name of the message in errors, such as its type.
 
     Raises:
-        FormatError: from every method: what is wrong at which byte of the message.
+        FormatError: from every method; names the byte of the message and the fault.
     """
 
     def __init__(self, data: Buffer, what: str) -> None:
@@ -130,19 +130,19 @@ class CdrReader:
             )
 
     def error(self, problem: str) -> FormatError:
-        """An error at the present byte."""
+        """Make an error at the present byte."""
         return FormatError(f"{self._what}: byte {self._position + len(ENCAPSULATION)}: {problem}")
 
     def take(self, codes: str) -> tuple[Any, ...]:
-        """Read numbers, by the codes of `struct`."""
-        layout = _layout(codes, self._position & 7)
+        """Read numbers by the codes of `struct`."""
+        layout = _make_layout(codes, self._position & 7)
         self._need(layout.size, f"numbers {codes}")
         values = layout.unpack_from(self._view, self._position + len(ENCAPSULATION))
         self._position += layout.size
         return values
 
     def count(self, least: int) -> int:
-        """Read the length of a sequence whose elements have at least so many bytes."""
+        """Read the length of a sequence whose elements have at least `least` bytes each."""
         (count,) = self.take("I")
         if count * least > self._end - self._position:
             raise self.error(
@@ -167,7 +167,7 @@ class CdrReader:
         return self._bytes(self.count(alignment) * alignment)
 
     def finish(self) -> None:
-        """End the message; up to 3 bytes of padding, or zeros, are accepted behind it."""
+        """Check the end of the message; up to 3 bytes of padding, or zeros, may follow it."""
         rest = self._bytes(self._end - self._position)
         if len(rest) > _PADDING and any(rest):
             raise self.error(f"{len(rest)} bytes follow the message")

@@ -39,7 +39,7 @@ def encode_message(type_name: str, message: Any) -> list[Buffer]:
 
     Args:
         type_name: one of `recorder.formats.ros2.definitions.TYPES`.
-        message: of the type's class, or its value.
+        message: instance of the type's class, or the type's value.
 
     Returns:
         The message in CDR, in parts; a large payload is a part of its own, not a copy.
@@ -53,7 +53,7 @@ def encode_message(type_name: str, message: Any) -> list[Buffer]:
 
 
 def decode_message(type_name: str, data: Buffer) -> Any:
-    """Decode a message in CDR; types and values are those of `encode_message`.
+    """Decode a message in CDR to the types and values of `encode_message`.
 
     Raises:
         FormatError: the bytes are not such a message.
@@ -65,7 +65,7 @@ def decode_message(type_name: str, data: Buffer) -> Any:
 
 
 class _Step(Protocol):
-    """A part of a message: at least `least` bytes; one value, of `_Numbers` one for each field."""
+    """Step of a message: at least `least` bytes; one value, or of `_Numbers` one for each field."""
 
     least: int
 
@@ -75,7 +75,7 @@ class _Step(Protocol):
 
 
 class _Numbers:
-    """Consecutive numbers: a code of `struct` each, and the length of an array or 0."""
+    """Step of consecutive numbers: a code of `struct` each, and the length of an array or 0."""
 
     def __init__(self, numbers: Sequence[tuple[str, int]]) -> None:
         self.numbers = numbers
@@ -97,7 +97,7 @@ class _Numbers:
 
 
 class _Text:
-    """A string."""
+    """Step of a string."""
 
     least = 4
 
@@ -109,7 +109,7 @@ class _Text:
 
 
 class _Time:
-    """A time or a duration, as ns."""
+    """Step of a time or a duration, as ns."""
 
     least = 8
 
@@ -127,7 +127,7 @@ class _Time:
 
 
 class _Sequence:
-    """A sequence of one type of numbers."""
+    """Step of a sequence of one type of numbers."""
 
     least = 4
 
@@ -150,7 +150,7 @@ class _Sequence:
 
 
 class _Items:
-    """A sequence of messages, of one step each."""
+    """Step of a sequence of messages, of one step each."""
 
     least = 4
 
@@ -172,7 +172,7 @@ class _Items:
 
 
 class _Object:
-    """A message of a class."""
+    """Step of a message that has a class."""
 
     def __init__(self, message_class: Any, steps: Sequence[_Step]) -> None:
         self._class, self._steps = message_class, steps
@@ -199,7 +199,7 @@ def _compile_type(type_name: str) -> _Step:
 
 
 def _compile(name: str) -> list[_Step]:
-    """Compile a type such as ``sensor_msgs/Imu`` to steps; a type with a class is one."""
+    """Compile a type such as ``sensor_msgs/Imu`` to steps; a type with a class is one step."""
     if name.startswith("builtin_interfaces/"):
         return [_Time()]
     steps: list[_Step] = []
@@ -221,7 +221,7 @@ def _compile(name: str) -> list[_Step]:
 
 
 def _join_numbers(steps: Sequence[_Step]) -> list[_Step]:
-    """Join the steps of numbers that lie next to each other."""
+    """Join the steps of adjacent numbers."""
     joined: list[_Step] = []
     for step in steps:
         if isinstance(step, _Numbers) and joined and isinstance(last := joined[-1], _Numbers):

@@ -210,14 +210,14 @@ uint8[<=64] data""",
 }
 
 TYPES: Final = frozenset(f"{name.replace('/', '/msg/')}" for name in _TEXTS)
-"""The types that have a definition, as ``sensor_msgs/msg/Imu``."""
+"""Types that have a definition, such as ``sensor_msgs/msg/Imu``."""
 
 
 def definition(type_name: str) -> bytes:
     """Return the concatenated definition of a type, UTF-8.
 
     Args:
-        type_name: as ``sensor_msgs/msg/Imu``.
+        type_name: type such as ``sensor_msgs/msg/Imu``.
 
     Raises:
         KeyError: the type has no definition here.
@@ -232,7 +232,7 @@ def parse_fields(name: str) -> Iterator[tuple[str, bool, int]]:
     """Yield the fields of a type such as ``sensor_msgs/Imu``, in order.
 
     Yields:
-        Type, whether it is a sequence, and of an array its length, else 0.
+        Type, whether it is a sequence, and the length of an array, else 0.
     """
     for kind, length, is_list in _FIELD.findall(_TEXTS[name]):
         nested = f"{name.split('/')[0]}/{kind}"
@@ -241,7 +241,7 @@ def parse_fields(name: str) -> Iterator[tuple[str, bool, int]]:
 
 
 def _needed(name: str, seen: dict[str, None]) -> list[str]:
-    """List the types that a type needs and that were not seen, depth first, by name."""
+    """List the types that a type needs and that are not in `seen`, depth first, by name."""
     found = []
     for kind in sorted({kind for kind, _, _ in parse_fields(name)} & _TEXTS.keys()):
         if kind not in seen:

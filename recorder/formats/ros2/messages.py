@@ -1,7 +1,7 @@
 """Classes of the ROS 2 messages that `recorder.formats.ros2.codec` encodes and decodes.
 
-A message is a frozen dataclass with the fields of its definition, in their order; the codec says
-which values they have.  Stamps are int64 nanoseconds since 1970.
+A message is a frozen dataclass with the fields of its definition, in their order. The codec's
+module describes their values. Stamps are int64 nanoseconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """``std_msgs/msg/Header``: when, and in which frame.
+    """``std_msgs/msg/Header``: time and frame of the data.
 
     Attributes:
         stamp_ns: nanoseconds since 1970; the seconds are int32.
@@ -120,7 +120,7 @@ class Imu:
     Attributes:
         orientation: x, y, z, w.
         orientation_covariance: [3 x 3] in rad^2; all zero: not known; first element -1: the message
-            has no orientation.  The other covariances likewise.
+            has no orientation. The other covariances have the same rules.
         angular_velocity: rad/s.
         linear_acceleration: m/s^2.
     """
@@ -312,4 +312,4 @@ CLASSES: Final[Mapping[str, Any]] = {
     "ros2_socketcan_msgs/FdFrame": FdFrame,
     "udp_msgs/UdpPacket": UdpPacket,
 }
-"""The classes by their type."""
+"""Classes by their type."""

@@ -13,7 +13,7 @@ format     on disk                                         recorded    random ac
 ``jpg``    a folder, a JPEG a sample                       no          file name
 =========  ==============================================  ==========  ===========================
 
-A new format is a row of `CHANNEL_STORAGE`, and one of `recorder.contract.channel_formats`.
+A new format needs a row in `CHANNEL_STORAGE`, and one in `recorder.contract.channel_formats`.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }
-"""By the name in ``meta.json``, which is the key of `CHANNEL_FORMATS` too."""
+"""Storage classes by the name in ``meta.json``, which is also the key of `CHANNEL_FORMATS`."""
 
 
 def create_writer(
     folder: Path, spec: ChannelSpec, disk: Disk, rate_hz: float | None
 ) -> ChannelWriter:
-    """Start a channel: create its files and write what the format wants at their start.
+    """Start a channel: create its files and write their headers.
 
     Args:
         folder: the sensor's folder.
         spec: the channel as declared.
-        disk: where to write; neither files nor folder are synced here.
-        rate_hz: nominal sample rate; a video's frame rate (30 where None).
+        disk: disk to write to; neither files nor folder are synced here.
+        rate_hz: nominal sample rate; a video's frame rate (30 if None).
 
     Raises:
-        FileExistsError: a file of that name is there.
+        FileExistsError: a file of that name exists.
     """
     return CHANNEL_STORAGE[spec.format](folder / spec.name, spec, rate_hz).create(disk)
 
@@ -94,14 +94,14 @@ def resume_writer(
 ) -> ChannelWriter:
     """Resume a channel whose writer was killed, at a committed state.
 
-    Later bytes are cut.  The result of further appends equals the files of one undisturbed writer.
+    Later bytes are cut. The files after further appends equal those of an uninterrupted writer.
 
     Args:
-        folder, spec, disk, rate_hz: as they were given to `create_writer`.
-        lengths: committed length of each of the channel's files, bytes by file name.
+        folder, spec, disk, rate_hz: as for `create_writer`.
+        lengths: committed length of each of the channel's files, in bytes, by file name.
 
     Raises:
-        StorageError: a length is missing, is not one of whole samples, or exceeds the file.
+        StorageError: a length is missing, does not end at a whole sample, or exceeds the file.
         FormatError: a file is missing, or does not fit its format.
     """
     storage = CHANNEL_STORAGE[spec.format](folder / spec.name, spec, rate_hz)
@@ -109,7 +109,7 @@ def resume_writer(
 
 
 def known_lengths(spec: ChannelSpec, samples: int) -> dict[str, int]:
-    """Bytes of those of a channel's files whose length follows from the number of samples."""
+    """Return the lengths in bytes of the files whose length follows from the number of samples."""
     return CHANNEL_STORAGE[spec.format](Path(spec.name), spec).known_lengths(samples)
 
 
@@ -123,7 +123,7 @@ def measure(folder: Path, spec: ChannelSpec, committed: int) -> Extent:
     Args:
         folder: the stream's folder.
         spec: the channel.
-        committed: committed samples.
+        committed: number of committed samples.
     """
     path = folder / spec.name
     try:
@@ -140,10 +140,10 @@ def open_channel(
     Args:
         folder: the sensor's folder.
         name: the channel's name.
-        meta: its entry of ``meta.json``: format, type, shape, desc.
-        partial: take a file that ends inside a sample, or goes on after its last one, for the
-            whole samples that it holds (a session that is being written, or was cut); otherwise
-            that is an error.
+        meta: the channel's entry of ``meta.json``: format, type, shape, desc.
+        partial: whether to accept a file that ends inside a sample, or has bytes after its last
+            sample, and read its whole samples (of a session that is being written, or was cut);
+            otherwise that is an error.
 
     Raises:
         FormatError: the entry or the file is not valid; names file and fault.

@@ -1,6 +1,6 @@
-"""The bytes of our AVI files: an OpenDML AVI 2.0 with one MJPG stream, without an upper size.
+"""Layout of this recorder's AVI files: OpenDML AVI 2.0 with one MJPG stream, of any size.
 
-Layout (all little-endian, chunks padded to an even length)::
+All numbers are little-endian, and chunks are padded to an even length::
 
     RIFF 'AVI '
       LIST 'hdrl'
@@ -16,8 +16,8 @@ Layout (all little-endian, chunks padded to an even length)::
     RIFF 'AVIX'                  as many as it takes, each of about `SEGMENT_BYTES`
       LIST 'movi'  00dc ... ix00
 
-While a segment grows, its RIFF and movi sizes are placeholders and all frame counts are 0:
-FFmpeg (under OpenCV) then reads in order from the start of the frame list to the end of the file.
+While a segment grows, its RIFF and movi sizes are placeholders and all frame counts are 0. FFmpeg
+(under OpenCV) then reads in order from the start of the frame list to the end of the file.
 
 Sources: Microsoft, "AVI RIFF File Reference"; "OpenDML AVI File Format Extensions" 1.02, chapters
 "AVIX" (2.0), "Index Locations" (3.0) and "Extended AVI Header" (5.0).
@@ -33,13 +33,13 @@ import numpy as np
 import numpy.typing as npt
 
 SEGMENT_BYTES = 1 << 30
-"""A segment is closed before the frame that would make it longer (without its index)."""
+"""Length, without its index, at which a segment is closed before the frame that exceeds it."""
 SUPER_ENTRIES = 4096
-"""Entries reserved in the super index: 4 TiB in segments of `SEGMENT_BYTES`."""
+"""Number of entries reserved in the super index: 4 TiB in segments of `SEGMENT_BYTES`."""
 DEFAULT_RATE_HZ = 30.0
 
 PLACEHOLDER = 4
-"""Size of a list that is still growing: the four bytes of its type alone.
+"""Size of a list that is still growing: only the four bytes of its type.
 
 FFmpeg stops trusting the sizes and takes the file's own length as the end, so that a torn last
 frame is not read; 0xFFFFFFFF there made it decode torn frames.
@@ -68,20 +68,20 @@ _ODML_BYTES = 12 + 8 + _DMLH_BYTES
 _HAS_INDEX, _IS_INTERLEAVED, _TRUST_CHUNK_TYPE = 0x10, 0x100, 0x800
 
 SEGMENT_HEAD_BYTES = 24
-"""RIFF and movi list headers of a segment after the first."""
+"""Size of the RIFF and movi list headers of a segment after the first."""
 
 Entries = npt.NDArray[np.uint32]
-"""[n, 2]: offset of a frame's chunk from its segment's movi list, size of the JPEG."""
+"""Array [n, 2]: offset of a frame's chunk from its segment's movi list, size of the JPEG."""
 
 
 @dataclass(frozen=True, slots=True)
 class AviLayout:
-    """What a file's header is made of; all else follows from the frames.
+    """Parameters of a file's header; the rest of the file follows from the frames.
 
     Attributes:
-        width, height: of the frames, pixels.
+        width, height: size of the frames in pixels.
         rate: frames per second.
-        super_entries: segments that the super index can hold.
+        super_entries: number of segments that the super index can hold.
     """
 
     width: int
@@ -93,7 +93,7 @@ class AviLayout:
     def of(
         cls, width: int, height: int, rate_hz: float | None, super_entries: int = SUPER_ENTRIES
     ) -> AviLayout:
-        """The layout for a nominal rate (30 Hz without one)."""
+        """Make the layout for a nominal rate (30 Hz if None)."""
         rate = Fraction(rate_hz or DEFAULT_RATE_HZ).limit_denominator(100_000)
         return cls(width, height, max(rate, Fraction(1, 100_000)), super_entries)
 
@@ -108,7 +108,7 @@ class AviLayout:
         return self.movi + LIST.size
 
     def header(self) -> bytes:
-        """The header of a file without frames, all sizes that may grow at their placeholders."""
+        """Return the header of a file without frames, with placeholders for sizes that may grow."""
         frame_bytes = min(self.width * self.height * 3, 0xFFFFFFFF)
         avih = struct.pack(
             "<14I",
@@ -150,11 +150,11 @@ class AviLayout:
         )
 
     def segment_head(self) -> bytes:
-        """RIFF and movi list headers of a further segment."""
+        """Return the RIFF and movi list headers of a further segment."""
         return LIST.pack(b"RIFF", PLACEHOLDER, b"AVIX") + LIST.pack(b"LIST", PLACEHOLDER, b"movi")
 
     def count_patches(self, total: int, in_first: int) -> list[tuple[int, bytes]]:
-        """Patches (offset, bytes) that set the frame counts."""
+        """Return the patches (offset, bytes) that set the frame counts."""
         return [
             (AVIH_FRAMES, in_first.to_bytes(4, "little")),
             (STRH_FRAMES, total.to_bytes(4, "little")),
@@ -163,18 +163,18 @@ class AviLayout:
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
-    """A RIFF chunk; lists pass their type as the first four bytes of `data`."""
+    """Make a RIFF chunk; lists pass their type as the first four bytes of `data`."""
     return CHUNK.pack(name, len(data)) + data
 
 
 @dataclass(slots=True)
 class Segment:
-    """One RIFF of a file, as far as its headers tell.
+    """One RIFF of a file, as its headers describe it.
 
     Attributes:
         riff: offset of the RIFF chunk (0 for the first).
         movi: offset of its movi list.
-        count: frames in it.
+        count: number of its frames.
         frames_end: offset after the last frame's chunk, padding included.
     """
 
@@ -185,7 +185,7 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Length of its ix00 chunk."""
+        """Length of the segment's ix00 chunk."""
         return INDEX_HEAD.size + 8 * self.count
 
     @property
@@ -195,7 +195,7 @@ class Segment:
         return end if self.riff else end + CHUNK.size + 16 * self.count
 
     def index(self, entries: Entries) -> bytes:
-        """The chunks that close it: ix00, and idx1 in the first segment."""
+        """Return the chunks that close the segment: ix00, and idx1 in the first segment."""
         # Offsets of ix00 name a chunk's data, those of idx1 its header, relative to the list's
         # type field, 8 bytes into the list.
         standard = entries + np.array([8, 0], np.uint32)
@@ -213,7 +213,7 @@ class Segment:
         return index + chunk(b"idx1", old.tobytes())
 
     def size_patches(self, closed: bool) -> list[tuple[int, bytes]]:
-        """Patches (offset, bytes) that set the sizes of its two lists."""
+        """Return the patches (offset, bytes) that set the sizes of the segment's two lists."""
         riff = self.end - self.riff - 8 if closed else PLACEHOLDER
         movi = self.frames_end + self.index_bytes - self.movi - 8 if closed else PLACEHOLDER
         return [
@@ -222,5 +222,5 @@ class Segment:
         ]
 
     def super_entry(self) -> bytes:
-        """Its entry of the super index."""
+        """Return the segment's entry of the super index."""
         return SUPER_ENTRY.pack(self.frames_end, self.index_bytes, self.count)

@@ -1,7 +1,7 @@
-"""Where the frames of an AVI file are: by its indexes where it has good ones, else by walking.
+"""Search for the frames of an AVI file, by its indexes if they are valid, else by walking.
 
-Takes AVI 1.0 and OpenDML files of any muxer (roverd's own traces come from OpenCV), not only ours.
-Of several streams the first video stream counts.
+It reads AVI 1.0 and OpenDML files of any muxer (roverd's own traces come from OpenCV). If there are
+several streams, it reads the first video stream.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _KNOWN_CHUNK = re.compile(rb"\d\d(dc|db|wb|tx|pc)|ix\d\d|idx1|JUNK")
 
 @dataclass(slots=True)
 class Frames:
-    """Where each frame's bytes are.
+    """Positions of each frame's bytes.
 
     Attributes:
         offsets: int64 [n], of the frame's bytes (after its chunk header).
         sizes: u4 [n], bytes of the frame.
-        tail: bytes at the end of the file that belong to no whole chunk.
-        missing: frames that the header counts and the file does not hold.
+        tail: number of bytes at the end of the file that belong to no whole chunk.
+        missing: number of frames that the header counts and the file does not hold.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -49,24 +49,24 @@ class _Header:
 
 
 def find_frames(file: ReadFile) -> Frames:
-    """All whole frames of a file.
+    """Find all whole frames of a file.
 
-    An index is believed where it holds exactly the frames that the header counts, each inside the
-    file, and the file ends where its last RIFF does; otherwise the chunks are walked.
+    An index is used if it holds exactly the frames that the header counts, each inside the file,
+    and if the file ends with its last RIFF. Otherwise the chunks are walked.
 
     Raises:
-        FormatError: not an AVI, or without a frame list or a video stream.
+        FormatError: the file is not an AVI, or has no frame list or no video stream.
     """
     header = _read_header(file)
     if header.length:
-        for found in (_from_super_index(file, header), _from_idx1(file, header)):
+        for found in (_read_super_index(file, header), _read_idx1(file, header)):
             if found and len(found.sizes) == header.length and _ends_well(file):
                 return found
     return _walk(file, header)
 
 
 def chunk_id_fits(name: bytes) -> bool:
-    """Whether a chunk's name is one of a video frame."""
+    """Return whether a chunk's name is that of a video frame."""
     return name[2:] in (b"dc", b"db")
 
 
@@ -94,10 +94,10 @@ def _read_header(file: ReadFile) -> _Header:
 
 def _read_streams(header: _Header, hdrl: bytes) -> None:
     number = 0
-    for name, body in _chunks(hdrl):
+    for name, body in _split_chunks(hdrl):
         if name != b"LIST" or body[:4] != b"strl":
             continue
-        parts = dict(_chunks(body[4:]))
+        parts = dict(_split_chunks(body[4:]))
         strh = parts.get(b"strh", b"")
         if strh[:4] == b"vids" and len(strh) >= 36 and not header.stream:
             header.stream = b"%02d" % number
@@ -106,7 +106,7 @@ def _read_streams(header: _Header, hdrl: bytes) -> None:
         number += 1
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _split_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 0
     while at + 8 <= len(data):
         name, size = CHUNK.unpack_from(data, at)
@@ -115,7 +115,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _ends_well(file: ReadFile) -> bool:
-    """Whether the RIFFs follow one another to the file's end."""
+    """Return whether the RIFFs follow one another to the file's end."""
     at = 0
     while at + 8 <= file.size:
         name, size = CHUNK.unpack(file.read(at, 8))
@@ -125,8 +125,8 @@ def _ends_well(file: ReadFile) -> bool:
     return at == file.size
 
 
-def _from_super_index(file: ReadFile, header: _Header) -> Frames | None:
-    """By OpenDML: the super index, then each segment's standard index."""
+def _read_super_index(file: ReadFile, header: _Header) -> Frames | None:
+    """Find frames by OpenDML: the super index, then each segment's standard index."""
     head = header.super_index[:24]
     if len(head) < 24 or head[:2] != b"\x04\0" or head[3] != 0:
         return None
@@ -150,11 +150,11 @@ def _from_super_index(file: ReadFile, header: _Header) -> Frames | None:
         sizes.append(entries[:, 1] & np.uint32(0x7FFFFFFF))
     if not offsets:
         return None
-    return _within(file, np.concatenate(offsets), np.concatenate(sizes))
+    return _check_bounds(file, np.concatenate(offsets), np.concatenate(sizes))
 
 
-def _from_idx1(file: ReadFile, header: _Header) -> Frames | None:
-    """By AVI 1.0: the chunk after the first frame list; good for files of one RIFF."""
+def _read_idx1(file: ReadFile, header: _Header) -> Frames | None:
+    """Find frames by AVI 1.0: the index after the first frame list, for files of one RIFF."""
     (movi_bytes,) = struct.unpack("<I", file.read(header.movi + 4, 4))
     at = header.movi + 8 + movi_bytes + (movi_bytes & 1)
     head = file.peek(at, 8)
@@ -173,10 +173,10 @@ def _from_idx1(file: ReadFile, header: _Header) -> Frames | None:
     base = header.movi + 8
     if file.peek(base + int(entries[0, 2]), 4) != entries[0, 0].tobytes():
         base = 0
-    return _within(file, entries[:, 2].astype(np.int64) + base + 8, entries[:, 3])
+    return _check_bounds(file, entries[:, 2].astype(np.int64) + base + 8, entries[:, 3])
 
 
-def _within(
+def _check_bounds(
     file: ReadFile, offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint32]
 ) -> Frames | None:
     real = sizes > 0  # an entry of size 0 repeats the frame before it and holds none

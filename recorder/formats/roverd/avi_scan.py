@@ -1,7 +1,7 @@
-"""Reading back the structure of an AVI file of ours, finished or not, cut anywhere.
+"""Scan of this recorder's AVI files, finished or not, or cut anywhere.
 
-Closed segments are taken by their headers and the two ends of their index; only the last one's
-frames are walked, so that the cost does not grow with the recording.
+Closed segments are recognized by their headers and the two ends of their index. Only the frames of
+the last segment are walked, so that the cost does not grow with the recording.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from recorder.formats.roverd.channel import ReadFile
 
 @dataclass(slots=True)
 class AviScan:
-    """What a file holds up to where it was looked at.
+    """Structure of a file up to the end of the scan.
 
     Attributes:
         path: the file.
-        layout: its header's make.
+        layout: layout of its header.
         segments: all segments; the last one is the current one, all others are closed.
         entries: u4 [n, 2], frames of the last segment (see `avi.Entries`).
-        end: where the look ended: the file's end, or before it where asked.
-        finished: every frame is indexed and counted, and nothing follows.
+        end: end of the scan: the file's end, or an earlier requested one.
+        finished: whether every frame is indexed and counted, and nothing follows.
     """
 
     path: Path
@@ -56,12 +56,12 @@ class AviScan:
 
     @property
     def total(self) -> int:
-        """Frames in all."""
+        """Number of frames in the file."""
         return sum(s.count for s in self.segments)
 
     @property
     def frames_end(self) -> int:
-        """Where the last whole frame ends; at most `end` (its padding may be cut off)."""
+        """End of the last whole frame; at most `end` (its padding may be cut off)."""
         return min(self.segments[-1].frames_end, self.end)
 
     @property
@@ -71,10 +71,10 @@ class AviScan:
 
 
 def scan_avi(path: Path, end: int | None = None) -> AviScan:
-    """Find all whole frames of a file up to byte `end` (its own end where None).
+    """Find all whole frames of a file up to byte `end` (None: its own end).
 
     Raises:
-        FormatError: not an AVI of ours, or cut inside its header.
+        FormatError: the file is not an AVI of this recorder, or is cut inside its header.
     """
     with ReadFile(path) as file:
         end = file.size if end is None else min(end, file.size)
@@ -83,14 +83,14 @@ def scan_avi(path: Path, end: int | None = None) -> AviScan:
         entries: dict[int, Entries] = {}
         riff, movi = 0, layout.movi
         while True:
-            segment = _closed_segment(file, len(segments), riff, movi, end)
+            segment = _read_closed_segment(file, len(segments), riff, movi, end)
             if segment is None:
                 segment, entries[len(segments)] = _walk(file, riff, movi, end)
             if not segment.count and segments:
                 break  # headers of a segment, and no frame yet: not begun
             segments.append(segment)
             riff, movi = segment.end, segment.end + LIST.size
-            if len(segments) == layout.super_entries or not _segment_head(file, riff, end):
+            if len(segments) == layout.super_entries or not _begins_segment(file, riff, end):
                 break
         last = segments[-1]
         if (walked := entries.get(len(segments) - 1)) is None:
@@ -101,7 +101,7 @@ def scan_avi(path: Path, end: int | None = None) -> AviScan:
 
 
 def _read_layout(file: ReadFile, end: int) -> AviLayout:
-    """The layout that a header was made with; its constant bytes must be those of our writer."""
+    """Read the layout from a header; its constant bytes must be those of this recorder's writer."""
     head = file.peek(0, min(end, INDX_ENTRIES))
     if len(head) == INDX_ENTRIES and head[INDX : INDX + 4] == b"indx":
         (indx_bytes,) = struct.unpack_from("<I", head, INDX + 4)
@@ -113,7 +113,7 @@ def _read_layout(file: ReadFile, end: int) -> AviLayout:
             if (
                 width > 0
                 and height > 0
-                and _constant(layout, found) == _constant(layout, layout.header())
+                and _blank_header(layout, found) == _blank_header(layout, layout.header())
             ):
                 return layout
     raise FormatError(
@@ -121,8 +121,8 @@ def _read_layout(file: ReadFile, end: int) -> AviLayout:
     )
 
 
-def _constant(layout: AviLayout, header: bytes) -> bytes:
-    """A header with every field blanked that changes while the file grows."""
+def _blank_header(layout: AviLayout, header: bytes) -> bytes:
+    """Return a header with every field zeroed that changes while the file grows."""
     blank = bytearray(header)
     patches = layout.count_patches(0, 0)
     patches += Segment(0, layout.movi, 0, layout.header_bytes).size_patches(closed=False)
@@ -133,8 +133,8 @@ def _constant(layout: AviLayout, header: bytes) -> bytes:
     return bytes(blank)
 
 
-def _segment_head(file: ReadFile, riff: int, end: int) -> bool:
-    """Whether a further segment begins at `riff`, whole headers at least."""
+def _begins_segment(file: ReadFile, riff: int, end: int) -> bool:
+    """Return whether a further segment begins at `riff`, with whole headers."""
     if riff + SEGMENT_HEAD_BYTES > end:
         return False
     head = file.peek(riff, SEGMENT_HEAD_BYTES)
@@ -142,11 +142,13 @@ def _segment_head(file: ReadFile, riff: int, end: int) -> bool:
     return bool((name, kind, list_name, movi) == (b"RIFF", b"AVIX", b"LIST", b"movi"))
 
 
-def _closed_segment(file: ReadFile, number: int, riff: int, movi: int, end: int) -> Segment | None:
-    """The segment, if its sizes are set and lead to its index and to its end before `end`.
+def _read_closed_segment(
+    file: ReadFile, number: int, riff: int, movi: int, end: int
+) -> Segment | None:
+    """Return the segment, if its sizes are set and lead to its index and its end before `end`.
 
-    The count comes from the super index, which is patched when a segment is closed; what a power
-    cut left of that patch is believed only as far as the index itself bears it out.
+    The count comes from the super index, which is patched when a segment is closed. A power cut may
+    leave a part of that patch, so that the index itself must confirm the count.
     """
     riff_bytes, movi_bytes = file.peek(riff + 4, 4), file.peek(movi + 4, 4)
     riff_end = riff + 8 + int.from_bytes(riff_bytes, "little")
@@ -164,7 +166,7 @@ def _closed_segment(file: ReadFile, number: int, riff: int, movi: int, end: int)
 
 
 def _index_fits(file: ReadFile, segment: Segment) -> bool:
-    """Whether the ix00 of `segment` is there, and its last frame ends where it begins."""
+    """Return whether a segment's ix00 is there, and its last frame ends where the ix00 begins."""
     count = segment.count
     if count < 1 or segment.frames_end < segment.movi + LIST.size:
         return False
@@ -182,7 +184,7 @@ def _index_fits(file: ReadFile, segment: Segment) -> bool:
 
 
 def _walk(file: ReadFile, riff: int, movi: int, end: int) -> tuple[Segment, Entries]:
-    """The whole frames of a segment, by their chunk headers."""
+    """Find the whole frames of a segment by their chunk headers."""
     found = array("I")
     at = movi + LIST.size
     while at + CHUNK.size < end:
@@ -197,7 +199,7 @@ def _walk(file: ReadFile, riff: int, movi: int, end: int) -> tuple[Segment, Entr
 
 
 def frame_offset(path: Path, segment: Segment, number: int) -> int:
-    """Where a frame's chunk begins, found by the chunks before it and not by any index.
+    """Find where a frame's chunk begins, by the chunks before it and without an index.
 
     Raises:
         FormatError: the segment holds no such frame.
@@ -213,13 +215,13 @@ def frame_offset(path: Path, segment: Segment, number: int) -> int:
 
 
 def load_index(file: ReadFile, segment: Segment) -> Entries:
-    """The entries of a closed segment, from its ix00."""
+    """Load the entries of a closed segment from its ix00."""
     raw = file.read(segment.frames_end + INDEX_HEAD.size, 8 * segment.count)
     return np.frombuffer(raw, "<u4").reshape(-1, 2).astype(np.uint32) - np.array([8, 0], np.uint32)
 
 
 def _is_finished(file: ReadFile, scan: AviScan) -> bool:
-    """Whether all that `AviWriter.finish` writes is in the file."""
+    """Return whether everything that `AviWriter.finish` writes is in the file."""
     last = scan.segments[-1]
     patches = scan.layout.count_patches(scan.total, scan.segments[0].count)
     patches.append((INDX_COUNT, len(scan.segments).to_bytes(4, "little")))

@@ -1,7 +1,7 @@
-"""``mjpg``: an append-only writer of AVI files, and its resumption.
+"""Append-only writer of AVI files (``mjpg``), and its resumption.
 
-The file's bytes depend only on its frames and the segment limit: after any kills and resumptions
-the file equals that of one undisturbed writer.
+The file's bytes depend only on its frames and the segment limit. After any kills and resumptions
+the file equals that of an uninterrupted writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recorder.formats.roverd.channel import ChannelWriter, ReadFile, reopen
 
 
 class AviWriter(ChannelWriter):
-    """Writes frames in order; holds the index of the current segment only (8 bytes a frame).
+    """Writer of frames in order; holds the index of the current segment only (8 bytes a frame).
 
     >>> writer = AviWriter.create(path, disk, AviLayout.of(1920, 1080, 30.0))  # doctest: +SKIP
     >>> writer.append(jpegs, count=2, sizes=np.array([81920, 79872], np.uint32))  # doctest: +SKIP
@@ -50,7 +50,7 @@ class AviWriter(ChannelWriter):
         current: Segment | None = None,
         entries: Entries | None = None,
     ) -> None:
-        """Use `create` or `resume`."""
+        """Initialize the writer; use `create` or `resume` instead."""
         self.files = [file]
         self._file = file
         self._layout = layout
@@ -67,7 +67,7 @@ class AviWriter(ChannelWriter):
     def create(
         cls, path: Path, disk: Disk, layout: AviLayout, segment_bytes: int = SEGMENT_BYTES
     ) -> AviWriter:
-        """A new file with its header; FileExistsError if it exists."""
+        """Create a file with its header; raise FileExistsError if it exists."""
         file = disk.create(path)
         _append_header(file, layout)
         return cls(file, layout, segment_bytes)
@@ -81,15 +81,15 @@ class AviWriter(ChannelWriter):
         layout: AviLayout,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> AviWriter:
-        """Resume at a committed length, also at that of a finished file.
+        """Resume at a committed length, which may be that of a finished file.
 
-        A finished file becomes shorter than committed, by the indexes at its end.  The next commit
-        corrects that, and resuming again before it works too.
+        A finished file becomes shorter than committed, by the indexes at its end. The next commit
+        corrects that; resuming again before it works, too.
 
         Raises:
-            StorageError: the file is shorter, the length is not one of whole frames, or the file
+            StorageError: the file is shorter, the length does not end at a whole frame, or the file
                 was begun with another frame size, rate or index.
-            FormatError: the file is not an AVI of ours.
+            FormatError: the file is not an AVI of this recorder.
         """
         if length == 0:
             file = reopen(disk, path, 0)
@@ -105,11 +105,11 @@ class AviWriter(ChannelWriter):
                 f"{path}: committed length {length} is inside a frame, whole ones end at "
                 f"{scan.frames_end}"
             )
-        return cls._go_on(scan, disk, segment_bytes)
+        return cls._resume_scan(scan, disk, segment_bytes)
 
     @classmethod
-    def _go_on(cls, scan: AviScan, disk: Disk, segment_bytes: int) -> AviWriter:
-        """Cut the file to its frames and put every header field to "in progress"."""
+    def _resume_scan(cls, scan: AviScan, disk: Disk, segment_bytes: int) -> AviWriter:
+        """Cut the file to its frames and reset every header field to "in progress"."""
         *closed, current = scan.segments
         if current.frames_end > scan.end:  # cut between a frame and its padding
             file = reopen(disk, scan.path, scan.end)
@@ -118,7 +118,7 @@ class AviWriter(ChannelWriter):
             file = reopen(disk, scan.path, current.frames_end)
         file.flush()
         layout = scan.layout
-        _name_patchable(file, layout, scan.segments)
+        _declare_patchable(file, layout, scan.segments)
         patches = layout.count_patches(0, 0)
         patches.append((INDX_COUNT, len(closed).to_bytes(4, "little")))
         table = b"".join(s.super_entry() for s in closed)
@@ -132,7 +132,7 @@ class AviWriter(ChannelWriter):
     def append(
         self,
         frame: Buffer,
-        count: int,  # noqa: ARG002  (the sizes tell)
+        count: int,  # noqa: ARG002  (the sizes give it)
         sizes: npt.NDArray[np.uint32] | None,
     ) -> None:
         if sizes is None or self._finished:
@@ -199,12 +199,12 @@ class AviWriter(ChannelWriter):
 
 
 def _append_header(file: AppendFile, layout: AviLayout) -> None:
-    _name_patchable(file, layout, [Segment(0, layout.movi, 0, layout.header_bytes)])
+    _declare_patchable(file, layout, [Segment(0, layout.movi, 0, layout.header_bytes)])
     file.append(layout.header())
 
 
-def _name_patchable(file: AppendFile, layout: AviLayout, segments: Sequence[Segment]) -> None:
-    """Name all fields that are patched while the file grows: sizes, counts, the super index."""
+def _declare_patchable(file: AppendFile, layout: AviLayout, segments: Sequence[Segment]) -> None:
+    """Declare all fields that are patched while the file grows: sizes, counts, super index."""
     patches = layout.count_patches(0, 0)
     for segment in segments:
         patches += segment.size_patches(closed=False)

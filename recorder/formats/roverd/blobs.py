@@ -1,6 +1,6 @@
-"""``npz`` and ``jpg``: a folder with a file per sample, ``000000.npz``, ``000001.npz``, ...
+"""Folders of ``npz`` and ``jpg`` with a file for each sample: ``000000.npz``, ...
 
-Only read: not recorded, since a file a sample costs more than its bytes.
+These formats are read, but not recorded, because a file for each sample costs more than its bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from recorder.formats.roverd.channel import ChannelStorage, FramedReader, Layout
 
 
 class BlobReader(FramedReader):
-    """Reads ``npz`` and ``jpg`` folders, one file at a time."""
+    """Reader of ``npz`` and ``jpg`` folders, one file at a time."""
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout)
@@ -48,11 +48,11 @@ class BlobReader(FramedReader):
 
 
 class BlobStorage(ChannelStorage):
-    """A folder, which is read and not recorded."""
+    """Storage of a folder, which is read and not recorded."""
 
     reader = BlobReader
 
 
 def blob_name(index: int, format_: str) -> str:
-    """File name of a sample: six digits, more where they do not suffice."""
+    """Return the file name of a sample: six digits, or more if needed."""
     return f"{index:06d}.{format_}"

@@ -1,7 +1,7 @@
-"""The interface of a channel format: an append-only writer, a reader with random access, storage.
+"""Interface of a channel format: append-only writer, reader with random access, storage.
 
-A channel is one file (or, for blobs, one folder) of a sensor's folder; ``meta.json`` beside it
-says its format, type and shape (roverd, ``roverd.channels``).  Everything is little-endian.
+A channel is one file (or, for blobs, one folder) of a sensor's folder; ``meta.json`` beside it has
+its format, type and shape (roverd, ``roverd.channels``). All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ BATCH_BYTES = 4 << 20
 """Default number of decoded bytes per batch of `ChannelReader.iterate`."""
 
 Units = npt.NDArray[np.int64]
-"""See `ChannelReader.units`."""
+"""Array of `ChannelReader.units`."""
 
 
 class ChannelWriter(ABC):
-    """One channel on disk, append-only.
+    """Append-only writer of one channel.
 
-    The loop around it::
+    Usage::
 
         writer = create_writer(folder, spec, disk, rate_hz)
         for message in messages:
@@ -48,19 +48,19 @@ class ChannelWriter(ABC):
     Errors of the disk (OSError) pass through; after one, the writer cannot be used any more.
 
     Attributes:
-        files: every file it appends to.  Between two calls of `append` each of them holds whole
-            samples only, so their lengths may be committed and resumed at.
+        files: all files that it appends to. Between two calls of `append` each file holds whole
+            samples only, so that its length may be committed and resumed at.
     """
 
     files: list[AppendFile]
 
     @abstractmethod
     def append(self, frame: Buffer, count: int, sizes: npt.NDArray[np.uint32] | None) -> None:
-        """Append `count` encoded samples.  The buffer is kept, not copied, until it is written.
+        """Append `count` encoded samples; the buffer is kept, not copied, until it is written.
 
         Args:
-            frame: the encoded samples one after another; ``lzma``: one xz stream of them all.
-            count: number of samples in it.
+            frame: the encoded samples one after another; ``lzma``: one xz stream of all samples.
+            count: number of samples in `frame`.
             sizes: u4 [count], bytes of each sample; needed by variable formats only.
 
         Raises:
@@ -68,11 +68,11 @@ class ChannelWriter(ABC):
         """
 
     def finish(self) -> None:  # noqa: B027  (most formats want nothing)
-        """Write the end of the format.  Does not sync, does not close."""
+        """Write the end of the format; do not sync or close."""
 
 
 class ChannelReader(Closing, ABC):
-    """Random access to one channel in bounded memory.
+    """Reader of one channel with random access, in bounded memory.
 
     >>> with open_channel(folder, "rng", meta["rng"]) as channel:  # doctest: +SKIP
     ...     last = channel[-1]  # [*shape]
@@ -81,17 +81,17 @@ class ChannelReader(Closing, ABC):
     ...         ...
 
     Arrays are the caller's own: fresh, writable, in native byte order where it is little-endian.
-    Several threads may read at once; they take turns with ``lzma``, whose samples are decoded one
-    after another.
+    Several threads may read at once. With ``lzma`` they take turns, because its samples are decoded
+    one after another.
 
     Attributes:
-        name: the channel's name, which is its file's.
+        name: name of the channel and its file.
         path: the file (or folder).
         format: roverd's name of the format.
         dtype: dtype of the values, little-endian.
         shape: shape of one sample.
-        tail_bytes: bytes after the last whole sample; only a channel opened with `partial` can
-            have any.
+        tail_bytes: number of bytes after the last whole sample; 0 unless the channel was opened
+            with `partial`.
     """
 
     tail_bytes: int = 0
@@ -106,37 +106,38 @@ class ChannelReader(Closing, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of whole samples."""
+        """Return the number of whole samples."""
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """`read` with valid bounds."""
+        """Read samples as `read` does, with valid bounds."""
 
     @abstractmethod
     def encoded(self, index: int) -> bytes:
-        """One sample's bytes as they are stored; negative indices count from the end.
+        """Return one sample's bytes as stored; negative indices count from the end.
 
         ``lzmaf``: its xz stream; ``mjpg`` and ``jpg``: the JPEG; ``npz``: the file; ``bytes`` and
         ``raw``: as they are; ``lzma``, which compresses samples together: the values, uncompressed.
         """
 
     def encoded_range(self, start: int, stop: int) -> list[bytes]:
-        """`encoded` of the samples `start` to `stop` (not included), which exist."""
+        """Return `encoded` of the samples `start` to `stop` (not included), which exist."""
         return [self.encoded(index) for index in range(start, stop)]
 
     def block_ends(self, start: int, stop: int) -> list[int]:  # noqa: ARG002
-        """Where samples that were compressed together end, from `start` to `stop`."""
+        """Return the ends, from `start` to `stop`, of blocks of samples compressed together."""
         return []
 
     def block(self, start: int, stop: int) -> bytes | None:  # noqa: ARG002
-        """The stored bytes of samples that were compressed together, apart from all others."""
+        """Return the stored bytes of samples that are a whole number of blocks; else None."""
         return None
 
     def units(self, start: int, stop: int) -> Units:  # noqa: ARG002
-        """What lies in the data file as a whole of the samples `start` to `stop` (not included).
+        """Return the units of the data file that hold the samples `start` to `stop` (not included).
 
         Returns:
-            int64 [n, 4]: first sample, samples, offset and bytes of each; none if unknown.
+            int64 [n, 4]: first sample, number of samples, offset and bytes of each unit; empty if
+            unknown.
         """
         return np.empty((0, 4), np.int64)
 
@@ -145,11 +146,11 @@ class ChannelReader(Closing, ABC):
         """Close the files; may be called twice."""
 
     def check(self, index: int) -> npt.NDArray[Any]:
-        """One sample, [*shape]; FormatError also for damage that decoding does not notice."""
+        """Return one sample, [*shape]; raise FormatError also for damage that decoding ignores."""
         return self[index]
 
     def entry(self, index: int) -> int:
-        """The sample with which decoding of a sample begins: itself, or a video's keyframe.
+        """Return the sample at which decoding of a sample begins: itself, or a video's keyframe.
 
         Raises:
             IndexError: there is no such sample.
@@ -158,16 +159,16 @@ class ChannelReader(Closing, ABC):
         return self._index(index)
 
     def check_finished(self) -> None:
-        """FormatError if a closed session's file lacks the end of its format."""
+        """Check the end of a closed session's file; raise FormatError if it is missing."""
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Samples `start` to `stop` (not included).
+        """Read the samples `start` to `stop` (not included).
 
         Returns:
             Array [stop - start, *shape] of `dtype`, fresh and writable.
 
         Raises:
-            IndexError: not ``0 <= start <= stop <= len``.
+            IndexError: the bounds are not ``0 <= start <= stop <= len``.
             FormatError: the bytes do not decode; names file and sample.
         """
         if not 0 <= start <= stop <= len(self):
@@ -175,12 +176,15 @@ class ChannelReader(Closing, ABC):
         return self._read(start, stop)
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        """One sample, [*shape]; negative indices count from the end."""
+        """Return one sample, [*shape]; negative indices count from the end."""
         at = self._index(index)
         return self._read(at, at + 1).reshape(self.shape)
 
     def iterate(self, batch: int | None = None) -> Iterator[npt.NDArray[Any]]:
-        """All samples in blocks [n, *shape], n = `batch` except the last; about 4 MiB if None."""
+        """Yield all samples in blocks [n, *shape].
+
+        Every n is `batch` except the last; None: blocks of about 4 MiB.
+        """
         if batch is None:
             batch = max(1, BATCH_BYTES // self.sample_bytes)
         if batch < 1:
@@ -189,7 +193,7 @@ class ChannelReader(Closing, ABC):
             yield self._read(start, min(start + batch, len(self)))
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
-        """All samples one by one, each [*shape]."""
+        """Yield all samples one by one, each [*shape]."""
         for block in self.iterate():
             for index in range(len(block)):
                 yield block[index, ...]
@@ -205,7 +209,7 @@ class ChannelReader(Closing, ABC):
         return at
 
     def _take_tail(self, tail_bytes: int, partial: bool, text: str = "") -> None:
-        """Note what follows the last whole sample; FormatError unless `partial`."""
+        """Store the size of the bytes after the last whole sample; FormatError unless `partial`."""
         self.tail_bytes = tail_bytes
         if tail_bytes and not partial:
             fault = text or f"{tail_bytes} bytes after the last whole sample"
@@ -213,7 +217,7 @@ class ChannelReader(Closing, ABC):
 
 
 def sample_units(start: int, offsets: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> Units:
-    """`ChannelReader.units` of samples that lie one by one, from `start` on."""
+    """Return `ChannelReader.units` of samples that lie one by one, from `start` on."""
     rows = np.ones((len(sizes), 4), np.int64)
     rows[:, 0] = np.arange(start, start + len(sizes))
     rows[:, 2], rows[:, 3] = offsets, sizes
@@ -221,10 +225,10 @@ def sample_units(start: int, offsets: npt.NDArray[Any], sizes: npt.NDArray[Any])
 
 
 class FramedReader(ChannelReader):
-    """A channel whose samples are encoded one by one; holds one sample at a time.
+    """Reader of samples that are encoded one by one; holds one sample at a time.
 
     Raises:
-        FormatError: the layout is not one that the format can have.
+        FormatError: the format cannot have the layout.
     """
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
@@ -238,7 +242,7 @@ class FramedReader(ChannelReader):
         self._decode = self._codec.decoder()
 
     def _where(self, index: int) -> str:
-        """The start of messages about a sample."""
+        """Return the start of messages about a sample."""
         return f"{self.path}: sample {index}"
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -256,7 +260,7 @@ class FramedReader(ChannelReader):
 
 
 class FileReader(ChannelReader):
-    """A channel that is one file; must precede `FramedReader` among the base classes."""
+    """Reader of a channel in one file; must precede `FramedReader` among the base classes."""
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout, partial)
@@ -277,7 +281,7 @@ class FileReader(ChannelReader):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A channel's entry of ``meta.json``, checked."""
+    """Checked entry of a channel in ``meta.json``."""
 
     format: str
     dtype: np.dtype[Any]
@@ -285,7 +289,7 @@ class Layout:
 
     @classmethod
     def from_meta(cls, where: str, meta: Mapping[str, Any]) -> Layout:
-        """Check an entry; FormatError starts with `where`."""
+        """Check an entry; raise FormatError that starts with `where`."""
         if not isinstance(meta, Mapping):
             raise FormatError(f"{where}: is a {type(meta).__name__}, not a mapping")
         for key in ("format", "type", "shape"):
@@ -306,12 +310,12 @@ class Layout:
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample, decoded."""
+        """Size of one decoded sample in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class ReadFile(Closing):
-    """A file read by position; every fault is a FormatError that names it."""
+    """File that is read by position; every fault is a FormatError that names it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -325,14 +329,14 @@ class ReadFile(Closing):
             raise FormatError(f"{path}: is a folder, not a file") from None
 
     def in_place(self) -> bool:
-        """Whether the path leads to this file still; also if there is none any more."""
+        """Return whether the path still leads to this file, or to none."""
         try:
             return os.path.samestat(self._status, self.path.stat())
         except OSError:
             return True
 
     def peek(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer at the end of the file only."""
+        """Read up to `length` bytes from `offset`; fewer only at the end of the file."""
         data = os.pread(self._file.fileno(), length, offset)
         while 0 < len(data) < length:
             more = os.pread(self._file.fileno(), length - len(data), offset + len(data))
@@ -342,7 +346,7 @@ class ReadFile(Closing):
         return data
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`."""
+        """Read exactly `length` bytes from `offset`."""
         data = self.peek(offset, length)
         if len(data) != length:
             raise FormatError(f"{self.path}: ends at byte {self.size}, inside a sample")
@@ -357,12 +361,12 @@ class ReadFile(Closing):
             out, offset = out[got:], offset + got
 
     def close(self) -> None:
-        """Close; may be called twice."""
+        """Close the file; may be called twice."""
         self._file.close()
 
 
 def committed_length(lengths: Mapping[str, int], path: Path) -> int:
-    """The file's entry of `lengths`; StorageError without one."""
+    """Return the file's entry of `lengths`; raise StorageError without one."""
     try:
         return lengths[path.name]
     except KeyError:
@@ -370,7 +374,7 @@ def committed_length(lengths: Mapping[str, int], path: Path) -> int:
 
 
 def reopen(disk: Disk, path: Path, length: int) -> AppendFile:
-    """Reopen a file cut to `length`; StorageError if it is shorter."""
+    """Reopen a file, cut to `length`; raise StorageError if it is shorter."""
     try:
         return disk.reopen(path, length)
     except ValueError as error:
@@ -378,7 +382,7 @@ def reopen(disk: Disk, path: Path, length: int) -> AppendFile:
 
 
 class Extent(ABC):
-    """The whole samples in the files of one channel.
+    """Extent of the whole samples in the files of one channel.
 
     Attributes:
         samples: number of whole samples, from the first one on.
@@ -388,7 +392,7 @@ class Extent(ABC):
 
     @abstractmethod
     def cut(self, samples: int) -> tuple[int, dict[str, int]]:
-        """Where to cut the channel to a number of samples.
+        """Return where to cut the channel to a number of samples.
 
         Args:
             samples: at most `self.samples`.
@@ -399,12 +403,12 @@ class Extent(ABC):
         """
 
     def needed(self, samples: int) -> dict[str, int]:
-        """The length of each file without the padding that `cut` may keep after the last sample."""
+        """Return the length of each file without the padding that `cut` may keep at its end."""
         return self.cut(samples)[1]
 
 
 class NoExtent(Extent):
-    """No sample at all: a file is missing, or is not of its format."""
+    """Extent of no sample: a file is missing, or is not of its format."""
 
     def __init__(self, path: Path, spec: ChannelSpec) -> None:
         self._paths = [path.with_name(name) for name in channel_files(spec.name, spec.format)]
@@ -415,12 +419,12 @@ class NoExtent(Extent):
 
 
 class ChannelStorage:
-    """One channel on disk in one format; a format that is not recorded has `reader` alone.
+    """Storage of one channel in one format; a format that is not recorded only has `reader`.
 
     Attributes:
-        reader: the class that opens a channel for reading.
-        path: the channel's own file.
-        spec: its declaration.
+        reader: class that opens a channel for reading.
+        path: path of the channel's own file.
+        spec: declaration of the channel.
         rate_hz: nominal sample rate of its stream.
     """
 
@@ -432,15 +436,15 @@ class ChannelStorage:
         self.rate_hz = rate_hz
 
     def create(self, disk: Disk) -> ChannelWriter:
-        """Start the channel's files."""
+        """Create the channel's files and return their writer."""
         raise NotImplementedError(self.spec.format)
 
     def resume(self, disk: Disk, lengths: Mapping[str, int]) -> ChannelWriter:
-        """Resume at committed lengths, bytes by file name."""
+        """Resume at committed lengths, in bytes by file name."""
         raise NotImplementedError(self.spec.format)
 
     def measure(self, committed: int) -> Extent:
-        """The whole samples in the files; the `committed` ones are not checked.
+        """Measure the whole samples in the files; the `committed` samples are not checked.
 
         Raises:
             FormatError, OSError: a file is missing, or is not of the format.
@@ -448,5 +452,5 @@ class ChannelStorage:
         raise NotImplementedError(self.spec.format)
 
     def known_lengths(self, samples: int) -> dict[str, int]:  # noqa: ARG002
-        """Bytes of those files whose length follows from the number of samples, by name."""
+        """Return the lengths of the files that follow from the number of samples: bytes by name."""
         return {}

@@ -1,6 +1,6 @@
-"""``h264``: access units of H.264 one after another, and their index.
+"""Access units of H.264 (``h264``) one after another, and their index.
 
-``video.h264`` plays as it is (Annex B).
+Players accept ``video.h264`` unchanged (Annex B).
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class H264Index(Index):
 
 
 class H264Reader(IndexedReader):
-    """Reads access units; holds 17 bytes of each, a decoder and a few pictures.
+    """Reader of access units; holds 17 bytes of each, a decoder and a few pictures.
 
-    Pictures that are read about in order are decoded once; any other one from its keyframe on.
+    Pictures that are read roughly in order are decoded once. Any other picture is decoded from its
+    keyframe on.
     """
 
     index = H264Index
@@ -93,7 +94,7 @@ class H264Reader(IndexedReader):
         block = np.empty((stop - start, *self.shape), self.dtype)
         with self._lock:
             for index in range(start, stop):
-                frame, where = self._decoded(index), self._where(index)
+                frame, where = self._decode_frame(index), self._where(index)
                 picture = rgb_pixels(frame)
                 if picture.shape != self.shape:
                     raise FormatError(
@@ -102,8 +103,8 @@ class H264Reader(IndexedReader):
                 block[index - start] = picture
         return block
 
-    def _decoded(self, index: int) -> Any:
-        """The decoder's frame of an access unit; the lock is held."""
+    def _decode_frame(self, index: int) -> Any:
+        """Return the decoder's frame of an access unit; the lock is held."""
         if index in self._frames:
             return self._frames[index]
         key = self.entry(index)
@@ -123,6 +124,6 @@ class H264Reader(IndexedReader):
 
 
 class H264Storage(IndexedStorage):
-    """Access units of H.264."""
+    """Storage of access units of H.264."""
 
     reader = H264Reader

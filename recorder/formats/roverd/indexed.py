@@ -1,4 +1,4 @@
-"""Channels of a data file and an index file: samples of any length one after another.
+"""Channels of a data file and an index file, with samples of any length.
 
 ==========  =============================================  ==========================
 format      index ``NAME_i``, u8                           a sample is
@@ -8,8 +8,8 @@ format      index ``NAME_i``, u8                           a sample is
 ``lzmaf``   0, then the end of each sample                 an xz stream
 ==========  =============================================  ==========================
 
-roverd knows ``lzmaf``.  It knows no other samples of variable length, so ``meta.json`` declares of
-``bytes`` and ``h264`` the index alone, as ``raw``; ``NAME.json`` has the entry of the channel.
+Of these formats, roverd only has ``lzmaf``. For ``bytes`` and ``h264``, ``meta.json`` therefore
+declares only the index, as ``raw``; ``NAME.json`` has the entry of the channel.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Index:
-    """The rows of an index, ``bytes``: offset and size.
+    """Index of ``bytes``: offset and size.
 
     Args:
-        raw: bytes of the index file.
-        most_bytes: of a sample.
+        raw: content of the index file.
+        most_bytes: most bytes of a sample.
 
     Attributes:
         rows: u8 [n, columns], whole rows.
         bounds: u8 [n + 1], 0 and the end of each sample.
         good: number of rows before the first wrong one.
         torn: whether the file ends inside a row, or before the first.
-        is_headed: whether the file begins as it must.
+        is_headed: whether the file begins with the format's head.
     """
 
     columns: ClassVar[int] = 2
@@ -80,12 +80,12 @@ class Index:
 
     @classmethod
     def row_bytes(cls) -> int:
-        """Return the bytes of a row."""
+        """Return the size of a row in bytes."""
         return cls.columns * _NUMBER_BYTES
 
     @classmethod
     def length(cls, samples: int) -> int:
-        """Return the bytes of the file with a number of samples."""
+        """Return the size of the file in bytes, with a number of samples."""
         return len(cls.head) + samples * cls.row_bytes()
 
     @classmethod
@@ -109,7 +109,7 @@ class Index:
         )
 
     def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
-        """Check a sample behind the committed ones, and its row."""
+        """Check a sample after the committed ones, and its row."""
         return True
 
 
@@ -139,7 +139,7 @@ class LzmafIndex(Index):
 
 
 class IndexedWriter(ChannelWriter):
-    """Concatenates samples and keeps their index file; `files` is data, index."""
+    """Writer of samples and their index file; `files` are data and index."""
 
     def __init__(self, data: AppendFile, index: AppendFile, rows: type[Index]) -> None:
         self.files = [data, index]
@@ -150,7 +150,7 @@ class IndexedWriter(ChannelWriter):
     def append(
         self,
         frame: Buffer,
-        count: int,  # noqa: ARG002  (the sizes tell)
+        count: int,  # noqa: ARG002  (the sizes give it)
         sizes: npt.NDArray[np.uint32] | None,
     ) -> None:
         if sizes is None:
@@ -161,9 +161,9 @@ class IndexedWriter(ChannelWriter):
 
 
 class IndexedReader(FileReader, FramedReader):
-    """Reads samples by their index; holds 8 bytes of it for each sample, and one sample.
+    """Reader of samples by their index; holds 8 bytes for each sample, and one sample.
 
-    Of ``bytes``, `encoded` returns exactly a sample's bytes; arrays hold them followed by zeros.
+    For ``bytes``, `encoded` returns exactly a sample's bytes; arrays hold them followed by zeros.
     """
 
     index: ClassVar[type[Index]] = Index
@@ -195,7 +195,7 @@ class IndexedReader(FileReader, FramedReader):
         self._take_tail(self._file.size - int(self._bounds[-1]), partial)
 
     def _take_rows(self, rows: Rows) -> None:
-        """Keep what else the rows hold."""
+        """Keep the other columns of the rows."""
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -217,7 +217,7 @@ class IndexedReader(FileReader, FramedReader):
 
 
 class IndexedExtent(Extent):
-    """Samples that index and data file have both; those behind the committed ones are checked."""
+    """Extent of the samples in both index and data file; checks those after the committed ones."""
 
     def __init__(self, path: Path, spec: ChannelSpec, committed: int, kind: type[Index]) -> None:
         self._path, self._index_path = path, _index_path(path, spec.format)
@@ -240,7 +240,7 @@ class IndexedExtent(Extent):
 
 
 class IndexedStorage(ChannelStorage):
-    """A data file and its index."""
+    """Storage of a data file and its index."""
 
     reader: ClassVar[type[IndexedReader]] = IndexedReader
 
@@ -283,13 +283,13 @@ class IndexedStorage(ChannelStorage):
 
 
 class LzmafReader(IndexedReader):
-    """Reads ``lzmaf``."""
+    """Reader of ``lzmaf``."""
 
     index = LzmafIndex
 
 
 class LzmafStorage(IndexedStorage):
-    """Samples that are compressed with xz one by one; any filter chain may be used."""
+    """Storage of samples that are compressed with xz one by one; any filter chain may be used."""
 
     reader = LzmafReader
 

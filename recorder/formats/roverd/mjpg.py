@@ -1,8 +1,7 @@
-"""``mjpg``: the JPEG frames of an AVI file.
+"""JPEG frames of an AVI file (``mjpg``).
 
-Frames decode to RGB, as roverd's ``VideoChannel`` gives them (u1 [height, width, 3]).  Pixel
-values are libjpeg-turbo's; FFmpeg, which roverd uses through OpenCV, differs from it by a few
-counts.
+Frames decode to RGB, u1 [height, width, 3], as in roverd's ``VideoChannel``. Pixel values are
+libjpeg-turbo's; FFmpeg, which roverd uses through OpenCV, differs from it by a few counts.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from recorder.formats.roverd.channel import (
 
 
 class MjpgReader(FileReader, FramedReader):
-    """Reads ``mjpg``; holds 12 bytes a frame and the frame that is decoded."""
+    """Reader of ``mjpg``; holds 12 bytes a frame and the frame that is decoded."""
 
     def _open(self, partial: bool) -> None:
         self._frames = find_frames(self._file)
@@ -59,7 +58,7 @@ class MjpgReader(FileReader, FramedReader):
         return data[CHUNK.size :]
 
     def units(self, start: int, stop: int) -> Units:
-        """Whole chunks, with padding."""
+        """Return whole chunks, with padding, as units."""
         sizes = self._frames.sizes[start:stop].astype(np.int64)
         offsets = self._frames.offsets[start:stop] - CHUNK.size
         return sample_units(start, offsets, CHUNK.size + sizes + (sizes & 1))
@@ -70,7 +69,7 @@ class MjpgReader(FileReader, FramedReader):
 
 
 class AviExtent(Extent):
-    """Frames of a file, finished or cut anywhere."""
+    """Extent of the frames of a file, finished or cut anywhere."""
 
     def __init__(self, path: Path) -> None:
         self._scan = scan_avi(path)
@@ -84,7 +83,10 @@ class AviExtent(Extent):
         return {self._scan.path.name: length - self._is_padded(samples, length)}
 
     def _is_padded(self, samples: int, length: int) -> bool:
-        """Whether the last frame before a length ends with padding; known in the last segment."""
+        """Return whether the last frame before a length ends with padding.
+
+        This is known for frames of the last segment.
+        """
         segment = self._scan.segments[-1]
         index = samples - 1 - (self._scan.total - segment.count)
         if not 0 <= index < segment.count:
@@ -96,7 +98,10 @@ class AviExtent(Extent):
         return whole and at + CHUNK.size + size + 1 == length
 
     def _length(self, samples: int) -> int:
-        """Where the frames before that one end; a segment's headers belong to its first frame."""
+        """Return where the frames before a number end.
+
+        A segment's headers belong to its first frame.
+        """
         segments = self._scan.segments
         for number, segment in enumerate(segments):
             if samples > segment.count:
@@ -112,22 +117,22 @@ class AviExtent(Extent):
 
 
 class AviStorage(ChannelStorage):
-    """An AVI file."""
+    """Storage of an AVI file."""
 
     reader = MjpgReader
 
     def create(self, disk: Disk) -> AviWriter:
-        return AviWriter.create(self.path, disk, _avi_layout(self.spec, self.rate_hz))
+        return AviWriter.create(self.path, disk, _make_layout(self.spec, self.rate_hz))
 
     def resume(self, disk: Disk, lengths: Mapping[str, int]) -> AviWriter:
-        layout = _avi_layout(self.spec, self.rate_hz)
+        layout = _make_layout(self.spec, self.rate_hz)
         return AviWriter.resume(self.path, disk, committed_length(lengths, self.path), layout)
 
     def measure(self, committed: int) -> AviExtent:  # noqa: ARG002
         return AviExtent(self.path)
 
 
-def _avi_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
+def _make_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
     height, width, _ = spec.shape
     if max(width, height) > 0x7FFFFFFF:
         raise StorageError(f"{spec.name}: an AVI cannot hold frames of {width} x {height}")

@@ -1,4 +1,4 @@
-"""``raw``: samples as they are in memory, one after another, without any header."""
+"""Samples as they are in memory (``raw``), one after another, without any header."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recorder.formats.roverd.channel import (
 
 
 class PlainWriter(ChannelWriter):
-    """Appends what it is given: ``raw`` samples, or the xz streams of ``lzma``."""
+    """Writer of samples as given: ``raw`` samples, or the xz streams of ``lzma``."""
 
     def __init__(self, file: AppendFile) -> None:
         self.files = [file]
@@ -33,14 +33,14 @@ class PlainWriter(ChannelWriter):
     def append(
         self,
         frame: Buffer,
-        count: int,  # noqa: ARG002  (the length tells)
+        count: int,  # noqa: ARG002  (the length gives it)
         sizes: npt.NDArray[np.uint32] | None,  # noqa: ARG002
     ) -> None:
         self._append(frame)
 
 
 class RawReader(FileReader):
-    """Reads ``raw``: one read call a block, straight into the array."""
+    """Reader of ``raw``: one read call a block, directly into the array."""
 
     def _open(self, partial: bool) -> None:
         self._length = self._file.size // self.sample_bytes
@@ -65,7 +65,7 @@ class RawReader(FileReader):
 
 
 class PlainExtent(Extent):
-    """Samples of one length, one after another (``raw``, and the time files)."""
+    """Extent of samples of one length, one after another (``raw``, and the time files)."""
 
     def __init__(self, path: Path, sample_bytes: int) -> None:
         self._name, self._sample_bytes = path.name, sample_bytes
@@ -76,7 +76,7 @@ class PlainExtent(Extent):
 
 
 class RawStorage(ChannelStorage):
-    """One file of samples."""
+    """Storage of one file of samples."""
 
     reader = RawReader
 

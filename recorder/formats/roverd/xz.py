@@ -1,6 +1,6 @@
-"""``lzma``: one file of concatenated xz streams; their contents, together, are what ``raw`` holds.
+"""File of concatenated xz streams (``lzma``), whose contents together are those of ``raw``.
 
-xz format: https://tukaani.org/xz/xz-file-format.txt, version 1.2.
+The xz format is https://tukaani.org/xz/xz-file-format.txt, version 1.2.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _TAIL_WINDOW = 64  # holds footer and index of a stream with one block
 
 
 class LzmaReader(FileReader):
-    """Reads ``lzma``.
+    """Reader of ``lzma``.
 
-    The boundaries of all streams are found at opening, from the last stream to the first, by
-    their footers and indexes and without decompressing (16 bytes of memory a stream, one small
-    read each).  Reading continues where the last read ended, or starts at the nearest stream before
-    the sample: what our writer makes (a stream a message) is random access, a single huge stream
-    is sequential access.
+    When a file is opened, the reader finds the boundaries of all streams, from the last stream to
+    the first, by their footers and indexes and without decompressing. That takes 16 bytes of memory
+    and one small read for each stream. Reading continues where the last read ended, or starts at
+    the nearest stream before the sample. Files of this recorder's writer (a stream a message)
+    therefore have random access, a single huge stream has sequential access.
     """
 
     def _open(self, partial: bool) -> None:
@@ -59,7 +59,7 @@ class LzmaReader(FileReader):
         starts: list[int] = []
         sizes: list[int] = []
         end = self._file.size
-        while end and (found := _stream_before(self._file, end)):
+        while end and (found := _find_stream_before(self._file, end)):
             end = found[0]
             starts.append(end)
             sizes.append(found[1])
@@ -104,7 +104,7 @@ class LzmaReader(FileReader):
         return int(self._offsets[-1]) // self.sample_bytes
 
     def boundary(self, samples: int) -> tuple[int, int]:
-        """The last end of a whole stream at or before so many samples: samples, bytes."""
+        """Return the last end of a whole stream at or before a sample count: samples, bytes."""
         offsets = self._offsets[: self._whole + 1]
         whole = (offsets % self.sample_bytes == 0) & (offsets <= samples * self.sample_bytes)
         at = int(np.flatnonzero(whole)[-1])
@@ -155,7 +155,7 @@ class LzmaReader(FileReader):
         self._position = int(self._offsets[stream])
 
     def _pull(self, limit: int) -> bytes:
-        """The next 1 to `limit` unpacked bytes."""
+        """Return the next 1 to `limit` unpacked bytes."""
         while True:
             while self._position == self._offsets[self._stream + 1] or self._decoder is None:
                 self._start(self._stream + 1)
@@ -186,7 +186,7 @@ class LzmaReader(FileReader):
 
 
 class LzmaExtent(Extent):
-    """Samples in whole xz streams, after which alone the file can be cut."""
+    """Extent of the samples in whole xz streams; the file can be cut only after a stream."""
 
     def __init__(self, path: Path, spec: ChannelSpec) -> None:
         self._name = path.name
@@ -201,7 +201,7 @@ class LzmaExtent(Extent):
 
 
 class LzmaStorage(ChannelStorage):
-    """One file of xz streams, each of one message's samples."""
+    """Storage of xz streams, each of one message's samples."""
 
     reader = LzmaReader
 
@@ -215,10 +215,10 @@ class LzmaStorage(ChannelStorage):
         return LzmaExtent(self.path, self.spec)
 
 
-def _stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
-    """Start and unpacked size of the xz stream that ends at `end`; None where none does.
+def _find_stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
+    """Return start and unpacked size of the xz stream that ends at `end`; None without one.
 
-    Reads stream footer and index (xz format, sections 2.1.2 and 4), both under a CRC32.
+    It reads stream footer and index (xz format, sections 2.1.2 and 4), which both have a CRC-32.
     """
     window_start = max(0, end - _TAIL_WINDOW)
     window = file.peek(window_start, end - window_start)

@@ -1,9 +1,9 @@
 """VRS files (github.com/facebookresearch/vrs): writer, reader, layouts, RecordFormat strings.
 
-The parts, from the bottom: `elements`, `pieces`, `layout_spec`, `layout` (DataLayouts);
-`media`, `record_format`, `conventions`, `content` (blocks of a record); `headers`, `tags`,
-`index`, `chunks`, `scan`, `compression` (the file); `streams`, `writer`, `resume`, `reader`,
-`rewrite`.  docs/vrs.md is the guide.
+The modules, from the bottom: `elements`, `pieces`, `layout_spec`, `layout` (DataLayouts); `media`,
+`record_format`, `conventions`, `content` (blocks of a record); `headers`, `tags`, `index`,
+`chunks`, `scan`, `compression` (the file); `streams`, `writer`, `resume`, `reader`, `rewrite`. See
+docs/vrs.md.
 """
 
 from recorder.formats.vrs.compression import Compression, Compressor

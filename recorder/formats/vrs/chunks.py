@@ -1,6 +1,6 @@
-"""The bytes of a VRS file, which may consist of chunks: ``a.vrs``, ``a.vrs_1``, ``a.vrs_2``, ...
+"""Reader of a VRS file's bytes; the file may have chunks ``a.vrs``, ``a.vrs_1``, ``a.vrs_2``, ...
 
-(VRS, RecordFileReader.cpp vrsFilePathToFileSpec; a first chunk ``a_0`` is followed by ``a_1``.)
+A first chunk ``a_0`` is followed by ``a_1`` (VRS, RecordFileReader.cpp vrsFilePathToFileSpec).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recorder.contract.errors import FormatError
 
 
 def chunk_paths(path: Path) -> list[Path]:
-    """The chunks of a VRS file, in order, up to the first missing one."""
+    """Return the chunks of a VRS file, in order, up to the first missing one."""
     root = path.name[:-1] if path.name.endswith("_0") else f"{path.name}_"
     paths = [path]
     while (following := path.with_name(f"{root}{len(paths)}")).is_file():
@@ -27,10 +27,10 @@ class ChunkedFile(Closing):
     """Read-only bytes by position over all chunks; every fault is a FormatError with the path.
 
     Attributes:
-        path: of the first chunk.
-        paths: of all.
-        size: bytes of all together.
-        first_size: bytes of the first.
+        path: path of the first chunk.
+        paths: paths of all chunks.
+        size: bytes of all chunks.
+        first_size: bytes of the first chunk.
     """
 
     def __init__(self, path: Path, paths: list[Path] | None = None) -> None:
@@ -52,7 +52,7 @@ class ChunkedFile(Closing):
         self.first_size = self._ends[0]
 
     def peek(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer at the end only."""
+        """Read up to `length` bytes from `offset`; fewer only at the end."""
         parts: list[bytes] = []
         length = min(length, self.size - offset)
         while length > 0:
@@ -67,7 +67,7 @@ class ChunkedFile(Closing):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`."""
+        """Read exactly `length` bytes from `offset`."""
         data = self.peek(offset, length)
         if len(data) < length:
             raise FormatError(
@@ -76,6 +76,6 @@ class ChunkedFile(Closing):
         return data
 
     def close(self) -> None:
-        """Close; may be called twice."""
+        """Close the files; may be called twice."""
         while self._fds:
             os.close(self._fds.pop())

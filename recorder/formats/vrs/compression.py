@@ -10,13 +10,13 @@ import zstandard
 from recorder.contract.errors import FormatError
 
 MIN_BYTES = 250
-"""Smaller data are not compressed, as by the format's own writer."""
+"""Size in bytes below which data are not compressed, as in the format's own writer."""
 _MAX_ZSTD_RATIO = 100_000
 _MAX_LZ4_RATIO = 256
 
 
 class Compression(IntEnum):
-    """How a record's data are compressed."""
+    """Compression of a record's data."""
 
     NONE = 0
     LZ4 = 1
@@ -24,14 +24,14 @@ class Compression(IntEnum):
 
 
 class Compressor:
-    """Compresses records; one serves one thread."""
+    """Compressor of records; one serves one thread."""
 
     def __init__(self, kind: Compression) -> None:
         self.kind = kind
         self._zstd = zstandard.ZstdCompressor() if kind == Compression.ZSTD else None
 
     def compress(self, data: bytes) -> bytes | None:
-        """One frame with its content size; None if it would not be smaller."""
+        """Compress data to one frame with its content size; return None if that is not smaller."""
         if len(data) < MIN_BYTES or self.kind == Compression.NONE:
             return None
         if self._zstd is not None:
@@ -42,26 +42,26 @@ class Compressor:
 
 
 def decompress(kind: int, data: bytes, size: int) -> bytes:
-    """The `size` bytes of a record's data.
+    """Decompress a record's data of `size` bytes.
 
     Raises:
-        FormatError: unknown compression, data that do not decompress, or another size.  Memory is
-            bounded by the largest compression ratio.
+        FormatError: the compression is unknown, the data do not decompress, or they have another
+            size. Memory is bounded by the largest compression ratio.
     """
     if kind == Compression.LZ4:
-        return _checked(_lz4(data, size), size)
+        return _check_size(_decompress_lz4(data, size), size)
     if kind == Compression.ZSTD:
-        return _checked(_zstd(data, size), size)
+        return _check_size(_zstd(data, size), size)
     raise FormatError(f"compression of unknown type {kind}")
 
 
-def _checked(data: bytes, size: int) -> bytes:
+def _check_size(data: bytes, size: int) -> bytes:
     if len(data) != size:
         raise FormatError(f"decompresses to {len(data)} bytes, not to {size}")
     return data
 
 
-def _lz4(data: bytes, size: int) -> bytes:
+def _decompress_lz4(data: bytes, size: int) -> bytes:
     if size > len(data) * _MAX_LZ4_RATIO:
         raise FormatError(f"{len(data)} bytes of LZ4 cannot hold {size}")
     try:

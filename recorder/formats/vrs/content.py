@@ -1,4 +1,4 @@
-"""Splitting a record's data into blocks, and decoding them (VRS, ContentBlockReader.cpp)."""
+"""Blocks of a record's data, and their decoding (VRS, ContentBlockReader.cpp)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _BYTES_TO_PIXEL = {
 
 @dataclass(frozen=True)
 class LayoutBlock:
-    """A layout with its values.
+    """Layout block with its values.
 
     >>> block["exposure_time"]  # doctest: +SKIP
     0.01
 
     Attributes:
-        spec: its pieces.
-        values: one per piece, in their order.
-        size: its bytes.
+        spec: pieces of the layout.
+        values: one value per piece, in the order of the pieces.
+        size: size in bytes.
     """
 
     spec: LayoutSpec
@@ -52,7 +52,7 @@ class LayoutBlock:
     size: int
 
     def __getitem__(self, label: str) -> Any:
-        """The value of the (first) piece of that name; KeyError without one."""
+        """Return the value of the (first) piece of that name; raise KeyError without one."""
         return self._labels[label]
 
     @cached_property
@@ -61,22 +61,22 @@ class LayoutBlock:
         return {piece.label: value for piece, value in pairs}
 
     def as_dict(self) -> dict[str, Any]:
-        """Values under their labels, in stored order."""
+        """Return the values under their labels, in stored order."""
         return {piece.label: self._labels[piece.label] for piece in self.spec.pieces}
 
     def read(self, layout: type[L]) -> L:
-        """As an instance of a layout class; see `DataLayout.map`."""
+        """Convert to an instance of a layout class; see `DataLayout.map`."""
         return layout.map(self.spec, self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class DataBlock:
-    """An image, audio, or custom block.
+    """Image, audio, or custom block.
 
     Attributes:
-        content: its description, completed from layouts; its size is that of `data`.
-        data: its stored bytes.
-        known: whether its end is known; if not, `data` are all remaining bytes.
+        content: description, completed from layouts; its size is that of `data`.
+        data: stored bytes.
+        known: whether the block's end is known; if not, `data` are all remaining bytes.
     """
 
     content: Content
@@ -84,26 +84,26 @@ class DataBlock:
     known: bool = True
 
     def array(self) -> npt.NDArray[Any]:
-        """The pixels of a raw image, or the samples of PCM audio, fresh and writable.
+        """Return the pixels of a raw image, or the samples of PCM audio, fresh and writable.
 
         Returns:
             Images: [height, width] or [height, width, channels], in the order of the pixel
             format's name; u1, u2, f4 or f8.  Audio: [samples, channels].
 
         Raises:
-            FormatError: it is compressed, packed, in several planes, or not fully described.
+            FormatError: the block is compressed, packed, in several planes, or not fully described.
         """
         if isinstance(self.content, ImageContent):
-            return _pixels(self.content, self.data)
+            return _read_pixels(self.content, self.data)
         if isinstance(self.content, AudioContent):
-            return _samples(self.content, self.data)
+            return _read_samples(self.content, self.data)
         raise FormatError(f"a block '{self.content}' is no array")
 
 
 Block = LayoutBlock | DataBlock
 
 
-def _pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
+def _read_pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
     size = content.raw_size
     if content.format != "raw" or content.pixel_format not in PIXEL_ARRAYS or size != len(data):
         raise FormatError(f"an image '{content}' of {len(data)} bytes is no array of pixels")
@@ -118,7 +118,7 @@ def _pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
     return pixels.reshape(shape if channels > 1 else shape[:2]).copy()
 
 
-def _samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
+def _read_samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
     name = content.sample_format.name
     width = content.sample_format.bytes_per_sample
     known = content.format == "pcm" and content.channels and width and width != 3
@@ -135,12 +135,12 @@ def _samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
 def read_blocks(
     layout: RecordLayout, data: bytes, configuration: Callable[[], Sequence[Block]]
 ) -> list[Block]:
-    """The blocks of a record.
+    """Split a record into blocks.
 
     Args:
-        layout: its declaration in the stream's tags.
+        layout: declaration of the record in the stream's tags.
         data: the whole record, uncompressed.
-        configuration: gives the blocks of the stream's last configuration record; called only if
+        configuration: returns the blocks of the stream's last configuration record; called only if
             the record does not describe itself.
 
     Raises:
@@ -159,9 +159,10 @@ def read_blocks(
             blocks.append(LayoutBlock(spec, values, size))
             at += size
             continue
-        size_known = _size(layout, blocks, number, len(data) - at)
+        size_known = _find_size(layout, blocks, number, len(data) - at)
         whole = _complete(content, size_known, blocks, configuration)
         size_known = whole.size
+        # Without a size, the rest of the record is one block: no later block can be found.
         if size_known is None or size_known > len(data) - at:
             rest = data[at:]
             blocks.append(DataBlock(replace(whole, size=len(rest)), rest, known=False))
@@ -171,8 +172,8 @@ def read_blocks(
     return blocks
 
 
-def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
-    """Bytes of a block, from the layout right before it or from the format."""
+def _find_size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
+    """Return the bytes of a block, from the layout right before it or from the format."""
     content = layout.format.blocks[number]
     sized = isinstance(content, CustomContent) or (
         isinstance(content, ImageContent) and content.format == "raw"
@@ -184,7 +185,7 @@ def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> 
         declared = next_size(before.spec, before.values)
         if declared is not None:
             return declared
-    return layout.format.size_of(number, left)
+    return layout.format.find_size(number, left)
 
 
 def _complete(
@@ -193,30 +194,32 @@ def _complete(
     blocks: list[Block],
     configuration: Callable[[], Sequence[Block]],
 ) -> Content:
-    """A block's content with its size and its description in layouts; size None if unknown."""
+    """Return a block's content with size and description from layouts; size None if unknown."""
     if isinstance(content, AudioContent):
-        audio = _audio(content, size, _layouts(blocks, configuration))
-        return _audio_size(audio, size, blocks[-1:])
+        audio = _complete_audio(content, size, _find_layouts(blocks, configuration))
+        return _complete_audio_size(audio, size, blocks[-1:])
     if not isinstance(content, ImageContent) or content.format in ("jpg", "png", "jxl"):
         return replace(content, size=size)
     if content.format == "raw" and content.block_size is not None:
         return replace(content, size=content.block_size)
-    for layout in _layouts(blocks, configuration):
-        found = _image(content, size, layout.read(OldImageSpec))
+    for layout in _find_layouts(blocks, configuration):
+        found = _complete_image(content, size, layout.read(OldImageSpec))
         if found is not None:
             return found
     return replace(content, size=size if content.format != "raw" else None)
 
 
-def _layouts(
+def _find_layouts(
     blocks: list[Block], configuration: Callable[[], Sequence[Block]]
 ) -> Iterator[LayoutBlock]:
-    """The layouts that may describe a block, nearest first."""
+    """Yield the layouts that may describe a block, nearest first."""
     yield from (b for b in reversed(blocks) if isinstance(b, LayoutBlock))
     yield from (b for b in reversed(configuration()) if isinstance(b, LayoutBlock))
 
 
-def _image(content: ImageContent, size: int | None, spec: OldImageSpec) -> ImageContent | None:
+def _complete_image(
+    content: ImageContent, size: int | None, spec: OldImageSpec
+) -> ImageContent | None:
     pixel = spec.pixel_format if isinstance(spec.pixel_format, PixelFormat) else None
     if not pixel:
         pixel = _BYTES_TO_PIXEL.get(spec.bytes_per_pixel or spec.bytes_per_pixel_8)
@@ -239,7 +242,9 @@ def _image(content: ImageContent, size: int | None, spec: OldImageSpec) -> Image
     return replace(content, codec=codec, codec_quality=quality, size=size)
 
 
-def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBlock]) -> AudioContent:
+def _complete_audio(
+    content: AudioContent, size: int | None, layouts: Iterator[LayoutBlock]
+) -> AudioContent:
     if content.format == "pcm" and content.sample_format and content.channels:
         return content
     for layout in layouts:
@@ -253,8 +258,10 @@ def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBloc
     return replace(content, format="undefined")
 
 
-def _audio_size(content: AudioContent, size: int | None, before: Sequence[Block]) -> AudioContent:
-    """Audio with size and number of samples; size None if they contradict each other."""
+def _complete_audio_size(
+    content: AudioContent, size: int | None, before: Sequence[Block]
+) -> AudioContent:
+    """Complete audio with size and number of samples; size None if they contradict each other."""
     if content.format != "pcm":
         return replace(content, size=None if content.format == "undefined" else size)
     stride = content.frame_stride

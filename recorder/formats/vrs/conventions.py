@@ -1,8 +1,7 @@
-"""Names that readers look for in layouts to learn about other blocks (VRS,
-DataLayoutConventions.h).
+"""Layouts whose labels describe other blocks to readers (VRS, DataLayoutConventions.h).
 
-Label and element type count: ``image_width`` as uint64 is not found.  Inherit from these, or use
-them inside of a layout class as they are.
+Readers match label and element type: they do not find ``image_width`` as uint64. A layout class may
+inherit from these, or use them as structs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ NEXT_CONTENT_BLOCK_SIZE = "next_content_block_size"
 
 
 class ImageSpec(DataLayout):
-    """What an image block is, in a layout before it or in the last configuration record."""
+    """Description of an image block, in a layout before it or in the last configuration record."""
 
     width = Value(uint32, "image_width", unit="px")
     height = Value(uint32, "image_height", unit="px")
@@ -25,21 +24,21 @@ class ImageSpec(DataLayout):
 
 
 class CodecSpec(ImageSpec):
-    """The same for images of a codec that is named."""
+    """Description of an image block with a named codec."""
 
     codec_quality = Value(uint32, "image_codec_quality", default=255)
     codec_name = String("image_codec_name")
 
 
 class OldImageSpec(CodecSpec):
-    """The same with the older keys that readers accept instead of pixel formats."""
+    """Description of an image block with the older keys that readers accept, too."""
 
     bytes_per_pixel = Value(uint32, "image_bytes_per_pixel")
     bytes_per_pixel_8 = Value(uint8, "image_bytes_per_pixel")
 
 
 class AudioSpec(DataLayout):
-    """What an audio block is, in a layout before it or in the last configuration record."""
+    """Description of an audio block, in a layout before it or in the last configuration record."""
 
     format = Value(uint8, "audio_format", default=1)
     sample_format = Enum(AudioSampleFormat, uint8, "audio_sample_format")
@@ -50,7 +49,7 @@ class AudioSpec(DataLayout):
 
 
 class NextContentBlockSpec(DataLayout):
-    """How long the block right after this layout is, and if it is audio, how many samples."""
+    """Size of the block right after this layout, and of audio the number of samples."""
 
     next_content_block_size = Value(uint32, NEXT_CONTENT_BLOCK_SIZE, unit="bytes")
     audio_sample_count = Value(uint32, "audio_sample_count")

@@ -1,7 +1,7 @@
 """Element types of DataLayout pieces: numbers, points, matrices and strings (VRS, PODMacro.inc).
 
-Values are packed without alignment, little-endian; matrices lie row by row.  In Python a scalar is
-an int, float or bool, a point an array [n], a matrix an array [n, n], a string a str.
+Values are packed without alignment, little-endian; matrices are stored row by row. In Python a
+scalar is an int, float or bool, a point an array [n], a matrix an array [n, n], a string a str.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from recorder.contract.errors import FormatError
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """The T of ``DataPieceValue<T>``.
+    """Element type: the T of ``DataPieceValue<T>``.
 
     Attributes:
-        name: as in files, ``uint32_t`` or ``Point3Df``.
+        name: name in files, such as ``uint32_t`` or ``Point3Df``.
         dtype: dtype of one of its numbers, little-endian.
         shape: () for numbers, (n,) for points, (n, n) for matrices.
-        code: of `struct`, for numbers; else "".
+        code: code of `struct` for numbers; else "".
     """
 
     name: str
@@ -35,20 +35,20 @@ class ElementType:
 
     @property
     def size(self) -> int:
-        """Bytes of one value."""
+        """Size of one value in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
     def zero(self) -> Any:
-        """The value if none is set."""
+        """Return the value that stands for an unset one: zeros."""
         if self.shape:
             return np.zeros(self.shape, self.dtype)
         return self.dtype.type(0).item()
 
     def pack(self, values: Any, count: int | None) -> bytes:
-        """Bytes of `count` values; None: of any number.
+        """Pack `count` values to bytes; None: any number of values.
 
         Raises:
-            FormatError: another count, another shape, or numbers that do not fit.
+            FormatError: the count or the shape differs, or numbers do not fit.
         """
         array = self._convert(values)
         expected = (count,) if count is not None else (len(array) if array.ndim else 0,)
@@ -61,7 +61,7 @@ class ElementType:
         return array.tobytes()
 
     def pack_one(self, value: Any) -> bytes:
-        """Bytes of one value; FormatError if it does not fit."""
+        """Pack one value to bytes; raise FormatError if it does not fit."""
         array = self._convert(value)
         if array.shape != self.shape:
             raise FormatError(f"wants one {self.name}, shape {self.shape}, got {array.shape}")
@@ -87,11 +87,11 @@ class ElementType:
         return packed
 
     def unpack(self, data: bytes) -> npt.NDArray[Any]:
-        """Values of these bytes [k, *shape], fresh and writable; their size must be a multiple."""
+        """Unpack bytes to values [k, *shape], fresh and writable; the size must be a multiple."""
         return np.frombuffer(data, self.dtype).reshape(-1, *self.shape).copy()
 
     def unpack_one(self, data: bytes) -> Any:
-        """The value of these bytes."""
+        """Unpack bytes to one value."""
         value = np.frombuffer(data, self.dtype)
         return value.reshape(self.shape).copy() if self.shape else value[0].item()
 
@@ -132,7 +132,7 @@ Matrix3Dd, Matrix3Df, Matrix3Di = _matrix(3, "d"), _matrix(3, "f"), _matrix(3, "
 Matrix4Dd, Matrix4Df, Matrix4Di = _matrix(4, "d"), _matrix(4, "f"), _matrix(4, "i")
 
 string = ElementType("string", np.dtype(object), (), "")
-"""Only in ``DataPieceVector`` and ``DataPieceStringMap``; files give it as length and bytes."""
+"""Only in ``DataPieceVector`` and ``DataPieceStringMap``; stored as length and bytes."""
 
 POD_TYPES: tuple[ElementType, ...] = (
     *(Bool, char, float64, float32, int64, uint64, int32, uint32, int16, uint16, int8, uint8),
@@ -140,14 +140,14 @@ POD_TYPES: tuple[ElementType, ...] = (
     *(Matrix2Dd, Matrix2Df, Matrix2Di, Matrix3Dd, Matrix3Df, Matrix3Di),
     *(Matrix4Dd, Matrix4Df, Matrix4Di),
 )
-"""The types that Value, Array, Vector and StringMap all accept."""
+"""Types that Value, Array, Vector and StringMap all accept."""
 
 ELEMENT_TYPES: dict[str, ElementType] = {t.name: t for t in (*POD_TYPES, string)}
-"""By the name in files."""
+"""Element types by their name in files."""
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8; bytes that were not UTF-8 when read are restored."""
+    """Encode a text as UTF-8; restore bytes that were not UTF-8 when they were read."""
     if not isinstance(text, str):
         raise FormatError(f"wants a string, got {type(text).__name__}")
     try:
@@ -157,7 +157,7 @@ def encode_text(text: str) -> bytes:
 
 
 def decode_text(data: bytes | memoryview) -> str:
-    """The inverse of `encode_text`, for all bytes."""
+    """Decode any bytes to a text; the inverse of `encode_text`."""
     return bytes(data).decode("utf-8", "surrogateescape")
 
 
@@ -165,16 +165,18 @@ _U32 = struct.Struct("<I")
 
 
 def pack_text(text: str) -> bytes:
-    """A text behind its length, u32, in bytes."""
+    """Pack a text after its length in bytes, u32."""
     data = encode_text(text)
     return _U32.pack(len(data)) + data
 
 
 class Cursor:
-    """Reads lengths and texts; FormatError, starting with `where`, if the data end too early.
+    """Reader of lengths and texts.
+
+    If the data end too early, it raises a FormatError that starts with `where`.
 
     Attributes:
-        at: offset of what is read next.
+        at: offset of the next byte.
     """
 
     def __init__(self, data: bytes | memoryview, where: str) -> None:
@@ -183,7 +185,7 @@ class Cursor:
         self._where = where
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Read the next `size` bytes."""
         part = bytes(self._data[self.at : self.at + size])
         if len(part) < size:
             raise FormatError(
@@ -193,17 +195,17 @@ class Cursor:
         return part
 
     def number(self) -> int:
-        """The next u32."""
+        """Read the next u32."""
         value: int = _U32.unpack(self.take(4))[0]
         return value
 
     def count(self, least: int) -> int:
-        """A number of things that have `least` bytes each; FormatError if they cannot be there."""
+        """Read a number of items of at least `least` bytes; FormatError if they do not fit."""
         value = self.number()
         if value * least > len(self._data) - self.at:
             raise FormatError(f"{self._where}: {value} entries in {len(self._data)} bytes")
         return value
 
     def text(self) -> str:
-        """The next text, behind its length."""
+        """Read the next text, after its length."""
         return decode_text(self.take(self.number()))

@@ -1,6 +1,7 @@
-"""The header of a file and of every record in it (VRS, FileFormat.h).
+"""Headers of a file and of every record in it (VRS, FileFormat.h).
 
-All is little-endian and packed.  Both headers may grow: a file says how long its own are.
+All numbers are little-endian and packed. Both headers may grow: a file states the length of its
+own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ FILE_HEADER = struct.Struct("<4s4sQIIqqqQQQ4s4s")
 RECORD_HEADER = struct.Struct("<IIiIdHBBI")
 FILE_HEADER_BYTES, RECORD_HEADER_BYTES = FILE_HEADER.size, RECORD_HEADER.size
 INDEX_OFFSET_AT = 24
-"""Where a file holds the offset of its index, i8; 0: no index."""
+"""Offset at which a file stores the offset of its index, i8; 0: no index."""
 MAX_HEADER_GROWTH = 200
 MAX_RECORD_BYTES = (1 << 32) - 1
 INDEX_TYPE_ID, DESCRIPTION_TYPE_ID = 1, 2
 INDEX_VERSION, SPLIT_INDEX_VERSION, DESCRIPTION_VERSION, TAGS_VERSION = 2, 3, 2, 1
 MAX_TIMESTAMP = sys.float_info.max
-"""Timestamp of index and description records; its negative that of tags records."""
+"""Timestamp of index and description records; tags records have the negative of it."""
 _MAGIC = (b"Visi", b"onRe", b"cord")
 _VERSIONS = (b"VRS1", b"VRS2", b"VRS3")
 _LOW_BITS = 0x3FFFFFFF
@@ -30,7 +31,10 @@ _LEGACY_TEST_IDS, _TEST_IDS = 100_000, 65_500
 
 
 class RecordType(IntEnum):
-    """What a record is for.  `tag`: its name in the tags that declare formats."""
+    """Purpose of a record.
+
+    `tag` is its name in the tags that declare formats.
+    """
 
     STATE = 1
     CONFIGURATION = 2
@@ -43,7 +47,7 @@ class RecordType(IntEnum):
 
 
 class StreamId(NamedTuple):
-    """A stream: type of recordable, and instance (from 1) among those of the type; ``214-1``."""
+    """Stream id: type of recordable, and instance (from 1) among those of the type; ``214-1``."""
 
     type_id: int
     instance: int
@@ -53,41 +57,41 @@ class StreamId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> StreamId:
-        """From ``214-1``; FormatError for all else."""
+        """Parse ``214-1``; raise FormatError for any other text."""
         type_id, dash, instance = text.partition("-")
         if not (dash and type_id.isdecimal() and instance.isdecimal()):
             raise FormatError(f"{text!r} is no stream: wants TYPE-INSTANCE, such as 214-1")
         return cls(int(type_id), int(instance))
 
     @classmethod
-    def stored(cls, type_id: int, instance: int) -> StreamId:
-        """From the numbers in a file; test devices of old files are renumbered."""
+    def from_stored(cls, type_id: int, instance: int) -> StreamId:
+        """Make an id from the numbers in a file; test devices of old files are renumbered."""
         if type_id >= _LEGACY_TEST_IDS:
             type_id += _TEST_IDS - _LEGACY_TEST_IDS
         return cls(type_id & 0xFFFF, instance)
 
 
 def creation_id(t_ns: int, low: int) -> int:
-    """The `FileHeader.creation_id` of a file that is made at a time.
+    """Make the `FileHeader.creation_id` of a file that is made at a time.
 
     Args:
-        t_ns: epoch ns; a time before 1970, as a wrong clock gives, counts as 1970: the field has no
-            sign.
-        low: the low 30 bits are taken, which tell files of the same second apart.
+        t_ns: epoch ns; a time before 1970, from a wrong clock, counts as 1970, because the field
+            has no sign.
+        low: its low 30 bits are used, which distinguish files of the same second.
     """
     return max(0, t_ns) & ~_LOW_BITS | low & _LOW_BITS
 
 
 class FileHeader(NamedTuple):
-    """The first bytes of a file.
+    """Header of a file, its first bytes.
 
     Attributes:
-        creation_id: about the ns since 1970, with random low bits.
+        creation_id: approximate ns since 1970, with random low bits.
         header_bytes, record_header_bytes: lengths of the headers in this file.
-        index_offset: 0 without an index.
-        description_offset: of the description record.
-        first_record_offset: 0: right after the description.
-        version: b"VRS1"; b"VRS2" where the index lies before the records.
+        index_offset: offset of the index; 0 without an index.
+        description_offset: offset of the description record.
+        first_record_offset: offset of the first record; 0: right after the description.
+        version: b"VRS1"; b"VRS2" if the index is before the records.
     """
 
     creation_id: int
@@ -114,7 +118,7 @@ class FileHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, where: object) -> Self:
-        """From the first 80 bytes; FormatError (starting with `where`) if it is not a VRS file."""
+        """Unpack the first 80 bytes; FormatError (starting with `where`) if not a VRS file."""
         if len(data) < FILE_HEADER_BYTES:
             raise FormatError(f"{where}: {len(data)} bytes are no VRS file, whose header is 80")
         fields = FILE_HEADER.unpack(data[:FILE_HEADER_BYTES])
@@ -135,14 +139,14 @@ class FileHeader(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """The header of every record.
+    """Header of a record.
 
     Attributes:
         size: bytes of the record, this header included.
-        previous_size: those of the record before it in the file.
-        type_id, instance: the stream.
-        version: of the record's format, for its stream and type.
-        timestamp_s: on the clock of the file.
+        previous_size: bytes of the record before it in the file.
+        type_id, instance: stream of the record.
+        version: version of the record's format, for its stream and type.
+        timestamp_s: timestamp on the clock of the file, in s.
         record_type: a `RecordType`.
         compression: 0 none, 1 LZ4, 2 zstd.
         uncompressed_size: bytes of the data, uncompressed; 0 if they are not compressed.
@@ -160,10 +164,10 @@ class RecordHeader(NamedTuple):
 
     @property
     def stream(self) -> StreamId:
-        return StreamId.stored(self.type_id, self.instance)
+        return StreamId.from_stored(self.type_id, self.instance)
 
     def fault(self) -> str | None:
-        """Why this is not a record's header; None if it can be one."""
+        """Return why this is not a record's header; None if it can be one."""
         if self.size < RECORD_HEADER_BYTES:
             return f"size {self.size}"
         if 0 < self.previous_size < RECORD_HEADER_BYTES:
@@ -182,5 +186,5 @@ class RecordHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | memoryview, at: int = 0) -> Self:
-        """From (at least) 32 bytes at `at`."""
+        """Unpack (at least) 32 bytes at `at`."""
         return cls._make(RECORD_HEADER.unpack_from(data, at))

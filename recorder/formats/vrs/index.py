@@ -1,7 +1,7 @@
-"""The index of a file: its records in file order (VRS, IndexRecord.h and .cpp).
+"""Index of a file: its records in file order (VRS, IndexRecord.h and .cpp).
 
 An index record's data are the streams (u32 count; i32 type and u16 instance of each), the number of
-records (u32), and 19 bytes of every record, either as they are or as one zstd frame.
+records (u32), and 19 bytes for every record, either uncompressed or as one zstd frame.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from recorder.formats.vrs.headers import (
 _FIELDS = ("timestamp_s", "size", "record_type", "type_id", "instance", "offset")
 _TYPES = ("<f8", "<u4", "u1", "<i4", "<u2", "<i8")
 RECORD_DTYPE = np.dtype(list(zip(_FIELDS, _TYPES, strict=True)))
-"""An entry with the offset of its record."""
+"""Dtype of an entry with the offset of its record."""
 ENTRY_DTYPE = np.dtype(list(zip(_FIELDS[:-1], _TYPES, strict=False)))
-"""A stored entry."""
+"""Dtype of a stored entry."""
 ENTRY_BYTES = ENTRY_DTYPE.itemsize
 ENTRY = struct.Struct("<dIBiH")
 MAX_RECORDS = 500_000_000
@@ -47,22 +47,22 @@ Entries = npt.NDArray[np.void]
 
 
 def index_prelude(streams: Iterable[StreamId], count: int) -> bytes:
-    """The bytes before the entries."""
+    """Return the bytes before the entries."""
     ids = sorted(streams)
     stored = b"".join(_STREAM.pack(*stream) for stream in ids)
     return _U32.pack(len(ids)) + stored + _U32.pack(count)
 
 
 def read_index(file: ChunkedFile, header: FileHeader, first_record: int) -> tuple[Entries, bool]:
-    """The records that a file's index names, in file order.
+    """Read the records that a file's index names, in file order.
 
     Args:
         file: the file.
         header: its header.
-        first_record: offset of the first record, for an index of the usual kind.
+        first_record: offset of the first record, for an index that is not split.
 
     Returns:
-        Entries [k] of `RECORD_DTYPE`, and whether the index is complete: a split index of an
+        Entries [k] of `RECORD_DTYPE`, and whether the index is complete; a split index of an
         unclosed file is not.
 
     Raises:
@@ -102,13 +102,13 @@ def _read_classic(
             data = decompress(_ZSTD, data, count * ENTRY_BYTES)
         except FormatError as error:
             raise FormatError(f"{file.path}: its index {error}") from None
-    return _placed(file, np.frombuffer(data, ENTRY_DTYPE, count), first_record)
+    return _place_entries(file, np.frombuffer(data, ENTRY_DTYPE, count), first_record)
 
 
 def _read_split(
     file: ChunkedFile, start: int, size: int, record: RecordHeader, header: FileHeader
 ) -> tuple[Entries, bool]:
-    """The index fills the rest of the first chunk, in one zstd frame after another."""
+    """Read an index that fills the rest of the first chunk with consecutive zstd frames."""
     complete = size > 0 and header.first_record_offset > 0
     first_record = header.first_record_offset or file.first_size
     if not size:
@@ -118,14 +118,14 @@ def _read_split(
     data = file.peek(start, min(size, file.first_size - start))
     complete = complete and len(data) == size
     if record.compression == _ZSTD:
-        data, whole = _zstd_frames(data)
+        data, whole = _decompress_frames(data)
         complete = complete and whole
     stored = np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_BYTES)
-    return _placed(file, stored, first_record), complete
+    return _place_entries(file, stored, first_record), complete
 
 
-def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
-    """The content of the frames up to the first incomplete one, and whether all are whole."""
+def _decompress_frames(data: bytes) -> tuple[bytes, bool]:
+    """Return the content of the frames before an incomplete one, and whether all are whole."""
     parts: list[bytes] = []
     while data:
         one = zstandard.ZstdDecompressor().decompressobj()
@@ -140,8 +140,8 @@ def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
     return b"".join(parts), not data
 
 
-def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
-    """Entries with offsets, without records beyond the file's end."""
+def _place_entries(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
+    """Return entries with offsets, without records beyond the file's end."""
     if first_record > file.size:
         raise FormatError(f"{file.path}: its records begin at {first_record} of {file.size}")
     sizes = stored["size"].astype(np.int64)
@@ -157,8 +157,8 @@ def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> E
     return placed[: int(np.searchsorted(ends, file.size, side="right"))]
 
 
-def collected(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
-    """Entries of the records of a walk, without index and description records."""
+def collect_entries(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
+    """Return entries of the records of a walk, without index and description records."""
     rows = bytearray()
     for offset, h in records:
         if h.type_id not in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):

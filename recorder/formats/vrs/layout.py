@@ -12,8 +12,8 @@
 >>> CameraData.decode(payload).exposure_s
 0.01
 
-Records of another version of the class are read through `map`, piece by piece, by kind, label and
-element type.  A piece that the file lacks has its default, and its name is in `missing`.
+Use `map` to read records of another version of the class. It matches pieces by kind, label and
+element type. A piece that the file lacks has its default, and its name is in `missing`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recorder.formats.vrs.pieces import ARRAY, STRING_MAP, TEXT, VALUE, VECTOR, 
 
 
 class _Member:
-    """A member of a `DataLayout`; an instance holds the value under the member's name."""
+    """Member of a `DataLayout`; an instance holds the value under the member's name."""
 
     name = ""
 
@@ -47,17 +47,17 @@ class _Member:
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self.name] = value
 
-    def fresh(self) -> Any:
-        """Its value in a new instance."""
+    def make_value(self) -> Any:
+        """Return the member's value in a new instance."""
         raise NotImplementedError
 
     def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
-        """Its pieces with their places."""
+        """Yield the member's pieces with their places."""
         raise NotImplementedError
 
 
 class _Leaf:
-    """One piece and the way to it: names of attributes, or positions in a tuple of structs."""
+    """One piece and its path: names of attributes, or positions in a tuple of structs."""
 
     def __init__(self, piece: Piece, path: tuple[Any, ...], kind: type[enum.Enum] | None) -> None:
         self.piece = piece
@@ -77,11 +77,13 @@ class _Leaf:
         target: Any = layout
         for step in self.path[:-1]:
             target = target[step] if isinstance(step, int) else target.__dict__[step]
-        target.__dict__[self.path[-1]] = value if self.enum is None else named(self.enum, value)
+        target.__dict__[self.path[-1]] = (
+            value if self.enum is None else find_member(self.enum, value)
+        )
 
 
-def named(kind: type[enum.Enum], value: Any) -> Any:
-    """The member with that value; the plain value if it is unknown, as in a newer file."""
+def find_member(kind: type[enum.Enum], value: Any) -> Any:
+    """Return the member with that value; the plain value if unknown, as in a newer file."""
     try:
         return kind(value)
     except ValueError:
@@ -107,14 +109,14 @@ class _PieceMember(_Member):
         self._enum = enum_type
         about = tags, properties or {}, required
         self.piece = Piece(kind, element, label, count, default, *about)
-        value = self.piece.unset()  # raises for a default that does not fit
-        self._first = value if enum_type is None else named(enum_type, value)
+        value = self.piece.make_default()  # raises for a default that does not fit
+        self._first = value if enum_type is None else find_member(enum_type, value)
 
     def __set_name__(self, owner: type, name: str) -> None:
         super().__set_name__(owner, name)
         self.piece = replace(self.piece, label=self.piece.label or name)
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         first = self._first
         return first.copy() if isinstance(first, (np.ndarray, dict, list)) else first
 
@@ -124,43 +126,44 @@ class _PieceMember(_Member):
 
 
 def Value(element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
-    """One value.  `about`: default, required, properties, and tags such as unit, description.
+    """Declare one value.
 
-    Without a label the attribute's name is the label; so for all kinds.
+    `about`: default, required, properties, and tags such as unit and description. Without a label,
+    the attribute's name is the label; this holds for all kinds.
     """
     return _PieceMember(VALUE, element, label, **about)
 
 
 def Enum(kind: type[enum.Enum], element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
-    """One value of an enumeration with integer values; files hold its number."""
+    """Declare one value of an enumeration with integer values; files store its number."""
     return _PieceMember(VALUE, element, label, enum_type=kind, **about)
 
 
 def Array(element: ElementType, label: str, count: int, **about: Any) -> Any:  # noqa: N802
-    """`count` values, an array [count, *shape of the element]."""
+    """Declare `count` values, an array [count, *shape of the element]."""
     return _PieceMember(ARRAY, element, label, count=count, **about)
 
 
 def Vector(element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
-    """Any number of values, an array [k, *shape of the element]; of `string`: a list."""
+    """Declare any number of values, an array [k, *shape of the element]; of `string`: a list."""
     return _PieceMember(VECTOR, element, label, **about)
 
 
 def String(label: str = "", **about: Any) -> Any:  # noqa: N802
-    """A text."""
+    """Declare a text."""
     return _PieceMember(TEXT, string, label, **about)
 
 
 def StringMap(element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
-    """Values of one type under texts, a dict."""
+    """Declare values of one type under texts, a dict."""
     return _PieceMember(STRING_MAP, element, label, **about)
 
 
 class Struct(_Member):
-    """Another layout's pieces inside of this one, under ``label/``.
+    """Pieces of another layout inside of this one, under ``label/``.
 
-    With a count there are that many of them under ``label/0/``, ``label/1/``, ..., and the value
-    is a tuple of instances.
+    With a count, that many layouts are under ``label/0/``, ``label/1/``, ..., and the value is a
+    tuple of instances.
     """
 
     def __init__(self, layout: type[DataLayout], label: str = "", count: int | None = None) -> None:
@@ -168,7 +171,7 @@ class Struct(_Member):
         self._label = label
         self._count = count
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         if self._count is None:
             return self._layout()
         return tuple(self._layout() for _ in range(self._count))
@@ -186,16 +189,16 @@ class Struct(_Member):
 class Optional(_Member):
     """Pieces that either all records of a file have, or none.
 
-    Without them the value is None; `DataLayout.having` makes the class with them.  On reading the
-    value is an instance if the file has at least one of them.  They must be direct members of the
-    layout that is written and read, not of a struct in it.
+    Without them the value is None; `DataLayout.having` makes the class with them. When a file is
+    read, the value is an instance if the file has at least one of the pieces. Optional pieces must
+    be direct members of the layout that is written and read, not of a struct in it.
     """
 
     def __init__(self, layout: type[DataLayout], *, present: bool = False) -> None:
         self.layout = layout
         self.present = present
 
-    def fresh(self) -> Any:
+    def make_value(self) -> Any:
         return self.layout() if self.present else None
 
     def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
@@ -208,8 +211,8 @@ class DataLayout:
 
     Attributes:
         spec: the pieces, as a file declares them.
-        missing: names of attributes that the file read from has not (``left.focal_length`` inside
-            of structs); empty for instances that were not read.
+        missing: names of attributes that the file lacks (``left.focal_length`` inside of structs);
+            empty for instances that were not read from a file.
     """
 
     spec: ClassVar[LayoutSpec] = LayoutSpec(())
@@ -243,7 +246,7 @@ class DataLayout:
 
     @classmethod
     def having(cls, *names: str) -> type[Self]:
-        """The same class with these optional pieces."""
+        """Make the same class with these optional pieces."""
         variants = cls.__dict__.get("_variants")
         if variants is None:
             variants = cls._variants = {}
@@ -260,10 +263,10 @@ class DataLayout:
         return made
 
     def __init__(self, **values: Any) -> None:
-        """All pieces by their names; what is not given has its default."""
+        """Set pieces by their names; others have their default."""
         own = self.__dict__
         for name, member in self._members.items():
-            own[name] = values.pop(name) if name in values else member.fresh()
+            own[name] = values.pop(name) if name in values else member.make_value()
         if values:
             raise FormatError(f"{type(self).__name__} has no piece {sorted(values)[0]!r}")
 
@@ -272,7 +275,7 @@ class DataLayout:
         return f"{type(self).__name__}({', '.join(values)})"
 
     def encode(self) -> bytes:
-        """Its bytes in a record; FormatError names a piece whose value does not fit."""
+        """Encode to the bytes in a record; FormatError names a piece whose value does not fit."""
         try:
             if self._flat is not None:
                 own = self.__dict__
@@ -283,16 +286,16 @@ class DataLayout:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        """From bytes of exactly this layout; for files' records see `map`."""
+        """Decode bytes of exactly this layout; for files' records see `map`."""
         values, _ = cls.spec.decode(data)
         return cls.map(cls.spec, values)
 
     @classmethod
     def map(cls, spec: LayoutSpec, values: Sequence[Any]) -> Self:
-        """From a file's layout and values: by (kind, label, element type), wherever they stand.
+        """Map a file's layout and values by (kind, label, element type), in any order.
 
         Raises:
-            FormatError: the file has not a piece that is required here.
+            FormatError: the file lacks a piece that is required here.
         """
         reader = cls
         optional = {k: m for k, m in cls._members.items() if isinstance(m, Optional)}

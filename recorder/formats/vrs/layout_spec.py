@@ -1,7 +1,7 @@
-"""A DataLayout as a file declares it, and its bytes in a record (VRS, DataLayout.cpp).
+"""DataLayout as a file declares it, and its bytes in a record (VRS, DataLayout.cpp).
 
-In a record stand, packed: the fixed pieces in their order; one (u32 offset, u32 length) pair for
-every variable piece; the data of the variable pieces.
+A record has, packed: the fixed pieces in their order; one (u32 offset, u32 length) pair for every
+variable piece; the data of the variable pieces.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from recorder.formats.vrs.pieces import VALUE, Piece
 
 _PAIR = struct.Struct("<II")
 MAX_FIXED_BYTES = 1 << 30
-"""Bytes of fixed pieces; the format's own reader refuses more."""
+"""Most bytes of fixed pieces; the format's own reader refuses more."""
 
 
 class LayoutSpec:
-    """The pieces of a layout.
+    """Pieces of a layout.
 
     >>> spec = LayoutSpec.from_json(stream_tags["DL:Data:1:0"])  # doctest: +SKIP
     >>> values, size = spec.decode(payload)  # doctest: +SKIP
 
     Attributes:
-        pieces: in stored order: the fixed ones, then the variable ones, each as declared.
+        pieces: pieces in stored order: the fixed pieces, then the variable pieces, each as
+            declared.
         fixed_size: bytes before the variable pieces' data.
-        size: bytes of every record's layout; None where a piece is variable.
+        size: bytes of every record's layout; None if a piece is variable.
     """
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
-        """The order within fixed and within variable pieces counts; labels must be unique."""
+        """Order pieces by fixed and variable, each as given; labels must be unique."""
         declared = tuple(pieces)
         fixed = tuple(p for p in declared if p.fixed)
         self.variable = tuple(p for p in declared if not p.fixed)
@@ -59,7 +60,7 @@ class LayoutSpec:
         self._pairs = struct.Struct("<" + "II" * len(self.variable))
 
     def __eq__(self, other: object) -> bool:
-        """The same pieces in the same places; defaults and tags do not matter."""
+        """Return whether the pieces and their places are the same; ignore defaults and tags."""
         return isinstance(other, LayoutSpec) and self._keys == other._keys
 
     def __hash__(self) -> int:
@@ -69,19 +70,19 @@ class LayoutSpec:
         return f"<layout {', '.join(f'{p.label}: {p.type_name}' for p in self.pieces)}>"
 
     def place(self, piece: Piece) -> int | None:
-        """The index in `pieces` of a piece that matches this one."""
+        """Return the index in `pieces` of a piece that matches this one; None without one."""
         return self._places.get(piece.key)
 
     # --- records
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """Bytes of one record's layout.
+        """Encode one record's layout to bytes.
 
         Args:
-            values: one per piece, in the order of `pieces`.
+            values: one value per piece, in the order of `pieces`.
 
         Raises:
-            FormatError: a value does not fit its piece; it is named.
+            FormatError: a value does not fit its piece; names the piece.
         """
         fixed = self._fixed
         numbers = list(values[: len(fixed)])
@@ -119,13 +120,13 @@ class LayoutSpec:
                     ) from None
 
     def decode(self, data: bytes | memoryview) -> tuple[list[Any], int]:
-        """The values at the start of these bytes.
+        """Decode the values at the start of some bytes.
 
         Returns:
-            The values, in the order of `pieces`, and the number of bytes that they took.
+            The values in the order of `pieces`, and the number of their bytes.
 
         Raises:
-            FormatError: the bytes end too early, or what they say of themselves does not fit.
+            FormatError: the bytes end too early, or the offsets in them do not fit.
         """
         view = memoryview(data)
         if len(view) < self.fixed_size:
@@ -153,7 +154,7 @@ class LayoutSpec:
     # --- tags
 
     def to_json(self) -> str:
-        """The text of the tag ``DL:Data:1:0`` and the like."""
+        """Return the text of a tag such as ``DL:Data:1:0``."""
         entries: list[dict[str, Any]] = []
         offset = 0
         for piece in self._fixed:
@@ -164,10 +165,10 @@ class LayoutSpec:
 
     @classmethod
     def from_json(cls, text: str) -> LayoutSpec:
-        """The layout that a tag declares; the order of its entries counts, offsets do not.
+        """Parse the layout that a tag declares; the order of its entries counts, offsets do not.
 
         Raises:
-            FormatError: not such a declaration, or a piece of an unknown type.
+            FormatError: the text is not such a declaration, or has a piece of an unknown type.
         """
         try:
             document = json.loads(text)

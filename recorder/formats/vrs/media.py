@@ -1,5 +1,6 @@
-"""Pixel, image and audio formats: their names in RecordFormat strings, their numbers in layouts,
-and the sizes that follow from them (VRS, RecordFormat.h and .cpp).
+"""Pixel, image and audio formats (VRS, RecordFormat.h and .cpp).
+
+They have names in RecordFormat strings, numbers in layouts, and sizes that follow from them.
 """
 
 from __future__ import annotations
@@ -7,13 +8,13 @@ from __future__ import annotations
 from enum import IntEnum
 
 IMAGE_FORMATS = ("undefined", "raw", "jpg", "png", "video", "jxl", "custom_codec")
-"""Names, in the order of their numbers."""
+"""Names of image formats, in the order of their numbers."""
 
 AUDIO_FORMATS = ("undefined", "pcm", "opus")
 
 
 class PixelFormat(IntEnum):
-    """Names are those of RecordFormat strings, in capitals."""
+    """Pixel formats; the names are those of RecordFormat strings, in capitals."""
 
     UNDEFINED = 0
     GREY8 = 1
@@ -45,16 +46,16 @@ class PixelFormat(IntEnum):
 
     @property
     def text(self) -> str:
-        """As in ``pixel=...``; three of them end in a capital F there."""
+        """Name in ``pixel=...``; three of them end in a capital F there."""
         return _PIXEL_TEXTS.get(self, self.name.lower())
 
     @classmethod
-    def of_text(cls, text: str) -> PixelFormat:
-        """UNDEFINED for what is no name of one; capitals do not matter."""
+    def from_text(cls, text: str) -> PixelFormat:
+        """Return the format of a name, in any case; UNDEFINED for an unknown name."""
         return _PIXELS.get(text.lower(), cls.UNDEFINED)
 
     def default_stride(self, width: int) -> int:
-        """Bytes from one line of the first plane to the next."""
+        """Return the bytes from one line of the first plane to the next."""
         if self in _BYTES_PER_PIXEL:
             return width * _BYTES_PER_PIXEL[self]
         if self in _TEN_BITS_PACKED:  # four pixels in five bytes
@@ -64,13 +65,13 @@ class PixelFormat(IntEnum):
         return width if self in _PLANES else 0
 
     def raw_size(self, width: int, height: int, stride: int = 0, stride_2: int = 0) -> int | None:
-        """Bytes of a raw image; None where they do not follow.
+        """Return the bytes of a raw image; None if they do not follow from the arguments.
 
         Args:
             width: pixels, 0 for unknown.
             height: lines, 0 for unknown.
-            stride: bytes a line of the first plane, 0 for the default.
-            stride_2: bytes a line of the other planes, 0 for the default.
+            stride: bytes per line of the first plane, 0 for the default.
+            stride_2: bytes per line of the other planes, 0 for the default.
         """
         if not width or not height:
             return None
@@ -119,12 +120,12 @@ PIXEL_ARRAYS: dict[PixelFormat, tuple[str, int]] = {
     PixelFormat.RGB32F: ("<f4", 3),
     PixelFormat.RGBA32F: ("<f4", 4),
 }
-"""Type and number of the values of a pixel, of formats that an array can hold."""
+"""Dtype and number of values of a pixel, for formats that an array can hold."""
 _BYTES_PER_PIXEL = {p: int(kind[-1]) * count for p, (kind, count) in PIXEL_ARRAYS.items()}
 
 
 class AudioSampleFormat(IntEnum):
-    """Names are those of RecordFormat strings, in capitals."""
+    """Audio sample formats; the names are those of RecordFormat strings, in capitals."""
 
     UNDEFINED = 0
     INT8 = 1
@@ -150,17 +151,17 @@ class AudioSampleFormat(IntEnum):
 
     @property
     def text(self) -> str:
-        """As in ``audio/pcm/int16le``."""
+        """Name in ``audio/pcm/int16le``."""
         return self.name.lower()
 
     @classmethod
-    def of_text(cls, text: str) -> AudioSampleFormat:
-        """UNDEFINED for what is no name of one; capitals do not matter."""
+    def from_text(cls, text: str) -> AudioSampleFormat:
+        """Return the format of a name, in any case; UNDEFINED for an unknown name."""
         return _SAMPLES.get(text.lower(), cls.UNDEFINED)
 
     @property
     def bytes_per_sample(self) -> int:
-        """Of one channel; 0 for UNDEFINED."""
+        """Bytes of one sample of one channel; 0 for UNDEFINED."""
         for bits in (64, 32, 24, 16, 8):
             if str(bits) in self.name:
                 return bits // 8

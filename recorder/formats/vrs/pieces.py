@@ -1,7 +1,6 @@
-"""The pieces of a DataLayout as files declare and store them (VRS, DataLayout.cpp).
+"""Pieces of a DataLayout as files declare and store them (VRS, DataLayout.cpp).
 
-A piece is identified by its kind, element type, label and, for arrays, size: readers look for a
-piece by these only.
+Readers identify a piece only by its kind, element type, label and, for arrays, size.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ class Piece:
     Attributes:
         kind: "Value", "Array", "Vector", "String" or "StringMap".
         element: type of its values; `string` for String.
-        label: its full name, ``left/focal_length`` inside of a struct.
+        label: full name, ``left/focal_length`` inside of a struct.
         count: number of values, for Array.
         default: the value if a file has no such piece; None: zeros, or empty.
-        tags: free texts about it, such as ``unit`` and ``description``.
-        properties: numbers of the element type about it, such as ``min`` and ``max``.
-        required: readers refuse a layout without it.
+        tags: free texts about the piece, such as ``unit`` and ``description``.
+        properties: numbers of the element type about the piece, such as ``min`` and ``max``.
+        required: whether readers refuse a layout without the piece.
     """
 
     kind: str
@@ -56,27 +55,27 @@ class Piece:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """The piece's identity."""
+        """Identity of the piece."""
         return (self.kind, self.element.name, self.label, self.count)
 
     @property
     def type_name(self) -> str:
-        """As in files: ``DataPieceArray<float>``."""
+        """Type name in files: ``DataPieceArray<float>``."""
         about = "" if self.kind == TEXT else f"<{self.element.name}>"
         return f"DataPiece{self.kind}{about}"
 
     @property
     def fixed(self) -> bool:
-        """Whether its size is the same in every record."""
+        """Whether the size is the same in every record."""
         return self.kind in (VALUE, ARRAY)
 
     @property
     def size(self) -> int:
-        """Bytes of a fixed piece."""
+        """Size of a fixed piece in bytes."""
         return self.element.size * (self.count if self.kind == ARRAY else 1)
 
-    def unset(self) -> Any:
-        """A new copy of the value for a piece that is not set, or not in a file."""
+    def make_default(self) -> Any:
+        """Return a new copy of the value for a piece that is not set, or not in a file."""
         if self.default is not None:
             return self.from_json(self.default)
         if self.kind == VALUE:
@@ -92,25 +91,25 @@ class Piece:
         return np.zeros((0, *self.element.shape), self.element.dtype)
 
     def from_json(self, value: Any) -> Any:
-        """A value that was given, or read from JSON, as the piece's own kind of value."""
+        """Convert a given value, or one from JSON, to the piece's own kind of value."""
         if self.kind == TEXT:
             return str(value)
         if self.kind == STRING_MAP:
-            return {str(k): self._element_of(v) for k, v in value.items()}
+            return {str(k): self._convert_element(v) for k, v in value.items()}
         if self.kind == VALUE:
-            return self._element_of(value)
+            return self._convert_element(value)
         if self.element is string:
             return [str(v) for v in value]
         count = self.count if self.kind == ARRAY else None
         return self.element.unpack(self.element.pack(value, count))
 
-    def _element_of(self, value: Any) -> Any:
+    def _convert_element(self, value: Any) -> Any:
         if self.element is string:
             return str(value)
         return self.element.unpack_one(self.element.pack_one(value))
 
     def pack(self, value: Any) -> bytes:
-        """Bytes of a value in a record; FormatError names the piece."""
+        """Pack a value to its bytes in a record; FormatError names the piece."""
         try:
             return self._pack(value)
         except FormatError as error:
@@ -143,7 +142,7 @@ class Piece:
         return b"".join(parts)
 
     def unpack(self, data: memoryview) -> Any:
-        """The value of a variable piece, or of a fixed one that is no number."""
+        """Unpack the value of a variable piece, or of a fixed one that is not a number."""
         if self.kind == TEXT:
             return decode_text(data)
         if self.kind == STRING_MAP:
@@ -179,7 +178,10 @@ class Piece:
     # --- the JSON of a stream's tags
 
     def to_json(self, place: int) -> dict[str, Any]:
-        """Its entry in the layout's JSON; `place` is its offset, or its number if variable."""
+        """Return the piece's entry in the layout's JSON.
+
+        `place` is the offset of a fixed piece, or the number of a variable one.
+        """
         entry: dict[str, Any] = {"name": self.label, "type": self.type_name}
         entry["offset" if self.fixed else "index"] = place
         if self.tags:
@@ -189,19 +191,19 @@ class Piece:
         if self.kind == ARRAY:
             entry["size"] = self.count
         if self.default is not None:
-            entry["default"] = _plain(self.from_json(self.default))
+            entry["default"] = _convert_to_plain(self.from_json(self.default))
         if self.properties:
             items = sorted(self.properties.items())
-            entry["properties"] = {k: _plain(self._element_of(v)) for k, v in items}
+            entry["properties"] = {k: _convert_to_plain(self._convert_element(v)) for k, v in items}
         return entry
 
     @classmethod
     def of_json(cls, entry: Any) -> Piece:
-        """The piece that an entry declares.
+        """Parse the piece that an entry declares.
 
         Raises:
-            FormatError: no label, an unknown type, or no size for an array; without them nobody
-                can tell where the pieces after it lie.
+            FormatError: the label is missing, the type is unknown, or an array has no size; the
+                places of the following pieces are then unknown.
         """
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise FormatError(f"a piece without a name: {str(entry)[:80]}")
@@ -212,7 +214,7 @@ class Piece:
         count = entry.get("size", 0) if kind == ARRAY else 0
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_ARRAY:
             raise FormatError(f"piece {label!r}: an array of size {count!r}")
-        tags, properties = _texts(entry.get("tags")), _mapping(entry.get("properties"))
+        tags, properties = _read_texts(entry.get("tags")), _read_mapping(entry.get("properties"))
         required = entry.get("required") is True
         piece = cls(kind, element, label, count, entry.get("default"), tags, properties, required)
         try:
@@ -234,17 +236,17 @@ def _parse_type(label: str, type_name: str) -> tuple[str, ElementType]:
     return kind, found
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _read_mapping(value: Any) -> dict[str, Any]:
     return {str(k): v for k, v in value.items()} if isinstance(value, dict) else {}
 
 
-def _texts(value: Any) -> dict[str, str]:
-    return {k: v for k, v in _mapping(value).items() if isinstance(v, str)}
+def _read_texts(value: Any) -> dict[str, str]:
+    return {k: v for k, v in _read_mapping(value).items() if isinstance(v, str)}
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in sorted(value.items())}
+        return {k: _convert_to_plain(v) for k, v in sorted(value.items())}
     return value

@@ -1,4 +1,4 @@
-"""Reading VRS files: any that the format's own software reads, finished or cut.
+"""Reader of VRS files: all that the format's own software reads, finished or cut.
 
 >>> with VrsReader(path) as vrs:  # doctest: +SKIP
 ...     for record in vrs.records(stream="1202-1", types=RecordType.DATA):
@@ -33,7 +33,7 @@ from recorder.formats.vrs.headers import (
     RecordType,
     StreamId,
 )
-from recorder.formats.vrs.index import Entries, collected, read_index
+from recorder.formats.vrs.index import Entries, collect_entries, read_index
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.scan import RecordWalk
 from recorder.formats.vrs.streams import VrsStream
@@ -51,14 +51,14 @@ _CONFIGURATIONS_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class VrsRecord:
-    """A record of a file; its data are read on demand.
+    """Record of a file; its data are read on demand.
 
     Attributes:
-        stream: of the record.
+        stream: stream of the record.
         record_type: configuration, state or data.
-        timestamp_s: on the clock of the file.
-        number: its place in time order, `VrsReader[number]`.
-        offset, size: in the file, with its header.
+        timestamp_s: timestamp on the clock of the file, in s.
+        number: place in time order, `VrsReader[number]`.
+        offset, size: offset and size in the file, with the header.
     """
 
     stream: StreamId
@@ -70,15 +70,15 @@ class VrsRecord:
     reader: VrsReader
 
     def header(self) -> RecordHeader:
-        """Its header; FormatError if it does not match the index."""
+        """Read the header; raise FormatError if it does not match the index."""
         return self.reader.read(self)[0]
 
     def payload(self) -> bytes:
-        """Its data, uncompressed."""
+        """Read the data, uncompressed."""
         return self.reader.read(self)[1]
 
     def blocks(self) -> list[Block]:
-        """Its blocks; empty if its stream does not declare its records.
+        """Read the blocks; return none if the stream does not declare its records.
 
         Raises:
             FormatError: the data do not fit the declaration; names file, stream and offset.
@@ -86,11 +86,11 @@ class VrsRecord:
         return self.reader.blocks(self)
 
     def layout(self, layout: type[L], block: int = 0) -> L:
-        """A layout block as an instance of a layout class; see `DataLayout.map`.
+        """Read a layout block as an instance of a layout class; see `DataLayout.map`.
 
         Args:
-            layout: the class.
-            block: which of the layout blocks.
+            layout: the layout class.
+            block: number of the layout block.
 
         Raises:
             FormatError: the record has no such block, or the block lacks a required piece.
@@ -102,29 +102,29 @@ class VrsRecord:
 
 
 class VrsReader(Closing):
-    """A VRS file, and the chunks beside it.
+    """Reader of a VRS file, and the chunks beside it.
 
-    It is a sequence of its records in time order: by timestamp, then stream, then place.  Arrays
-    and texts are the caller's own.  One thread at a time may use a reader.  It holds 31 bytes per
-    record and the tags in memory.
+    It is a sequence of its records in time order: by timestamp, then stream, then place. Arrays and
+    texts are the caller's own. Only one thread at a time may use a reader. A reader holds 31 bytes
+    per record and the tags in memory.
 
     Attributes:
-        path: of the (first) file.
-        header: of the file.
-        tags: of the file.
-        streams: those that the tags or the records name.
+        path: path of the (first) file.
+        header: header of the file.
+        tags: tags of the file.
+        streams: streams that the tags or the records name.
         indexed: whether the file had a complete index; otherwise the reader has walked from record
             to record.
         tail: None for a file without faults; else a description of the bytes after the last whole
             record.
-        end: where the last whole record ends.
+        end: end of the last whole record.
     """
 
     def __init__(self, path: Path) -> None:
         """Open a file.
 
         Raises:
-            FormatError: it is not a VRS file, or its description is not whole.
+            FormatError: the file is not a VRS file, or its description is not whole.
         """
         self.path = path
         self._file = ChunkedFile(path)
@@ -136,12 +136,12 @@ class VrsReader(Closing):
 
     def _open(self) -> None:
         self.header = FileHeader.unpack(self._file.peek(0, FILE_HEADER_BYTES), self.path)
-        tags, self.tags, first = self._description()
+        tags, self.tags, first = self._read_description()
         self.indexed, self.tail = True, None
         try:
             records, complete = read_index(self._file, self.header, first)
         except FormatError:
-            records, complete = np.empty(0, collected(iter(())).dtype), False
+            records, complete = np.empty(0, collect_entries(iter(())).dtype), False
         if complete:
             self.end = int((records["offset"] + records["size"]).max(initial=first))
         else:
@@ -150,10 +150,10 @@ class VrsReader(Closing):
             self.tail = self.tail or "an index is said to lie beyond the end"
         self._configurations: OrderedDict[int, list[Block]] = OrderedDict()
         self._sort(records)
-        self._all_tags(tags)
+        self._read_tags(tags)
 
-    def _description(self) -> tuple[dict[StreamId, StreamTags], dict[str, str], int]:
-        """Tags of streams and file, and where the first record is."""
+    def _read_description(self) -> tuple[dict[StreamId, StreamTags], dict[str, str], int]:
+        """Read the tags of streams and file, and the offset of the first record."""
         header = self.header
         first = header.first_record_offset or header.header_bytes
         at = header.description_offset
@@ -169,7 +169,7 @@ class VrsReader(Closing):
         return streams, tags, first + record.size if first == at else first
 
     def _rebuild(self, known: Entries) -> Entries:
-        """Records by walking, after those of an incomplete index."""
+        """Find records by walking, after those of an incomplete index."""
         self.indexed = False
         header = self.header
         start, previous = header.header_bytes, 0
@@ -180,12 +180,12 @@ class VrsReader(Closing):
             last = known[-1]
             start, previous = int(last["offset"]) + int(last["size"]), int(last["size"])
         walk = RecordWalk(self._file, start, previous, header_bytes=header.record_header_bytes)
-        records = collected(iter(walk))
+        records = collect_entries(iter(walk))
         self.end, self.tail = walk.end, walk.fault
         return np.concatenate([known, records]) if len(known) else records
 
     def _is_split(self) -> bool:
-        """Whether the first chunk holds the description and the index, but no records."""
+        """Return whether the first chunk has the description and the index, but no records."""
         at = self.header.index_offset
         data = self._file.peek(at, RECORD_HEADER_BYTES) if at > 0 else b""
         return len(data) == RECORD_HEADER_BYTES and RecordHeader.unpack(data).version == 3
@@ -202,12 +202,12 @@ class VrsReader(Closing):
         self._times = np.ascontiguousarray(self._records["timestamp_s"])
         self._numbers: dict[tuple[StreamId, int], npt.NDArray[np.int64]] = {}
 
-    def _all_tags(self, tags: dict[StreamId, StreamTags]) -> None:
+    def _read_tags(self, tags: dict[StreamId, StreamTags]) -> None:
         for entry in self._tag_records:
             record = self._record(entry, -1)
             header, data = self.read(record)
             if header.version == TAGS_VERSION:
-                late = self._decoded(record, partial(TagsRecord.decode, data))
+                late = self._locate_errors(record, partial(TagsRecord.decode, data))
                 tags[record.stream] = StreamTags(late.vrs_tags, late.user_tags)
                 upgrade(tags[record.stream])
         for stream, _ in self.counts():
@@ -222,7 +222,7 @@ class VrsReader(Closing):
         return len(self._records)
 
     def __getitem__(self, number: int) -> VrsRecord:
-        """A record by its place in time order; negative numbers count from the end."""
+        """Return a record by its place in time order; negative numbers count from the end."""
         at = number + len(self) if number < 0 else number
         if not 0 <= at < len(self):
             raise IndexError(f"{self.path}: record {number} of {len(self)}")
@@ -233,7 +233,7 @@ class VrsReader(Closing):
 
     def _record(self, entry: np.void, number: int) -> VrsRecord:
         time_s, size, kind, type_id, instance, offset = entry.item()
-        stream = StreamId.stored(type_id, instance)
+        stream = StreamId.from_stored(type_id, instance)
         return VrsRecord(stream, RecordType(kind), time_s, number, offset, size, self)
 
     def records(
@@ -245,14 +245,14 @@ class VrsReader(Closing):
         *,
         file_order: bool = False,
     ) -> Iterator[VrsRecord]:
-        """Records in time order, or in file order.
+        """Yield records in time order, or in file order.
 
         Args:
-            stream: only this one's, ``214-1``.
-            types: only of these.
-            start_s: only from this timestamp on.
-            stop_s: only before this timestamp.
-            file_order: in the order of the file.
+            stream: only records of this stream, such as ``214-1``.
+            types: only records of these types.
+            start_s: only records from this timestamp on.
+            stop_s: only records before this timestamp.
+            file_order: whether to use the order of the file.
         """
         numbers = self.numbers(stream, types)
         times = self._times[numbers]
@@ -269,7 +269,7 @@ class VrsReader(Closing):
         stream: StreamId | str | None = None,
         types: RecordType | Collection[RecordType] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """Places in time order of a stream's records of these types, ascending."""
+        """Return the places in time order of a stream's records of these types, ascending."""
         kinds = [types] if isinstance(types, RecordType) else types
         chosen = np.ones(len(self), bool)
         if stream is not None:
@@ -285,23 +285,23 @@ class VrsReader(Closing):
         stream: StreamId | str | None = None,
         types: RecordType | Collection[RecordType] | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Timestamps of a stream's records of these types, f8 [k], ascending."""
+        """Return the timestamps of a stream's records of these types, f8 [k], ascending."""
         return self._times[self.numbers(stream, types)]
 
     def counts(self) -> Mapping[tuple[StreamId, RecordType], int]:
-        """Number of records by stream and type."""
+        """Count the records by stream and type."""
         # One number per record: numpy is slow at sorting structured values.
         keys = self._records["type_id"].astype(np.int64) << 24
         keys |= self._records["instance"].astype(np.int64) << 8
         keys |= self._records["record_type"]
         kinds, counts = np.unique(keys, return_counts=True)
         return {
-            (StreamId.stored(key >> 24, key >> 8 & 0xFFFF), RecordType(key & 0xFF)): count
+            (StreamId.from_stored(key >> 24, key >> 8 & 0xFFFF), RecordType(key & 0xFF)): count
             for key, count in zip(kinds.tolist(), counts.tolist(), strict=True)
         }
 
     def stream(self, stream: StreamId | str) -> VrsStream:
-        """A stream by its id; FormatError if the file has no such stream."""
+        """Return a stream by its id; raise FormatError if the file has no such stream."""
         wanted = StreamId.parse(stream) if isinstance(stream, str) else stream
         if wanted not in self.streams:
             there = ", ".join(str(s) for s in self.streams)
@@ -311,12 +311,12 @@ class VrsReader(Closing):
     def find(
         self, stream: StreamId | str, time_s: float, record_type: RecordType = RecordType.DATA
     ) -> VrsRecord | None:
-        """A stream's first record of a type at or after a time; None after the last."""
-        numbers = self._of(self.stream(stream).id, record_type)
+        """Return a stream's first record of a type at or after a time; None after the last."""
+        numbers = self._find_numbers(self.stream(stream).id, record_type)
         at = int(np.searchsorted(self._times[numbers], time_s))
         return self[int(numbers[at])] if at < len(numbers) else None
 
-    def _of(self, stream: StreamId, record_type: RecordType) -> npt.NDArray[np.int64]:
+    def _find_numbers(self, stream: StreamId, record_type: RecordType) -> npt.NDArray[np.int64]:
         key = (stream, int(record_type))
         if key not in self._numbers:
             self._numbers[key] = self.numbers(stream, record_type)
@@ -325,16 +325,15 @@ class VrsReader(Closing):
     # --- data
 
     def where(self, record: VrsRecord) -> str:
-        """File, stream and offset, for messages."""
+        """Return file, stream and offset of a record, for messages."""
         kind = record.record_type.tag.lower()
         return f"{self.path}: {kind} record of stream {record.stream} at byte {record.offset}"
 
     def read(self, record: VrsRecord) -> tuple[RecordHeader, bytes]:
-        """A record's header and its data, uncompressed.
+        """Read a record's header and its data, uncompressed.
 
         Raises:
-            FormatError: there is no such record where the index says, or the data do not
-                decompress.
+            FormatError: the record is not at the place in the index, or the data do not decompress.
         """
         raw = self._file.read(record.offset, record.size)
         size = self.header.record_header_bytes
@@ -344,24 +343,24 @@ class VrsReader(Closing):
         data = raw[size:]
         if header.uncompressed_size:
             kind, whole = header.compression, header.uncompressed_size
-            data = self._decoded(record, lambda: decompress(kind, data, whole))
+            data = self._locate_errors(record, lambda: decompress(kind, data, whole))
         return header, data
 
     def blocks(self, record: VrsRecord) -> list[Block]:
-        """The blocks of a record; see `VrsRecord.blocks`."""
+        """Read the blocks of a record; see `VrsRecord.blocks`."""
         header, data = self.read(record)
         records = self.streams[record.stream].records
         layout = records.get((record.record_type, header.version))
         if layout is None:
             return []
-        configuration = partial(self._configuration, record)
-        return self._decoded(record, partial(read_blocks, layout, data, configuration))
+        configuration = partial(self._read_configuration, record)
+        return self._locate_errors(record, partial(read_blocks, layout, data, configuration))
 
-    def _configuration(self, record: VrsRecord) -> Sequence[Block]:
-        """Blocks of the last configuration record of the stream before this record."""
+    def _read_configuration(self, record: VrsRecord) -> Sequence[Block]:
+        """Return the blocks of the stream's last configuration record before this record."""
         if record.record_type == RecordType.CONFIGURATION:
             return []
-        numbers = self._of(record.stream, RecordType.CONFIGURATION)
+        numbers = self._find_numbers(record.stream, RecordType.CONFIGURATION)
         at = int(np.searchsorted(numbers, record.number)) - 1
         if at < 0:
             return []
@@ -372,7 +371,7 @@ class VrsReader(Closing):
                 self._configurations.popitem(last=False)
         return self._configurations[number]
 
-    def _decoded(self, record: VrsRecord, decode: Callable[[], T]) -> T:
+    def _locate_errors(self, record: VrsRecord, decode: Callable[[], T]) -> T:
         try:
             return decode()
         except FormatError as error:
@@ -383,7 +382,7 @@ class VrsReader(Closing):
     # --- the file
 
     def close(self) -> None:
-        """Close; may be called twice."""
+        """Close the file; may be called twice."""
         self._file.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""RecordFormat strings: what a record's blocks are (VRS, RecordFormat.cpp).
+"""RecordFormat strings, which describe a record's blocks (VRS, RecordFormat.cpp).
 
 >>> str(RecordFormat.parse("data_layout/size=12+image/raw/640x480/pixel=grey8"))
 'data_layout/size=12+image/raw/640x480/pixel=grey8'
@@ -20,19 +20,22 @@ _FORMAT_NAME = re.compile(r"[^A-Za-z0-9_\-*.,;:!@~#&|\[\]{}']")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A block of a record.  `size`: its bytes where the format says them."""
+    """Description of a block.
+
+    `size` is its number of bytes, if the format states it.
+    """
 
     size: int | None = None
     keyword: ClassVar[str] = "empty"
 
     @property
     def block_size(self) -> int | None:
-        """Bytes that follow from the format alone; None where they do not."""
+        """Bytes that follow from the format alone; None if they do not."""
         return self.size
 
     @property
     def details(self) -> str:
-        """What follows the size."""
+        """Text after the size."""
         return ""
 
     def __str__(self) -> str:
@@ -42,7 +45,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class EmptyContent(Content):
-    """Nothing, as in a record without data."""
+    """Description of no block, in a record without data."""
 
     @property
     def block_size(self) -> int:
@@ -51,14 +54,14 @@ class EmptyContent(Content):
 
 @dataclass(frozen=True, slots=True)
 class LayoutContent(Content):
-    """A DataLayout; a separate tag holds its declaration."""
+    """Description of a DataLayout; a separate tag holds its declaration."""
 
     keyword: ClassVar[str] = "data_layout"
 
 
 @dataclass(frozen=True, slots=True)
 class CustomContent(Content):
-    """Bytes that only their writer knows.  `format`: its own name for them."""
+    """Description of bytes that only their writer interprets; `format` is its name for them."""
 
     format: str = ""
     keyword: ClassVar[str] = "custom"
@@ -70,13 +73,13 @@ class CustomContent(Content):
 
 @dataclass(frozen=True, slots=True)
 class ImageContent(Content):
-    """An image.
+    """Description of an image.
 
     Attributes:
-        format: "raw", "jpg", "png", "video", "jxl", "custom_codec"; "undefined" if it is not said.
-        width, height: pixels, 0 where it is not said.
-        pixel_format: of raw images, and of what a codec gives.
-        stride, stride_2: bytes a line of the first and the other planes, 0 for the default.
+        format: "raw", "jpg", "png", "video", "jxl", "custom_codec"; "undefined" if not stated.
+        width, height: pixels, 0 if not stated.
+        pixel_format: pixel format of raw images, and of decoded ones.
+        stride, stride_2: bytes per line of the first and the other planes, 0 for the default.
         codec: name of the codec, for "video" and "custom_codec".
         codec_quality: 0 to 100; None for unknown.
     """
@@ -93,7 +96,7 @@ class ImageContent(Content):
 
     @property
     def raw_size(self) -> int | None:
-        """Bytes of it as a raw image."""
+        """Bytes of the image in raw form."""
         return self.pixel_format.raw_size(self.width, self.height, self.stride, self.stride_2)
 
     @property
@@ -124,12 +127,12 @@ class ImageContent(Content):
 
 @dataclass(frozen=True, slots=True)
 class AudioContent(Content):
-    """Audio.
+    """Description of audio.
 
     Attributes:
-        format: "pcm", "opus"; "undefined" if it is not said.
-        sample_format: of one sample of one channel.
-        channels, rate_hz, samples: 0 where it is not said; samples are per channel.
+        format: "pcm", "opus"; "undefined" if not stated.
+        sample_format: format of one sample of one channel.
+        channels, rate_hz, samples: 0 if not stated; samples are per channel.
         stride: bytes of one sample of all channels, 0 for packed.
     """
 
@@ -143,7 +146,7 @@ class AudioContent(Content):
 
     @property
     def frame_stride(self) -> int:
-        """Bytes of one sample of all channels; 0 where it is not known."""
+        """Bytes of one sample of all channels; 0 if unknown."""
         return self.stride or self.sample_format.bytes_per_sample * self.channels
 
     @property
@@ -168,7 +171,7 @@ class AudioContent(Content):
 
 
 class RecordFormat:
-    """The blocks of a record, one after another.
+    """Blocks of a record, one after another.
 
     >>> RecordFormat(LayoutContent(), ImageContent(format="jpg"))
     RecordFormat('data_layout+image/jpg')
@@ -196,11 +199,14 @@ class RecordFormat:
         return iter(self.blocks)
 
     def check(self, sizes_next: Iterable[int] = ()) -> None:
-        """FormatError where no reader could tell where a block ends, or a line of an image.
+        """Check that readers can find the end of each block and of each image line.
 
         Args:
-            sizes_next: the layout blocks that hold ``next_content_block_size``, which serves the
-                block right after them only.
+            sizes_next: numbers of the layout blocks with ``next_content_block_size``, which applies
+                only to the block right after them.
+
+        Raises:
+            FormatError: no reader could find such an end.
         """
         served = {at + 1 for at in sizes_next}
         open_end: Content | None = None
@@ -219,8 +225,8 @@ class RecordFormat:
             if not (sized or raw or at in served or isinstance(block, LayoutContent)):
                 open_end = block
 
-    def size_of(self, at: int, remaining: int) -> int | None:
-        """Bytes of a block where `remaining` are left of the record, by the format alone."""
+    def find_size(self, at: int, remaining: int) -> int | None:
+        """Return the bytes of a block by the format alone, if `remaining` bytes are left."""
         own = self.blocks[at].block_size
         if own is not None:
             return own if own <= remaining else None
@@ -234,12 +240,12 @@ class RecordFormat:
 
     @classmethod
     def parse(cls, text: str, *, strict: bool = True) -> RecordFormat:
-        """From its text.
+        """Parse a RecordFormat string.
 
         Args:
             text: the tag's value.
-            strict: whether an unknown word is a FormatError; otherwise it is passed over, and an
-                unknown type of block is a custom one, as for the format's own reader.
+            strict: whether an unknown word is a FormatError; otherwise it is ignored, and an
+                unknown type of block becomes a custom one, as in the format's own reader.
         """
         return cls(*(_parse_block(part, strict) for part in text.split("+")))
 
@@ -265,27 +271,27 @@ def _parse_block(text: str, strict: bool) -> Content:
         if isinstance(block, CustomContent) and detail.startswith("format="):
             changed = replace(block, format=detail.removeprefix("format="))
         elif isinstance(block, ImageContent):
-            changed = _image_detail(block, detail, number)
+            changed = _parse_image_detail(block, detail, number)
         elif isinstance(block, AudioContent):
-            changed = _audio_detail(block, detail, number)
+            changed = _parse_audio_detail(block, detail, number)
         if changed is None and strict:
             raise FormatError(f"'{text}': unknown detail {detail!r}")
         block = changed or block
     return block
 
 
-def _image_detail(block: ImageContent, text: str, number: int) -> ImageContent | None:
+def _parse_image_detail(block: ImageContent, text: str, number: int) -> ImageContent | None:
     if number == 0:
         return replace(block, format=text) if text in IMAGE_FORMATS[1:] else None
     if found := re.fullmatch(r"(\d{1,10})x(\d{1,10})", text):
         return replace(block, width=int(found[1]), height=int(found[2]))
     key, _, value = text.partition("=")
-    if key == "pixel" and (pixel := PixelFormat.of_text(value)):
+    if key == "pixel" and (pixel := PixelFormat.from_text(value)):
         return replace(block, pixel_format=pixel)
     if key == "codec":
         return replace(block, codec=_unescape(value))
     if not re.fullmatch(r"\d{1,10}", value):
-        # Where key frames are is a matter of single records; strings with it are for debugging.
+        # Key frame positions belong to single records; such strings are for debugging.
         return block if key == "keyframe_timestamp" else None
     if key == "stride":
         return replace(block, stride=int(value))
@@ -296,10 +302,10 @@ def _image_detail(block: ImageContent, text: str, number: int) -> ImageContent |
     return block if key == "keyframe_index" else None
 
 
-def _audio_detail(block: AudioContent, text: str, number: int) -> AudioContent | None:
+def _parse_audio_detail(block: AudioContent, text: str, number: int) -> AudioContent | None:
     if number == 0:
         return replace(block, format=text) if text in AUDIO_FORMATS[1:] else None
-    if sample := AudioSampleFormat.of_text(text):
+    if sample := AudioSampleFormat.from_text(text):
         return replace(block, sample_format=sample)
     key, _, value = text.partition("=")
     names = {"channels": "channels", "rate": "rate_hz", "samples": "samples", "stride": "stride"}
@@ -323,17 +329,17 @@ def _unescape(text: str) -> str:
 
 
 def format_tag(record_type: str, version: int) -> str:
-    """Name of the tag with the RecordFormat of a record type's version: ``RF:Data:1``."""
+    """Return the name of the tag with a record type's RecordFormat: ``RF:Data:1``."""
     return f"RF:{record_type}:{version}"
 
 
 def layout_tag(record_type: str, version: int, block: int) -> str:
-    """Name of the tag with a block's DataLayout: ``DL:Data:1:0``."""
+    """Return the name of the tag with a block's DataLayout: ``DL:Data:1:0``."""
     return f"DL:{record_type}:{version}:{block}"
 
 
-def formats_in(tags: Iterable[str]) -> list[tuple[str, str, int]]:
-    """Tags that hold a RecordFormat: (name of the tag, record type, version)."""
+def find_formats(tags: Iterable[str]) -> list[tuple[str, str, int]]:
+    """Return the tags that hold a RecordFormat: (name of the tag, record type, version)."""
     pattern = re.compile(r"RF:(Data|Configuration|State|Tags):(\d{1,10})")
     found = ((tag, pattern.fullmatch(tag)) for tag in tags)
     return [(tag, match[1], int(match[2])) for tag, match in found if match]

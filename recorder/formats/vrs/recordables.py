@@ -1,6 +1,6 @@
-"""Types of streams (VRS, StreamId.h): the recordable classes, to be used with a flavor.
+"""Types of streams (VRS, StreamId.h): the recordable classes, which need a flavor.
 
-Other numbers are legal too; readers show those that they do not know by their number.
+Other numbers are legal, too; readers show unknown types by their number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class RecordableType(IntEnum):
-    """The types that a vehicle's or a wearer's sensors have."""
+    """Types of the sensors of vehicles and wearers."""
 
     FORWARD_CAMERA = 200
     UPWARD_CAMERA = 201
@@ -59,7 +59,7 @@ _OLD = {1201: "Camera Data (SLAM)", 1202: "IMU Data (SLAM)", 1203: "Magnetometer
 
 
 def recordable_name(type_id: int) -> str:
-    """What readers call it: ``RGB Camera Class``; its number where that is not known."""
+    """Return the name in readers: ``RGB Camera Class``; with its number for unknown types."""
     if type_id in _OLD:
         return _OLD[type_id]
     try:

@@ -1,4 +1,4 @@
-"""Where a writer resumes: reading the file of an earlier writer."""
+"""Search for the point at which a writer resumes the file of an earlier writer."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _BLOCK_ENTRIES = 1 << 16
 
 @dataclass
 class ResumePoint:
-    """The state that a writer needs to resume.
+    """State that a writer needs to resume.
 
     Attributes:
-        end: bytes of the file that hold whole records, without an index.
-        count: records among them.
+        end: length of the whole records in the file, without an index.
+        count: number of these records.
         last_size: bytes of the last record, or of the description.
-        streams: with their tags.
-        index_offset: from the header.
-        kept: valid entries of the index on disk.
-        more: the entries after them, in blocks.
+        streams: streams with their tags.
+        index_offset: offset of the index in the header.
+        kept: number of valid entries in the index on disk.
+        more: entries after these, in blocks.
         tags_at: offsets of TAGS records.
     """
 
@@ -59,14 +59,14 @@ def find_resume_point(
     index_length: int | None,
     tags_at: Sequence[int] | None = None,
 ) -> ResumePoint:
-    """Where `VrsWriter.resume` resumes; raises its errors."""
+    """Find where `VrsWriter.resume` resumes; raise its errors."""
     with ChunkedFile(path, [path]) as file:
         if file.size < length:
             raise StorageError(
                 f"{path}: cannot resume: has {file.size} bytes where {length} were committed"
             )
-        header, streams, first, last_size = _beginning(file, length)
-        end = _without_index(file, header, length)
+        header, streams, first, last_size = _read_beginning(file, length)
+        end = _find_end(file, header, length)
         point = ResumePoint(end, 0, last_size, streams, header.index_offset)
         kept = index_length or 0
         whole = kept and not kept % ENTRY_BYTES and index_path.is_file()
@@ -80,10 +80,10 @@ def find_resume_point(
         return point
 
 
-def _beginning(
+def _read_beginning(
     file: ChunkedFile, length: int
 ) -> tuple[FileHeader, dict[StreamId, StreamTags], int, int]:
-    """Header, streams of the description, end of the description, its size."""
+    """Read the header, and the description's streams, end and size."""
     header = FileHeader.unpack(file.peek(0, min(FILE_HEADER_BYTES, length)), file.path)
     ours = FileHeader(header.creation_id, header.index_offset)
     if header != ours:
@@ -99,8 +99,8 @@ def _beginning(
     return header, streams, FILE_HEADER_BYTES + record.size, record.size
 
 
-def _without_index(file: ChunkedFile, header: FileHeader, length: int) -> int:
-    """The length up to which there are records, where an index ends at `length`."""
+def _find_end(file: ChunkedFile, header: FileHeader, length: int) -> int:
+    """Return the length of the records without an index that ends at `length`."""
     at = header.index_offset
     if not 0 < at <= length - RECORD_HEADER_BYTES:
         return length
@@ -115,9 +115,9 @@ def _take_last_entry(
     tags_at: Sequence[int],
     point: ResumePoint,
 ) -> int | None:
-    """Take an index of all records, by its last entry; None if that does not fit.
+    """Use an index of all records by its last entry; return None if that does not fit.
 
-    So the cost does not depend on the length of the recording.
+    Therefore the cost does not depend on the length of the recording.
     """
     with index_path.open("rb") as entries:
         entries.seek(index_length - ENTRY_BYTES)
@@ -129,9 +129,9 @@ def _take_last_entry(
 def _take_entries(
     file: ChunkedFile, index_path: Path, index_length: int, first: int, point: ResumePoint
 ) -> int:
-    """Take the committed entries of the index; returns the end of their records.
+    """Use the committed entries of the index; return the end of their records.
 
-    Takes nothing if they do not fit the file.
+    If they do not fit the file, use none and return `first`.
     """
     offset, tags_at = first, list[int]()
     last = np.zeros(1, ENTRY_DTYPE)[0]
@@ -158,15 +158,15 @@ def _take_index(
     tags_at: Sequence[int],
     point: ResumePoint,
 ) -> bool:
-    """Take `count` entries; False where the last one is not of the last record.
+    """Use `count` entries; return False if the last one is not that of the last record.
 
     Args:
-        file: that the entries are of.
+        file: the VRS file of the entries.
         last: the last entry.
         count: number of entries.
-        records: start and end of the records, of which the last one must lie within.
+        records: start and end of the records; the last one must lie within.
         tags_at: offsets of TAGS records.
-        point: takes them.
+        point: resume point that is updated.
     """
     size, (start, end) = int(last["size"]), records
     if not RECORD_HEADER_BYTES <= size <= end - start:
@@ -181,11 +181,11 @@ def _take_index(
 
 
 def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> None:
-    """Read the header of every record from an offset on, and make entries of the index of them."""
+    """Read the header of every record from an offset on, and make index entries of them."""
     walk = RecordWalk(file, start, point.last_size, stop=point.end)
     rows = bytearray()
     end = start
-    for at, record in _records(walk):
+    for at, record in _iterate_records(walk):
         rows += ENTRY.pack(
             record.timestamp_s, record.size, record.record_type, record.type_id, record.instance
         )
@@ -205,7 +205,7 @@ def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> Non
     point.more.append(bytes(rows))
 
 
-def _records(walk: RecordWalk) -> Iterator[tuple[int, RecordHeader]]:
+def _iterate_records(walk: RecordWalk) -> Iterator[tuple[int, RecordHeader]]:
     for at, record in walk:
         if record.type_id in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):
             return
@@ -223,29 +223,30 @@ def _take_tags(file: ChunkedFile, at: int, record: RecordHeader, point: ResumePo
 
 
 def description_end(path: Path) -> tuple[int, int]:
-    """Where the records of a file begin, and bytes of the description record before them.
+    """Return where a file's records begin, and the size of the description record before.
 
     Raises:
-        FormatError, StorageError: not a VRS file of this writer, or cut before that offset.
+        FormatError, StorageError: the file is not a VRS file of this writer, or is cut before that
+            offset.
     """
     with ChunkedFile(path, [path]) as file:
-        _, _, first, size = _beginning(file, file.size)
+        _, _, first, size = _read_beginning(file, file.size)
         return first, size
 
 
 def data_records(
     path: Path, stop: int
 ) -> tuple[dict[StreamId, Mapping[str, str]], list[tuple[int, StreamId]]]:
-    """All data records of a file that end before an offset.
+    """Find all data records of a file that end before an offset.
 
     Returns:
         Free tags of each stream, and offset and stream of each record, in the file's order.
     """
     with ChunkedFile(path, [path]) as file:
-        _, streams, first, last_size = _beginning(file, stop)
+        _, streams, first, last_size = _read_beginning(file, stop)
         point = ResumePoint(stop, 0, last_size, streams, 0)
         found: list[tuple[int, StreamId]] = []
-        for at, record in _records(RecordWalk(file, first, last_size, stop=stop)):
+        for at, record in _iterate_records(RecordWalk(file, first, last_size, stop=stop)):
             if record.record_type == RecordType.TAGS:
                 _take_tags(file, at, record, point)
             elif record.record_type == RecordType.DATA:
@@ -256,21 +257,22 @@ def data_records(
 def whole_records_end(
     path: Path, start: int, previous_size: int, stop: int | None = None
 ) -> tuple[int, int, str | None]:
-    """The end of the whole records of a file from an offset on, whose cost is that of the tail.
+    """Find the end of a file's whole records from an offset on, at the cost of the tail only.
 
     Args:
-        path: the file, as long as it is.
+        path: the file.
         start: end of a record that is known to be whole, such as a committed length.
         previous_size: bytes of that record.
-        stop: records that end beyond it do not count; None: all count.
+        stop: records that end beyond this offset do not count; None: all count.
 
     Returns:
-        Where the last whole record ends, bytes of that record, and what follows it, if anything.
+        End of the last whole record, bytes of that record, and a description of what follows, if
+        anything.
     """
     with ChunkedFile(path, [path]) as file:
         walk = RecordWalk(file, start, previous_size)
         end, size = start, previous_size
-        for at, record in _records(walk):
+        for at, record in _iterate_records(walk):
             if stop is not None and at + record.size > stop:
                 break
             end, size = at + record.size, record.size

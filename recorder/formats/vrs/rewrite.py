@@ -1,4 +1,4 @@
-"""Copying a VRS file record by record: to another compression, or whole again after damage."""
+"""Copy of a VRS file record by record, to change its compression or repair damage."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from recorder.formats.vrs.writer import VrsWriter
 def rewrite_vrs(
     source: Path, target: Path, disk: Disk, *, compressor: Compressor | None = None
 ) -> int:
-    """Write all that a file holds into a new one, with the same streams, tags and data.
+    """Copy a file's whole records into a new file with the same streams, tags and data.
 
-    Records come in time order; chunks become one file, and the file is indexed and synced.  The
-    file with the collected index stays beside it.
+    Records are in time order, chunks become one file, and the file is indexed and synced. The file
+    with the collected index stays beside it.
 
     Args:
-        source: any VRS file; what follows its last whole record is left out.
-        target: of the new file.
-        disk: what writes.
-        compressor: of the new file's records; None stores them uncompressed.
+        source: any VRS file; bytes after its last whole record are left out.
+        target: path of the new file.
+        disk: disk that writes the file.
+        compressor: compressor of the new file's records; None stores them uncompressed.
 
     Returns:
         Number of records.
 
     Raises:
         FormatError: the file is no VRS file, or a record does not decompress.
-        FileExistsError: there is a file of the target's name.
+        FileExistsError: a file of the target's name exists.
     """
     with VrsReader(source) as reader:
         tags = {s.id: StreamTags(s.vrs_tags, s.tags) for s in reader.streams.values()}

@@ -1,4 +1,4 @@
-"""Walking a file from record to record, without an index (VRS, IndexRecord.cpp, rebuildIndex)."""
+"""Walk through a file from record to record, without an index (VRS, IndexRecord.cpp)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _AHEAD_BYTES = 64 * 1024
 
 
 class RecordWalk:
-    """Iterates over (offset, header) of the whole records from an offset on.
+    """Iterator over (offset, header) of the whole records from an offset on.
 
-    After the last record `fault` holds the reason of the end.
+    After the last record, `fault` holds the reason of the end.
 
     Attributes:
-        end: where the last whole record ends.
-        last_size: bytes of it.
+        end: end of the last whole record.
+        last_size: bytes of that record.
         fault: None at the end of the file; else a description of the bytes after `end`.
     """
 
@@ -39,9 +39,9 @@ class RecordWalk:
 
         Args:
             file: the file.
-            offset: where a record begins.
+            offset: offset at which a record begins.
             previous_size: bytes of the record before it; 0 for the first.
-            header_bytes: of a record, in this file.
+            header_bytes: bytes of a record's header in this file.
             stop: offset at which to stop; None: the file's end.
         """
         self._file = file

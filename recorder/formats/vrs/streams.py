@@ -1,4 +1,4 @@
-"""The content of a stream's records: declared by the writer, read from tags by readers."""
+"""Content of a stream's records, which writers declare and readers read from tags."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from recorder.formats.vrs.record_format import (
     Content,
     LayoutContent,
     RecordFormat,
+    find_formats,
     format_tag,
-    formats_in,
     layout_tag,
 )
 from recorder.formats.vrs.recordables import recordable_name
@@ -29,17 +29,17 @@ _NEXT_SIZE = Piece(VALUE, uint32, NEXT_CONTENT_BLOCK_SIZE)
 
 
 class RecordLayout:
-    """One version of a record type: its blocks, and the layouts of those that are layouts.
+    """One version of a record type: its blocks, and the layouts among them.
 
     >>> RecordLayout(CameraData, ImageContent(format="jpg"))  # doctest: +SKIP
 
     Attributes:
-        format: the blocks.
-        layouts: for every block its layout, or None.
+        format: format of the blocks.
+        layouts: layout of every block, or None.
     """
 
     def __init__(self, *blocks: type[DataLayout] | LayoutSpec | Content) -> None:
-        """Layouts and other blocks in their order; FormatError if readers could not read them."""
+        """Check layouts and other blocks in order; FormatError if readers could not read them."""
         contents: list[Content] = []
         layouts: list[LayoutSpec | None] = []
         for block in blocks:
@@ -59,15 +59,15 @@ class RecordLayout:
         )
 
     @classmethod
-    def of_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
-        """From tags, without checks."""
+    def from_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
+        """Make a layout from tags, without checks."""
         made = cls.__new__(cls)
         made.format = format_
         made.layouts = tuple(layouts)
         return made
 
     def tags(self, record_type: RecordType, version: int) -> dict[str, str]:
-        """The tags that declare it."""
+        """Return the tags that declare the layout."""
         name = record_type.tag
         tags = {format_tag(name, version): str(self.format)}
         for at, spec in enumerate(self.layouts):
@@ -78,16 +78,16 @@ class RecordLayout:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """A stream to be written.
+    """Declaration of a stream to be written.
 
     Attributes:
         type_id: a `RecordableType`, or any other number that readers know.
-        flavor: what kind of it, such as ``recorder/imu``; recordable classes demand one.
-        records: its record types, each with its version (from 1).
-        tags: free texts about it.
-        name: of the recordable; "" for the type's own.
-        serial: unique to the stream; "": readers make one.
-        instance: 0: the next free one of its type.
+        flavor: flavor of the type, such as ``recorder/imu``; recordable classes demand one.
+        records: record types, each with its version (from 1).
+        tags: free texts about the stream.
+        name: name of the recordable; "" for the type's own.
+        serial: serial, unique to the stream; "": readers make one.
+        instance: instance; 0: the next free one of its type.
     """
 
     type_id: int
@@ -99,7 +99,7 @@ class StreamSpec:
     instance: int = 0
 
     def stream_tags(self) -> StreamTags:
-        """The tags in the file."""
+        """Return the stream's tags in the file."""
         own = {NAME_TAG: self.name or recordable_name(self.type_id), FLAVOR_TAG: self.flavor}
         if self.serial:
             own[SERIAL_TAG] = self.serial
@@ -111,15 +111,15 @@ class StreamSpec:
 Records = dict[tuple[int, int], RecordLayout]
 
 
-def records_in(tags: Mapping[str, str]) -> Records:
-    """The record types and versions that a stream's own tags declare.
+def parse_records(tags: Mapping[str, str]) -> Records:
+    """Parse the record types and versions that a stream's own tags declare.
 
-    An undeclared layout, and one with pieces of unknown types, is None, so that the rest can be
+    A layout that is undeclared, or has pieces of unknown types, is None, so that the rest can be
     read.
     """
     records: Records = {}
     types = {kind.tag: kind for kind in RecordType}
-    for tag, name, version in formats_in(tags):
+    for tag, name, version in find_formats(tags):
         blocks = RecordFormat.parse(tags[tag], strict=False)
         layouts: list[LayoutSpec | None] = []
         for at, block in enumerate(blocks):
@@ -131,18 +131,18 @@ def records_in(tags: Mapping[str, str]) -> Records:
                 except FormatError:
                     spec = None
             layouts.append(spec)
-        records[types[name], version] = RecordLayout.of_tags(blocks, layouts)
+        records[types[name], version] = RecordLayout.from_tags(blocks, layouts)
     return records
 
 
 @dataclass(frozen=True)
 class VrsStream:
-    """A stream of a file that is read.
+    """Stream of a file that is read.
 
     Attributes:
-        id: its type and instance.
-        tags: free texts about it.
-        vrs_tags: the format's own.
+        id: type and instance.
+        tags: free texts about the stream.
+        vrs_tags: tags of the format.
     """
 
     id: StreamId
@@ -151,27 +151,27 @@ class VrsStream:
 
     @cached_property
     def records(self) -> Records:
-        """Its record types and versions; see `records_in`."""
-        return records_in(self.vrs_tags)
+        """Record types and versions; see `parse_records`."""
+        return parse_records(self.vrs_tags)
 
     @property
     def flavor(self) -> str:
-        """What kind of its type it is; "" where it is not said."""
+        """Flavor of the stream's type; "" if not stated."""
         return self.vrs_tags.get(FLAVOR_TAG, "")
 
     @property
     def name(self) -> str:
-        """Of the recordable, when the file was made."""
+        """Name of the recordable when the file was made."""
         return self.vrs_tags.get(NAME_TAG) or recordable_name(self.id.type_id)
 
     @property
     def serial(self) -> str:
-        """Unique to the stream; "" where the file has none."""
+        """Serial, unique to the stream; "" if the file has none."""
         return self.vrs_tags.get(SERIAL_TAG, "")
 
 
 def next_size(spec: LayoutSpec | None, values: Iterable[Any]) -> int | None:
-    """The size of the next block, from a layout; None if it does not have it."""
+    """Return the size of the next block, from a layout; None if the layout does not have it."""
     place = spec.place(_NEXT_SIZE) if spec is not None else None
     if place is None:
         return None

@@ -1,5 +1,6 @@
-"""Tags of files and streams: the description record and TAGS records (VRS, DescriptionRecord.cpp,
-TagsRecord.h).
+"""Tags of files and streams (VRS, DescriptionRecord.cpp, TagsRecord.h).
+
+They are stored in the description record and in TAGS records.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _STREAM = struct.Struct("<iH")
 
 
 class TagsRecord(DataLayout):
-    """Data of a TAGS record: the tags of a stream that came after the description."""
+    """Data of a TAGS record: the tags of a stream that was added after the description."""
 
     vrs_tags = StringMap(string, "vrs_tags")
     user_tags = StringMap(string, "user_tags")
@@ -39,11 +40,11 @@ class StreamTags:
 
 
 def pack_description(streams: Mapping[StreamId, StreamTags], tags: Mapping[str, str]) -> bytes:
-    """Data of the description record.
+    """Pack the data of the description record.
 
     Args:
         streams: the streams known so far.
-        tags: of the file.
+        tags: tags of the file.
     """
     parts = [_U32.pack(len(streams))]
     for stream in sorted(streams):
@@ -63,41 +64,43 @@ def _pack_map(tags: Mapping[str, str]) -> bytes:
 def unpack_description(
     data: bytes, version: int, where: object
 ) -> tuple[dict[StreamId, StreamTags], dict[str, str]]:
-    """Stream tags and file tags of a description record's data, of version 2 or the older 1.
+    """Unpack stream tags and file tags of a description record, version 2 or the older 1.
 
     Raises:
-        FormatError: starts with `where`; the data end too early, or are of another version.
+        FormatError: the data end too early, or have another version; starts with `where`.
     """
     cursor = Cursor(data, f"{where}: description record")
     streams: dict[StreamId, StreamTags] = {}
     if version not in (1, 2):
         raise FormatError(f"{where}: description record of unknown version {version}")
     for _ in range(cursor.count(10)):
-        stream = StreamId.stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
+        stream = StreamId.from_stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
         tags = streams.setdefault(stream, StreamTags())
         if version == 1:
-            described = _json_object(cursor.text())
-            tags.user = _json_texts(described.get("tags"))
+            described = _parse_json_object(cursor.text())
+            tags.user = _filter_texts(described.get("tags"))
             tags.vrs[NAME_TAG] = str(described.get("name", ""))
         else:
-            tags.user = _map(cursor)
-            tags.vrs = _map(cursor)
+            tags.user = _unpack_map(cursor)
+            tags.vrs = _unpack_map(cursor)
         upgrade(tags)
-    file_tags = _json_texts(_json_object(cursor.text())) if version == 1 else _map(cursor)
+    file_tags = (
+        _filter_texts(_parse_json_object(cursor.text())) if version == 1 else _unpack_map(cursor)
+    )
     return streams, file_tags
 
 
 def upgrade(tags: StreamTags) -> None:
-    """Old files have the instance in the stream's name, ``Camera #2``; new ones have not."""
+    """Remove the instance from the stream's name: old files have ``Camera #2``."""
     if NAME_TAG in tags.vrs:
         tags.vrs[NAME_TAG] = re.sub(r"(?<=.) #[0-9]*\Z", "", tags.vrs[NAME_TAG])
 
 
-def _map(cursor: Cursor) -> dict[str, str]:
+def _unpack_map(cursor: Cursor) -> dict[str, str]:
     return {cursor.text(): cursor.text() for _ in range(cursor.count(8))}
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _parse_json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -105,6 +108,6 @@ def _json_object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _json_texts(value: Any) -> dict[str, str]:
+def _filter_texts(value: Any) -> dict[str, str]:
     items = value.items() if isinstance(value, dict) else ()
     return {k: v for k, v in items if isinstance(v, str)}

@@ -1,9 +1,9 @@
-"""Writing VRS files: append-only, record by record; a file can be resumed after a death.
+"""Writer of VRS files: append-only, record by record, resumable after a crash.
 
-Bytes are those of the format's own writer for a file with one chunk and its index at the end.
-A second file, ``NAME.index``, holds 19 bytes of every record: it keeps memory use constant, and a
-writer that resumes finds the records by it.  It can be deleted after `finish`.  If it is missing
-or wrong, it is made again from the file.
+The bytes equal those of the format's own writer for a file with one chunk and its index at the end.
+A second file, ``NAME.index``, holds 19 bytes for every record. It keeps memory use constant, and a
+resuming writer finds the records by it. It can be deleted after `finish`. If it is missing or
+wrong, it is rebuilt from the file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from recorder.formats.vrs.headers import creation_id as new_creation_id
 from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, ENTRY_DTYPE, index_prelude
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.resume import ResumePoint, find_resume_point
-from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, records_in
+from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, parse_records
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, pack_description
 
 INDEX_SUFFIX = ".index"
@@ -53,19 +53,19 @@ _SMALL_BYTES = 2048
 
 
 class StreamWriter:
-    """One stream of a file that is written.
+    """Writer of one stream of a file.
 
     Attributes:
-        id: its type and instance.
-        tags: its own tags and the free ones, as they stand in the file.
+        id: type and instance.
+        tags: the format's tags and the free ones, as stored in the file.
     """
 
     def __init__(self, writer: VrsWriter, stream: StreamId, tags: StreamTags) -> None:
-        """Use `VrsWriter.add_stream` or `VrsWriter.streams`."""
+        """Initialize the writer; use `VrsWriter.add_stream` or `VrsWriter.streams` instead."""
         self.id = stream
         self.tags = tags
         self._writer = writer
-        self._records: Records = records_in(tags.vrs)
+        self._records: Records = parse_records(tags.vrs)
         self._fits: dict[tuple[int, int, type], bool] = {}
 
     def write(
@@ -79,17 +79,18 @@ class StreamWriter:
         """Append a record.
 
         Args:
-            record_type: configuration, state or data.  Before the first record of data in time
-                there should be one of configuration: readers look there.
-            timestamp_s: on the clock of the file, the same for all streams.
-            blocks: what was declared for this type and version, layouts as instances of their
-                classes, all else as bytes; buffers are kept, not copied, until they are written.
-            version: of the record's format.
-            compressor: tries to make it smaller; needs all of it in memory once more.
+            record_type: configuration, state or data. A configuration record should precede the
+                first data record in time, where readers look for it.
+            timestamp_s: timestamp on the clock of the file, the same for all streams.
+            blocks: blocks as declared for this type and version: layouts as instances of their
+                classes, others as bytes. Buffers are kept, not copied, until they are written.
+            version: version of the record's format.
+            compressor: compresses the record, if that makes it smaller; this needs all of it in
+                memory once more.
 
         Raises:
-            FormatError: the blocks are not what was declared, a value does not fit, or the
-                timestamp is no number.
+            FormatError: the blocks are not as declared, a value does not fit, or the timestamp is
+                not finite.
             StorageError: the format cannot hold a record of that size.
         """
         layout = self._records.get((record_type, version))
@@ -136,7 +137,7 @@ class StreamWriter:
 
 
 class VrsWriter:
-    """A VRS file on disk, append-only.
+    """Append-only writer of a VRS file.
 
     >>> writer = VrsWriter.create(path, disk, [imu], {"vehicle": "rig-1"})  # doctest: +SKIP
     >>> stream = writer.streams[StreamId(241, 1)]  # doctest: +SKIP
@@ -150,18 +151,18 @@ class VrsWriter:
     Errors of the disk (OSError) pass through; after one, the writer cannot be used any more.
 
     Attributes:
-        files: the file, and the one with the index beside it.  Between two calls both hold whole
-            records only, so their lengths may be committed and resumed at.
-        streams: all that were declared.
-        count: records written, TAGS records included.
+        files: the file, and the index file beside it. Between two calls both hold whole records
+            only, so that their lengths may be committed and resumed at.
+        streams: writers of all declared streams.
+        count: number of written records, TAGS records included.
         last_size: bytes of the last record.
-        tags_at: offsets of TAGS records, as far as this writer knows them.
+        tags_at: offsets of TAGS records that this writer knows.
     """
 
     def __init__(
         self, file: AppendFile, index: AppendFile, streams: Mapping[StreamId, StreamTags]
     ) -> None:
-        """Use `create` or `resume`."""
+        """Initialize the writer; use `create` or `resume` instead."""
         self.files = [file, index]
         self._file = file
         self._index = index
@@ -182,19 +183,19 @@ class VrsWriter:
         index_path: Path | None = None,
         creation_id: int | None = None,
     ) -> VrsWriter:
-        """A new file with its header and description; FileExistsError where there is one.
+        """Create a file with its header and description; raise FileExistsError if it exists.
 
         Args:
-            path: of the file.
-            disk: what writes.
-            streams: those known already; `streams` of the writer has them in this order.
-            tags: of the file.
-            index_path: of the file beside it; None: ``NAME.index`` in the same folder.
-            creation_id: None: the time, with random low bits, as the format wants it.
+            path: path of the file.
+            disk: disk that writes the file.
+            streams: streams that are known already; `streams` of the writer has them in this order.
+            tags: tags of the file.
+            index_path: path of the index file; None: ``NAME.index`` in the same folder.
+            creation_id: creation id; None: the time, with random low bits, as the format demands.
         """
         ids: dict[StreamId, StreamTags] = {}
         for spec in streams:
-            ids[free_id(spec, ids)] = spec.stream_tags()
+            ids[choose_id(spec, ids)] = spec.stream_tags()
         return cls.create_as(
             path, disk, ids, tags or {}, index_path=index_path, creation_id=creation_id
         )
@@ -210,7 +211,7 @@ class VrsWriter:
         index_path: Path | None = None,
         creation_id: int | None = None,
     ) -> VrsWriter:
-        """The same with streams whose ids and tags are those of another file."""
+        """Create a file as `create` does, with the stream ids and tags of another file."""
         if creation_id is None:
             creation_id = new_creation_id(time.time_ns(), random.getrandbits(30))
         data = pack_description(streams, tags)
@@ -246,26 +247,25 @@ class VrsWriter:
         index_path: Path | None = None,
         tags_at: Sequence[int] | None = None,
     ) -> VrsWriter:
-        """Resume at a committed length, also at that of a finished file.
+        """Resume at a committed length, which may be that of a finished file.
 
-        Streams and their layouts come from the file.  A finished file becomes shorter than
-        committed, by its index.  The next commit corrects that, and resuming again before it
-        works too.
+        Streams and their layouts come from the file. A finished file becomes shorter than
+        committed, by its index. The next commit corrects that; resuming again before it works, too.
 
         Args:
-            path: of the file.
-            disk: what writes.
-            length: bytes of the file after which to resume.
-            index_length: committed bytes of the file beside it.  With them nothing is read but
-                what the index does not name yet; without, or where they do not fit, the header of
-                every record is.
+            path: path of the file.
+            disk: disk that writes the file.
+            length: length of the file at which to resume.
+            index_length: committed length of the index file. With it, only records that the index
+                does not name are read. Without it, or if it does not fit, the header of every
+                record is read.
             index_path: as for `create`.
-            tags_at: offsets of all TAGS records, where the index names all records: then it is
+            tags_at: offsets of all TAGS records, if the index names all records; the index is then
                 not read either.
 
         Raises:
-            StorageError: the file is shorter, or the length is not one of whole records.
-            FormatError: the file is no VRS file, or not one that this writer made.
+            StorageError: the file is shorter, or the length does not end at a whole record.
+            FormatError: the file is not a VRS file of this writer.
         """
         index_path = index_path or default_index_path(path)
         point = find_resume_point(path, index_path, length, index_length, tags_at)
@@ -291,8 +291,8 @@ class VrsWriter:
         return writer
 
     def add_stream(self, spec: StreamSpec) -> StreamWriter:
-        """A stream that the description does not have: its tags go into a TAGS record."""
-        stream = free_id(spec, self.streams)
+        """Add a stream that the description does not have: its tags go into a TAGS record."""
+        stream = choose_id(spec, self.streams)
         tags = spec.stream_tags()
         data = TagsRecord(vrs_tags=tags.vrs, user_tags=tags.user).encode()
         self.tags_at.append(self._file.length)
@@ -309,9 +309,9 @@ class VrsWriter:
         parts: Sequence[Buffer],
         compressor: Compressor | None = None,
     ) -> None:
-        """Append a record of bytes as they are, checking neither stream nor blocks.
+        """Append a record of bytes as they are, without checks of stream and blocks.
 
-        For data that come from another VRS file; all else is `StreamWriter.write`.
+        Use it for data of another VRS file; otherwise use `StreamWriter.write`.
         """
         if not math.isfinite(timestamp_s):
             raise FormatError(f"stream {stream}: {timestamp_s} is no timestamp")
@@ -351,10 +351,10 @@ class VrsWriter:
         timestamps_s: npt.NDArray[np.float64],
         rows: npt.NDArray[np.uint8],
     ) -> None:
-        """Append records of one size, in one piece: the bytes are those of as many `put`.
+        """Append records of one size together; the bytes equal those of one `put` for each.
 
         Args:
-            stream, record_type, version: of all of them.
+            stream, record_type, version: stream, type and version of all records.
             timestamps_s: f8 [n].
             rows: u1 [n, bytes of a record's data].
         """
@@ -385,10 +385,10 @@ class VrsWriter:
         self.count += count
 
     def finish(self) -> None:
-        """Append the index and tell the header where it is; a second call does nothing.
+        """Append the index and write its offset to the header; a second call does nothing.
 
-        Does not sync, does not close.  An index that the format cannot hold, beyond 226 million
-        records, is left out: readers then walk from record to record.
+        The files are neither synced nor closed. An index that the format cannot hold, beyond 226
+        million records, is left out: readers then walk from record to record.
         """
         if self._finished:
             return
@@ -421,26 +421,26 @@ class VrsWriter:
 
 @functools.lru_cache(64)
 def _record_dtype(size: int) -> np.dtype[Any]:
-    """A record with `size` bytes of data."""
+    """Return the dtype of a record with `size` bytes of data."""
     header = zip(RecordHeader._fields, _HEADER_TYPES, strict=True)
     return np.dtype([*header, ("data", f"V{size}")])
 
 
 def _open_index(path: Path, disk: Disk, length: int) -> AppendFile:
-    """Open the index file; bytes of an earlier writer after the length are cut."""
+    """Open the index file; cut bytes of an earlier writer after the length."""
     return disk.reopen(path, length) if path.exists() else disk.create(path)
 
 
 def default_index_path(path: Path) -> Path:
-    """Default path of the file that collects the index's entries.
+    """Return the default path of the file that collects the index's entries.
 
-    Not ``NAME_1``, which would be taken for the file's next chunk.
+    It is not ``NAME_1``, which readers would take for the file's next chunk.
     """
     return path.with_name(path.name + INDEX_SUFFIX)
 
 
-def free_id(spec: StreamSpec, taken: Mapping[StreamId, Any]) -> StreamId:
-    """The id that a new stream gets; FormatError where it is taken, or no number for one."""
+def choose_id(spec: StreamSpec, taken: Mapping[StreamId, Any]) -> StreamId:
+    """Choose the id of a new stream; raise FormatError if it is taken or out of range."""
     instances = [s.instance for s in taken if s.type_id == spec.type_id]
     stream = StreamId(int(spec.type_id), spec.instance or max(instances, default=0) + 1)
     if stream in taken:

@@ -1,8 +1,8 @@
 """Zarr version 2: JSON metadata, and chunks encoded with numcodecs.
 
-Zarr's own software is not needed.  A hierarchy is written once, front to back, into a store: a
-folder, or an ``.itar`` (a tar file with an index after it).  Nothing is read back, and memory use
-does not grow with the written bytes.
+Zarr's own software is not needed. A hierarchy is written once, front to back, into a store: a
+folder, or an ``.itar`` (a tar file followed by an index). Nothing is read back, and memory use does
+not grow with the written bytes.
 
     with Hierarchy(ItarStore(path)) as hierarchy:
         frames = hierarchy.root.group("frames", {"sensor": "front"})
@@ -23,7 +23,7 @@ from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
 from recorder.formats.zarr2.itar import ItarStore
 from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 from recorder.formats.zarr2.reading import StoreReader, open_store, read_array, read_metadata
-from recorder.formats.zarr2.stores import Spool, Store
+from recorder.formats.zarr2.stores import SpillFile, Store
 
 __all__ = [
     "ArrayParts",
@@ -38,7 +38,7 @@ __all__ = [
     "LazyRows",
     "RowsSpec",
     "RowsWriter",
-    "Spool",
+    "SpillFile",
     "Store",
     "StoreReader",
     "open_store",

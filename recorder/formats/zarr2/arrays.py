@@ -1,4 +1,4 @@
-"""Arrays: their ``.zarray`` metadata and their chunks (zarr specification v2, "Arrays")."""
+"""Metadata (``.zarray``) and chunks of arrays (zarr specification v2, "Arrays")."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DEFAULT_COMPRESSOR = Blosc()
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The storage of an array that is written as a whole.
+    """Storage of an array that is written as a whole.
 
     Attributes:
         chunks: shape of a chunk; None: one chunk.
-        compressor: None: chunks are stored uncompressed.
+        compressor: compressor of chunks; None: chunks are stored uncompressed.
         fill_value: value of absent and padded elements; None: undefined.
-        order: of the elements within a chunk.
+        order: order of the elements within a chunk.
     """
 
     chunks: tuple[int, ...] | None = None
@@ -38,7 +38,7 @@ class ArraySpec:
     order: Order = "C"
 
     def chunk_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The chunk of an array of this shape; a dimension of 0 has chunk 1."""
+        """Return the chunk shape for an array of this shape; a dimension of 0 has chunk 1."""
         chunks = tuple(max(1, size) for size in shape) if self.chunks is None else self.chunks
         if len(chunks) != len(shape) or any(size < 1 for size in chunks):
             raise FormatError(f"chunks {chunks} do not fit an array of shape {shape}")
@@ -50,12 +50,12 @@ PLAIN = ArraySpec(compressor=None)
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """The storage of an array that grows along its first axis.
+    """Storage of an array that grows along its first axis.
 
     Attributes:
-        dtype: of an element; may be structured, with arrays as fields.
+        dtype: dtype of an element; may be structured, with arrays as fields.
         row_shape: shape of a row.
-        chunk_rows: rows of a chunk.
+        chunk_rows: number of rows in a chunk.
         compressor, fill_value: as in `ArraySpec`.
     """
 
@@ -68,13 +68,13 @@ class RowsSpec:
 
 @dataclass(frozen=True)
 class EncodedArray:
-    """An encoded array: encoded once, stored any number of times.
+    """Encoded array, which is encoded once and stored any number of times.
 
     Attributes:
-        values: its values; must not be changed.
+        values: values; must not be changed.
         metadata: ``.zarray``, as JSON.
         chunks: key and bytes of each chunk.
-        constant: it is stored often; a store may hold its bytes once.
+        constant: whether the array is stored often, so that a store may hold its bytes once.
     """
 
     values: npt.NDArray[Any]
@@ -86,18 +86,18 @@ class EncodedArray:
     def encode(
         cls, values: npt.ArrayLike, spec: ArraySpec = ArraySpec(), *, constant: bool = False
     ) -> EncodedArray:
-        """Encode values; FormatError for a dtype that zarr cannot store."""
+        """Encode values; raise FormatError for a dtype that zarr cannot store."""
         array = np.asarray(values)
         metadata = array_text(array.dtype, array.shape, spec)
         return cls(array, metadata, tuple(encode_chunks(array, spec)), constant)
 
     def without_values(self) -> EncodedArray:
-        """The encoded array alone, to be stored by another process."""
+        """Return the encoded array without its values, to be stored by another process."""
         return replace(self, values=self.values[:0])
 
 
 def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> dict[str, Any]:
-    """The content of ``.zarray``."""
+    """Make the content of ``.zarray``."""
     return {
         "zarr_format": 2,
         "shape": list(shape),
@@ -111,19 +111,19 @@ def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec
 
 
 def array_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
-    """``.zarray`` as JSON.  Most arrays of a hierarchy share one of a few."""
+    """Encode ``.zarray`` as JSON; most arrays of a hierarchy share one of a few documents."""
     if spec.fill_value is None or type(spec.fill_value) in (int, float):
-        return _known_text(dtype, shape, spec)
+        return _cache_text(dtype, shape, spec)
     return dump_json(array_metadata(dtype, shape, spec))
 
 
 @functools.lru_cache(maxsize=2048)
-def _known_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
+def _cache_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
     return dump_json(array_metadata(dtype, shape, spec))
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> Any:
-    """A dtype as in ``.zarray``: a string, or a list of fields ``[name, dtype, shape]``."""
+    """Encode a dtype as in ``.zarray``: a string, or a list of fields ``[name, dtype, shape]``."""
     if dtype.hasobject:
         raise FormatError(f"dtype {dtype} holds Python objects, which zarr cannot store")
     if dtype.subdtype is not None:
@@ -147,7 +147,7 @@ def encode_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def encode_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A fill value as in ``.zarray`` (zarr specification v2, "Fill value encoding")."""
+    """Encode a fill value as in ``.zarray`` (zarr specification v2, "Fill value encoding")."""
     if value is None:
         return None
     if dtype.kind in "SV":  # of bytes and structures: base64
@@ -175,7 +175,7 @@ def _encode_float(value: float) -> float | str:
 
 
 def encode_chunk(chunk: npt.NDArray[Any], compressor: Compressor | None, order: Order) -> bytes:
-    """The bytes of one full chunk."""
+    """Encode one full chunk to bytes."""
     if order == "F":
         chunk = chunk.T  # its C order is the chunk's F order
     if not chunk.flags.c_contiguous:
@@ -184,7 +184,7 @@ def encode_chunk(chunk: npt.NDArray[Any], compressor: Compressor | None, order: 
 
 
 def encode_chunks(array: npt.NDArray[Any], spec: ArraySpec) -> Iterator[tuple[str, bytes]]:
-    """Key and bytes of every chunk; those at the edges are padded with the fill value."""
+    """Yield key and bytes of every chunk; those at the edges are padded with the fill value."""
     if not array.size:
         return  # it has no chunks
     shape = spec.chunk_shape(array.shape)
@@ -201,7 +201,7 @@ def encode_chunks(array: npt.NDArray[Any], spec: ArraySpec) -> Iterator[tuple[st
 
 
 def pad_chunk(part: npt.NDArray[Any], shape: tuple[int, ...], fill_value: Any) -> npt.NDArray[Any]:
-    """A part of an array as a full chunk."""
+    """Pad a part of an array to a full chunk."""
     if part.shape == shape:
         return part
     chunk = np.zeros(shape, part.dtype)

@@ -1,4 +1,4 @@
-"""Compressors of chunks.  numcodecs is imported only when one is made."""
+"""Compressors of chunks; numcodecs is imported only when one is made."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ MAX_CHUNK_BYTES = 2**31 - 1 - 16
 
 
 class Compressor(Protocol):
-    """Encodes chunks; equal compressors encode alike."""
+    """Interface of a chunk compressor; equal compressors encode alike."""
 
     def config(self) -> dict[str, Any]:
-        """The value of ``compressor`` in ``.zarray``."""
+        """Return the value of ``compressor`` in ``.zarray``."""
 
     def encode(self, chunk: npt.NDArray[Any]) -> bytes:
-        """A chunk, contiguous, in the order of the array."""
+        """Encode a chunk, which is contiguous, in the order of the array."""
 
 
 @dataclass(frozen=True)
 class Blosc:
-    """Blosc: shuffles bytes or bits of the numbers, then compresses them.
+    """Blosc compressor, which shuffles bytes or bits of the numbers, then compresses them.
 
     Attributes:
         cname: the inner compressor.
-        clevel: its level, 0 to 9.
+        clevel: level of the inner compressor, 0 to 9.
         shuffle: `BYTE_SHUFFLE` or `BIT_SHUFFLE` (or 0, none).
-        blocksize: in bytes; 0 leaves it to Blosc.
+        blocksize: block size in bytes; 0: Blosc chooses.
     """
 
     cname: str = "lz4"
@@ -69,7 +69,7 @@ def _blosc(spec: Blosc) -> Any:
 
 
 def require_numcodecs() -> Any:
-    """The package numcodecs; UsageError, which names the extra, if it or cbor2 is missing."""
+    """Import numcodecs; raise UsageError, which names the extra, if it or cbor2 is missing."""
     try:
         importlib.import_module("cbor2")  # of the same extra; indexes and metadata need it
         return importlib.import_module("numcodecs")

@@ -1,7 +1,7 @@
-"""The folder store: a file per key, written by a background thread.
+"""Folder store with a file per key, written by a background thread.
 
-Creating a file takes the kernel longer than filling it, and needs no GIL: a thread does it while
-the caller compresses the next chunk.
+The kernel takes longer to create a file than to fill it, and does not need the GIL: a thread
+creates the file while the caller compresses the next chunk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from pathlib import Path
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
-from recorder.formats.zarr2.stores import Behind, md5_of, remove, storage_errors, sync_tree
+from recorder.formats.zarr2.stores import (
+    BackgroundWriter,
+    compute_md5,
+    remove,
+    storage_errors,
+    sync_tree,
+)
 
 _KEPT_NAMES = 512  # of different bytes that may be put again
 _BEHIND_KEYS = 256
@@ -23,21 +29,21 @@ _NO_LINK = {errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EN
 
 
 class FolderStore:
-    """One file per key.
+    """Store with one file per key.
 
-    Equal bytes of `put_again` are one file with several names (hard links), if the file system has
-    them: a name costs a tenth of a file, and no block of the disk.
+    Equal bytes of `put_again` become one file with several names (hard links), if the file system
+    supports them: a name costs a tenth of a file, and no block of the disk.
 
-    A thread writes the files in order, at most 8 MB behind.  The next call, at the latest `close`,
-    raises the thread's errors.
+    A thread writes the files in order, at most 8 MB behind. The next call, or `close`, raises the
+    thread's errors.
     """
 
     def __init__(self, path: Path, *, digest: bool = False) -> None:
-        """Make the folder; StorageError if the path exists.
+        """Make the folder; raise StorageError if the path exists.
 
         Args:
-            path: of the new folder.
-            digest: compute its MD5 while it is synced.
+            path: path of the new folder.
+            digest: whether to compute its MD5 while it is synced.
         """
         self.path = path
         self.md5: str | None = None
@@ -45,7 +51,7 @@ class FolderStore:
         with storage_errors(path):
             path.mkdir(mode=FOLDER_MODE)
         self._files = _Files(str(path))
-        self._behind = Behind("folder store", _BEHIND_KEYS)
+        self._behind = BackgroundWriter("folder store", _BEHIND_KEYS)
 
     def put(self, key: str, data: Buffer) -> None:
         with storage_errors(self.path):
@@ -70,7 +76,7 @@ class FolderStore:
                 return
             with ThreadPoolExecutor(1, "sync") as pool:  # one waits for the disk, one computes
                 synced = pool.submit(sync_tree, self.path)
-                self.md5 = md5_of(self.path)
+                self.md5 = compute_md5(self.path)
                 synced.result()
 
     def discard(self) -> None:
@@ -80,7 +86,7 @@ class FolderStore:
 
 
 class _Files:
-    """Keys as files below a folder; for one thread at a time."""
+    """Keys as files below a folder, for one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -92,7 +98,7 @@ class _Files:
         self._write(self._name(key), (data,))
 
     def write_parts(self, key: str, parts: Iterable[Buffer]) -> int:
-        """Returns the number of bytes."""
+        """Write a file in parts; return the number of bytes."""
         return self._write(self._name(key), parts)
 
     def write_again(self, key: str, data: bytes) -> None:
@@ -110,7 +116,7 @@ class _Files:
         self.names[data] = name
 
     def _name(self, key: str) -> str:
-        """The file of a key; makes its folder."""
+        """Return the file of a key; make its folder."""
         name = f"{self._root}/{key}"
         folder = name.rpartition("/")[0]
         if folder != self._last_folder:
@@ -132,7 +138,7 @@ class _Files:
         return written
 
     def _link(self, known: str, name: str) -> bool:
-        """Give a file another name; False if it cannot have one (more)."""
+        """Give a file another name; return False if it cannot have another one."""
         try:
             os.link(known, name)
         except OSError as error:
@@ -144,7 +150,7 @@ class _Files:
 
 
 def _make_folder(folder: str) -> None:
-    """Like os.makedirs, but tries first: the parents mostly exist."""
+    """Make a folder like `os.makedirs`, but try first: the parents mostly exist."""
     try:
         os.mkdir(folder, FOLDER_MODE)  # noqa: PTH102
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Groups, attributes and arrays, written into a store (zarr specification v2, "Hierarchies")."""
+"""Writers of groups, attributes and arrays (zarr specification v2, "Hierarchies")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recorder.formats.zarr2.arrays import (
     pad_chunk,
 )
 from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
-from recorder.formats.zarr2.stores import Finishing, Spool, Store
+from recorder.formats.zarr2.stores import OutputGuard, SpillFile, Store
 
 Consolidation = Literal["cbor.xz", "json"] | None
 Attributes = Mapping[str, Any]
@@ -38,14 +38,14 @@ _GROUP = dump_json({"zarr_format": 2})
 _BULKY = 4096  # bytes from which on metadata are not cached
 
 
-class Hierarchy(Finishing):
-    """A hierarchy being written.
+class Hierarchy(OutputGuard):
+    """Hierarchy that is being written.
 
     Args:
-        store: to write to.
-        consolidation: also write all metadata under one key: ``cbor.xz`` is NCore's
-            ``.zmetadata.cbor.xz``, ``json`` zarr's own ``.zmetadata``.
-        attributes: of the root group.
+        store: store to write to.
+        consolidation: form in which all metadata are also written under one key: ``cbor.xz`` is
+            NCore's ``.zmetadata.cbor.xz``, ``json`` zarr's own ``.zmetadata``.
+        attributes: attributes of the root group.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Hierarchy(Finishing):
         self.put_text(key, text)
 
     def put_text(self, key: str, text: bytes) -> None:
-        """Write ``.zgroup``, ``.zarray`` or ``.zattrs`` that is compact JSON."""
+        """Write ``.zgroup``, ``.zarray`` or ``.zattrs`` from compact JSON."""
         put = self.store.put_again if len(text) < _BULKY else self.store.put
         put(key, text)
         if self._consolidated is not None:
             self._consolidated.add(key, text)
 
     def _put_lazy(self, key: str, document: Attributes) -> None:
-        text = Spool(self.store.path.parent)
+        text = SpillFile(self.store.path.parent)
         try:
             for part in json_parts(document):
                 text.write(part)
@@ -107,13 +107,13 @@ class Hierarchy(Finishing):
 
 
 @functools.lru_cache(maxsize=2048)
-def _plain_cbor(text: bytes) -> bytes:
-    """A JSON document as CBOR.  Most documents of a hierarchy are one of a few."""
+def _convert_to_cbor(text: bytes) -> bytes:
+    """Convert a JSON document to CBOR; most documents of a hierarchy are one of a few."""
     return cbor.dump_cbor(json.loads(text))
 
 
-def _as_cbor(text: bytes) -> bytes:
-    return _plain_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
+def _encode_cbor(text: bytes) -> bytes:
+    return _convert_to_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
 
 
 class _Metadata:
@@ -122,7 +122,7 @@ class _Metadata:
     key: str
 
     def __init__(self, store: Store) -> None:
-        self._spool = Spool(store.path.parent)
+        self._spool = SpillFile(store.path.parent)
 
     def close(self, store: Store) -> None:
         store.put_parts(self.key, self._spool.size, self._spool.parts())
@@ -133,7 +133,7 @@ class _Metadata:
 
 
 class _CborMetadata(_Metadata):
-    """Consolidated metadata of NCore, compressed as they are added."""
+    """Consolidated metadata of NCore, compressed as documents are added."""
 
     key = ".zmetadata.cbor.xz"
 
@@ -146,7 +146,7 @@ class _CborMetadata(_Metadata):
 
     def add(self, key: str, text: bytes) -> None:
         self._pending += cbor.dump_text(key)
-        self._pending += _as_cbor(text)
+        self._pending += _encode_cbor(text)
         if len(self._pending) >= _GATHER_BYTES:
             self._compress()
 
@@ -189,10 +189,10 @@ class _JsonMetadata(_Metadata):
 
 
 class Group:
-    """A group.  Its children's names must differ; FormatError if they do not.
+    """Group of a hierarchy; its children's names must differ, else it raises FormatError.
 
-    With `distinct` the caller guarantees that, and the names are not stored: for groups with a
-    child per frame.
+    With `distinct` the caller guarantees that, and the names are not stored. This is for groups
+    with a child per frame.
     """
 
     def __init__(
@@ -213,13 +213,13 @@ class Group:
 
     @property
     def path(self) -> str:
-        """From the root, without slashes around it."""
+        """Path from the root, without slashes around it."""
         return self._prefix.rstrip("/")
 
     def set_attributes(self, attributes: Attributes) -> None:
         """Write all attributes; may be called once.
 
-        Values are those of JSON, and arrays and `LazyRows` for long lists.
+        Values are JSON values, and arrays or `LazyRows` for long lists.
         """
         if self._attributed:
             raise FormatError(f"group {self.path or '/'} has its attributes already")
@@ -229,8 +229,8 @@ class Group:
     def group(
         self, name: str, attributes: Attributes | None = None, *, distinct: bool = False
     ) -> Group:
-        """A new group in this one."""
-        return Group(self._hierarchy, self._child(name), attributes, distinct=distinct)
+        """Make a new group in this one."""
+        return Group(self._hierarchy, self._add_child(name), attributes, distinct=distinct)
 
     def array(
         self,
@@ -239,30 +239,30 @@ class Group:
         spec: ArraySpec = ArraySpec(),  # noqa: B008
         attributes: Attributes | None = None,
     ) -> None:
-        """A new array with these values; an `EncodedArray` takes no `spec`."""
+        """Write a new array with these values; an `EncodedArray` takes no `spec`."""
         if isinstance(values, EncodedArray):
-            self._array(self._child(name), values, attributes)
+            self._array(self._add_child(name), values, attributes)
             return
         metadata = array_text(values.dtype, values.shape, spec)
-        path = self._array_begin(self._child(name), metadata, attributes)
+        path = self._begin_array(self._add_child(name), metadata, attributes)
         for key, data in encode_chunks(values, spec):
             self._hierarchy.store.put(f"{path}/{key}", data)
 
     def _array(self, path: str, encoded: EncodedArray, attributes: Attributes | None) -> None:
-        self._array_begin(path, encoded.metadata, attributes)
+        self._begin_array(path, encoded.metadata, attributes)
         store = self._hierarchy.store
         put = store.put_again if encoded.constant else store.put
         for key, data in encoded.chunks:
             put(f"{path}/{key}", data)
 
-    def _array_begin(self, path: str, metadata: bytes, attributes: Attributes | None) -> str:
+    def _begin_array(self, path: str, metadata: bytes, attributes: Attributes | None) -> str:
         self._hierarchy.put_text(f"{path}/.zarray", metadata)
         if attributes:
             self._hierarchy.put_metadata(f"{path}/.zattrs", attributes)
         return path
 
     def text(self, name: str, data: Buffer, attributes: Attributes | None = None) -> None:
-        """A new 0-d array ``|S`` that holds these bytes, unchanged.
+        """Write a new 0-d array ``|S`` that holds these bytes, unchanged.
 
         Readers drop zero bytes at its end, as numpy defines the type.
         """
@@ -270,14 +270,14 @@ class Group:
         if not size:
             raise FormatError(f"array {self._prefix}{name}: there is no 0-d array of no bytes")
         metadata = dump_json(array_metadata(np.dtype(f"S{size}"), (), PLAIN))
-        path = self._array_begin(self._child(name), metadata, attributes)
+        path = self._begin_array(self._add_child(name), metadata, attributes)
         self._hierarchy.store.put(f"{path}/0", data)
 
     def rows(self, name: str, spec: RowsSpec, attributes: Attributes | None = None) -> RowsWriter:
-        """A new array that rows are appended to."""
-        return RowsWriter(self._hierarchy, self._child(name), spec, attributes)
+        """Make a new array that rows are appended to."""
+        return RowsWriter(self._hierarchy, self._add_child(name), spec, attributes)
 
-    def _child(self, name: str) -> str:
+    def _add_child(self, name: str) -> str:
         if not _NAME.match(name) or name in (".", "..") or name.startswith(".z"):
             raise FormatError(f"{name!r} cannot name a member of group {self.path or '/'}")
         if self._children is not None:
@@ -288,9 +288,9 @@ class Group:
 
 
 class RowsWriter:
-    """An array that grows along its first axis; holds at most one chunk in memory.
+    """Writer of an array that grows along its first axis; holds at most one chunk in memory.
 
-    It must be closed, even if it is empty.
+    A writer must be closed, even if the array is empty.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class RowsWriter:
         self._spec = spec
         self._closed = False
         self.length = 0
-        """Rows appended so far."""
+        """Number of rows appended so far."""
         chunks = (spec.chunk_rows, *spec.row_shape)
         self._array = ArraySpec(chunks, spec.compressor, spec.fill_value)
         array_metadata(spec.dtype, (0, *spec.row_shape), self._array)  # raises for a bad spec

@@ -1,8 +1,8 @@
 """Indexed tar files (``.itar``) of NCore.
 
-A plain tar file of the keys, then an index that plain tar programs ignore: an xz stream of CBOR
-``{items, offset_datas, sizes}``, sorted by offset, padded to a block, and a last block with the
-offset of the index.
+The file is a plain tar file of the keys, followed by an index that plain tar programs ignore. The
+index is an xz stream of CBOR ``{items, offset_datas, sizes}``, sorted by offset, padded to a block,
+and a last block with the offset of the index.
 """
 
 from __future__ import annotations
@@ -24,13 +24,19 @@ from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.zarr2 import cbor
-from recorder.formats.zarr2.stores import COPY_BYTES, Behind, Spool, remove, storage_errors
+from recorder.formats.zarr2.stores import (
+    COPY_BYTES,
+    BackgroundWriter,
+    SpillFile,
+    remove,
+    storage_errors,
+)
 
 BLOCK = tarfile.BLOCKSIZE
 END_MAGIC = b"itar"
 END_TYPE_CBOR_XZ = 1
 END_FORMAT = struct.Struct("<4sIQI")
-"""The last block: magic, type, offset and size of the index."""
+"""Last block: magic, type, offset and size of the index."""
 GATHER_BYTES = 1 << 20
 _INDEX_PRESET = 3  # a tenth larger than preset 6, and a third of its memory
 _MAX_PLAIN_SIZE = 8**11 - 1
@@ -45,9 +51,9 @@ _BLANK_SUM = sum(_ORDINARY) - sum(_ORDINARY[124:136]) - sum(_ORDINARY[148:156]) 
 
 
 def member_header(key: str, size: int) -> bytes:
-    """The blocks before a member's bytes (POSIX pax interchange format).
+    """Make the blocks before a member's bytes (POSIX pax interchange format).
 
-    Nearly all members differ in name and size only: they are made from one template.
+    Nearly all headers differ in name and size only, and are made from one template.
     """
     name, prefix = key.encode(), b""
     if len(name) > 100:
@@ -66,15 +72,15 @@ def member_header(key: str, size: int) -> bytes:
 
 
 class ItarStore:
-    """An ``.itar`` file, written as a stream: memory use does not grow with the file."""
+    """Store in an ``.itar`` file, written as a stream: memory use does not grow with the file."""
 
     def __init__(self, path: Path, *, digest: bool = False, disk: Disk | None = None) -> None:
-        """Create the file; StorageError if it exists.
+        """Create the file; raise StorageError if it exists.
 
         Args:
-            path: of the new file.
-            digest: compute its MD5 while it is written, in a thread.
-            disk: what does the writing.
+            path: path of the new file.
+            digest: whether to compute its MD5 while it is written, in a thread.
+            disk: disk that writes the file.
         """
         self.path = path
         self.md5: str | None = None
@@ -144,7 +150,7 @@ class ItarStore:
                 self._file.append(part)
             self._file.flush()
             if self._hash is not None:
-                self._hash.grown(self._length)
+                self._hash.set_length(self._length)
 
     def close(self) -> None:
         end = 2 * BLOCK
@@ -182,12 +188,12 @@ class ItarStore:
 
 
 class _Index:
-    """Collects the index in three spools: it is written by keys and read by lists."""
+    """Collector of the index in three spools: it is written by keys and read by lists."""
 
     def __init__(self, folder: Path) -> None:
         self._count = 0
         self._pending: list[list[Any]] = [[], [], []]
-        self._spools = [Spool(folder) for _ in range(3)]  # items, offset_datas, sizes
+        self._spools = [SpillFile(folder) for _ in range(3)]  # items, offset_datas, sizes
 
     def add(self, key: str, offset: int, size: int) -> None:
         self._count += 1
@@ -204,7 +210,7 @@ class _Index:
             values.clear()
 
     def encode(self) -> Iterator[bytes]:
-        """The index as an xz stream, in parts."""
+        """Yield the index as an xz stream, in parts."""
         self._spool()
         compressor = lzma.LZMACompressor(preset=_INDEX_PRESET)
         yield compressor.compress(cbor.head(cbor.MAP, 3))
@@ -220,20 +226,20 @@ class _Index:
 
 
 class _FollowingMd5:
-    """MD5 of a growing file, in a thread that reads the written bytes.
+    """MD5 of a growing file, computed in a thread that reads the written bytes.
 
-    The thread may fall behind without bound: it holds no bytes besides the page cache.
+    The thread may fall behind without limit, because it holds no bytes besides the page cache.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._digest = hashlib.md5(usedforsecurity=False)
         self._done = 0
-        self._behind = Behind("md5")
+        self._behind = BackgroundWriter("md5")
         self._behind.do(0, _be_nice)
 
-    def grown(self, length: int) -> None:
-        """Set the present length of the file; raises an earlier error."""
+    def set_length(self, length: int) -> None:
+        """Set the present length of the file; raise an earlier error."""
         self._behind.do(0, self._follow, length)
 
     def _follow(self, length: int) -> None:
@@ -247,7 +253,7 @@ class _FollowingMd5:
                 self._done += len(part)
 
     def finish(self) -> str:
-        """The digest of the whole file."""
+        """Return the digest of the whole file."""
         with storage_errors(self._path):
             self._behind.end()
         return self._digest.hexdigest()

@@ -1,7 +1,7 @@
 """JSON documents whose long lists are never in memory as a whole.
 
-A document is what `json` takes, and besides that numpy arrays, `ArrayParts` and `LazyRows` as
-values of dictionaries: all come out as lists, in parts.
+A document has the types of `json`, and numpy arrays, `ArrayParts` and `LazyRows` as values of
+dictionaries. These become lists, written in parts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from recorder.contract.errors import FormatError
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 PART_ROWS = 4096
-"""Rows of an array that are text at a time."""
+"""Number of rows of an array that are converted to text at a time."""
 
 
 @dataclass(frozen=True)
 class ArrayParts:
-    """The rows of a long array, part after part; made anew for each writing.
+    """Rows of a long array, part after part; each write calls `parts` again.
 
     Attributes:
-        length: how many rows there are.
-        parts: gives arrays that hold them, none of them empty.
+        length: number of rows.
+        parts: function that yields arrays with the rows, none of them empty.
     """
 
     length: int
@@ -35,19 +35,19 @@ class ArrayParts:
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> ArrayParts:
-        """An array in parts that are text without taking much memory."""
+        """Split an array into parts whose texts take little memory."""
         starts = range(0, len(array), PART_ROWS)
         return cls(len(array), lambda: (array[at : at + PART_ROWS] for at in starts))
 
 
 @dataclass(frozen=True)
 class LazyRows:
-    """A list that is made while it is written, and made anew for each writing.
+    """List that is made while it is written; each write calls `items` or `texts` again.
 
     Attributes:
-        length: how many items there are.
-        items: gives them from the first on.
-        texts: gives them as compact JSON, where they are at hand so.
+        length: number of items.
+        items: function that yields the items from the first on.
+        texts: function that yields the items as compact JSON, if they are available as such.
     """
 
     length: int
@@ -56,14 +56,14 @@ class LazyRows:
 
 
 def is_lazy(value: object) -> bool:
-    """Whether a document holds an array or `LazyRows` anywhere that `json_parts` looks."""
+    """Return whether a document has an array or `LazyRows` anywhere that `json_parts` looks."""
     if isinstance(value, Mapping):
         return any(is_lazy(item) for item in value.values())
     return isinstance(value, np.ndarray | ArrayParts | LazyRows)
 
 
 def dump_json(value: object) -> bytes:
-    """A plain document as compact JSON; FormatError for what JSON has no form for, NaN too."""
+    """Encode a plain document as compact JSON; FormatError for unsupported values, such as NaN."""
     try:
         return _ENCODER.encode(value).encode()
     except (TypeError, ValueError) as error:
@@ -71,7 +71,7 @@ def dump_json(value: object) -> bytes:
 
 
 def json_parts(value: object) -> Iterator[bytes]:
-    """A document as compact JSON, in parts."""
+    """Yield a document as compact JSON, in parts."""
     if isinstance(value, Mapping):
         yield b"{"
         for position, (key, item) in enumerate(value.items()):

@@ -1,4 +1,4 @@
-"""Reading stores: to extend a store, and to compare one with its input."""
+"""Readers of stores, to extend a store and to compare one with its input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METADATA_KEY = ".zmetadata.cbor.xz"
 
 
 def open_store(path: Path) -> StoreReader:
-    """Open a folder store or an ``.itar``; FormatError or StorageError if it is neither."""
+    """Open a folder store or an ``.itar``; raise FormatError or StorageError if it is neither."""
     return _FolderReader(path) if path.is_dir() else _ItarReader(path)
 
 
@@ -84,11 +84,11 @@ class _ItarReader:
 
 
 StoreReader = _FolderReader | _ItarReader
-"""A store's keys and their bytes; KeyError for a key that is not there."""
+"""Mapping of a store's keys to their bytes; raises KeyError for a missing key."""
 
 
 def load_cbor_xz(data: bytes, where: str) -> Any:
-    """A CBOR document in an xz stream."""
+    """Load a CBOR document from an xz stream; raise FormatError if it is damaged."""
     try:
         return cbor.load_cbor(lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data))
     except (lzma.LZMAError, EOFError) as error:
@@ -96,7 +96,7 @@ def load_cbor_xz(data: bytes, where: str) -> Any:
 
 
 def read_metadata(store: StoreReader) -> dict[str, Any]:
-    """The parsed metadata of a store by key, from its consolidated form if there is one."""
+    """Read the metadata of a store by key, from its consolidated form if there is one."""
     if METADATA_KEY in store:
         document = load_cbor_xz(store[METADATA_KEY], f"{store.path}: {METADATA_KEY}")
         metadata: dict[str, Any] = document["metadata"]
@@ -106,7 +106,7 @@ def read_metadata(store: StoreReader) -> dict[str, Any]:
 
 
 def read_array(store: StoreReader, path: str) -> npt.NDArray[Any]:
-    """A whole array; KeyError without such an array."""
+    """Read a whole array; raise KeyError without such an array."""
     metadata = json.loads(store[f"{path}/.zarray"])
     dtype = decode_dtype(metadata["dtype"])
     shape, chunks = tuple(metadata["shape"]), tuple(metadata["chunks"])
@@ -124,7 +124,7 @@ def read_array(store: StoreReader, path: str) -> npt.NDArray[Any]:
 
 
 def decode_dtype(encoded: Any) -> np.dtype[Any]:
-    """The inverse of `encode_dtype`."""
+    """Decode a dtype; the inverse of `encode_dtype`."""
     if isinstance(encoded, str):
         return np.dtype(encoded)
     fields = [(name, decode_dtype(base), *map(tuple, shape)) for name, base, *shape in encoded]

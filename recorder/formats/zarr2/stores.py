@@ -1,7 +1,7 @@
-"""The interface of a store, which a hierarchy is written to, and what stores have in common.
+"""Interface of a store, to which a hierarchy is written, and parts that stores share.
 
-A key (``cameras/front/.zgroup``) may be put once only.  A folder store detects a second time; a tar
-file does not, since it would have to remember every key.
+A key (``cameras/front/.zgroup``) may be put once only. A folder store detects a second time. A tar
+file does not, because it would have to remember every key.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from recorder.contract.wire import Buffer, buffer_size
 
 COPY_BYTES = 1 << 20
 MEMORY_BYTES = 1 << 20
-"""Bytes that a `Spool` holds in memory."""
+"""Number of bytes that a `SpillFile` holds in memory."""
 _GATHER_BYTES = 1 << 16
 _MOST_BYTES = 8 << 20  # that wait for a thread
 
 
 class Store(Protocol):
-    """Keys with bytes, written front to back.
+    """Interface of a store of keys with bytes, written front to back.
 
     Attributes:
-        path: the file or folder that holds it.
+        path: file or folder of the store.
         md5: hexadecimal MD5 of the closed store, if requested.
     """
 
@@ -43,10 +43,13 @@ class Store(Protocol):
     md5: str | None
 
     def put(self, key: str, data: Buffer) -> None:
-        """Add a key; the bytes must not be changed afterwards.  StorageError on a disk error."""
+        """Add a key; the bytes must not be changed afterwards.
+
+        A disk error raises StorageError.
+        """
 
     def put_again(self, key: str, data: bytes) -> None:
-        """Add a key whose bytes other keys have too: a store may hold them once."""
+        """Add a key whose bytes other keys have, too: a store may hold them once."""
 
     def put_parts(self, key: str, size: int, parts: Iterable[Buffer]) -> None:
         """Add a key with parts of `size` bytes in total."""
@@ -60,7 +63,7 @@ class Store(Protocol):
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into a StorageError that names the store."""
+    """Convert an OSError to a StorageError that names the store."""
     try:
         yield
     except OSError as error:
@@ -68,7 +71,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -83,13 +86,13 @@ def sync_tree(path: Path) -> None:
     sync_file_system(path)
 
 
-class Spool:
+class SpillFile:
     """Bytes that are collected for the end of a store: in memory, or in a file if they are many.
 
-    They are written first, then read.  The file has no name and vanishes with the process.
+    All bytes are written before they are read. The file has no name and vanishes with the process.
 
     Args:
-        folder: of the file.  A disk error is a StorageError that names it.
+        folder: folder of the file. A disk error is a StorageError that names this folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -112,7 +115,7 @@ class Spool:
         self._pending.clear()
 
     def parts(self) -> Iterator[bytes]:
-        """All bytes, in parts of a megabyte."""
+        """Yield all bytes, in parts of a megabyte."""
         self._flush()
         left, at = self.size, 0
         while left:
@@ -126,7 +129,7 @@ class Spool:
             yield part
 
     def lines(self) -> Iterator[bytes]:
-        """All lines, without their ends."""
+        """Yield all lines, without their ends."""
         rest = b""
         for part in self.parts():
             *lines, rest = (rest + part).split(b"\n")
@@ -139,12 +142,12 @@ class Spool:
         self._file.close()
 
 
-class Behind:
-    """A thread that runs calls in order, with a bounded queue.
+class BackgroundWriter:
+    """Background thread that runs calls in order, with a bounded queue.
 
     Args:
-        name: of the thread.
-        most_calls: that may wait; by default any number.
+        name: name of the thread.
+        most_calls: most calls that may wait; by default any number.
     """
 
     def __init__(self, name: str, most_calls: float = inf) -> None:
@@ -159,7 +162,7 @@ class Behind:
         self._thread.start()
 
     def do(self, size: int, call: Callable[..., object], *arguments: object) -> None:
-        """Queue a call for `size` bytes; raises an earlier error."""
+        """Queue a call for `size` bytes; raise an earlier error."""
         with self._changed:
             if self._is_full():
                 self._changed.wait_for(lambda: not self._is_full())
@@ -177,18 +180,18 @@ class Behind:
             raise self._error
 
     def wait(self) -> None:
-        """Wait for all calls; raises an earlier error."""
+        """Wait for all calls; raise an earlier error."""
         with self._changed:
             self._changed.wait_for(lambda: not self._todo and not self._busy)
             self._raise()
 
     def end(self) -> None:
-        """Finish all calls and stop; raises an earlier error."""
+        """Finish all calls and stop; raise an earlier error."""
         self._stop()
         self._raise()
 
     def abandon(self) -> None:
-        """Stop without the remaining calls."""
+        """Stop and drop the remaining calls."""
         with self._changed:
             self._todo.clear()
         self._stop()
@@ -222,8 +225,8 @@ class Behind:
                 self._changed.notify_all()
 
 
-class Finishing:
-    """Finishes at the end of a ``with`` block; discards its output if the block or that fails."""
+class OutputGuard:
+    """Output that is finished at the end of a ``with`` block, or discarded on an error."""
 
     @abstractmethod
     def finish(self) -> object:
@@ -252,8 +255,14 @@ class Finishing:
             self.discard()
 
 
-def md5_of(path: Path) -> str:
-    """Hexadecimal MD5 as in NCore: of a file, or of a folder's names and contents; OSError."""
+def compute_md5(path: Path) -> str:
+    """Compute the hexadecimal MD5 as NCore does.
+
+    It is that of a file, or of a folder's names and contents.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     digest = hashlib.md5(usedforsecurity=False)
     (_add_folder if path.is_dir() else _add_file)(str(path), digest)
     return digest.hexdigest()

@@ -47,7 +47,7 @@ class PictureView:
             return None
         self._samples.check(messages[-1])
         picture = self._samples.newest(messages[-1], self._channel.name)
-        if not CHANNEL_FORMATS[self._channel.format].starts(picture):
+        if not CHANNEL_FORMATS[self._channel.format].can_start(picture):
             return None
         jpeg, (shown_height, shown_width) = screen_jpeg(
             self._channel, picture, self._width, self._where, self._settings

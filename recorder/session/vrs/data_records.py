@@ -279,7 +279,7 @@ class _Video:
 
     def __init__(self, channel: ChannelSpec) -> None:
         self.channel = channel
-        self._starts = CHANNEL_FORMATS[channel.format].starts
+        self._starts = CHANNEL_FORMATS[channel.format].can_start
         self._key_s: float | None = None
         self._since = 0  # access units since the keyframe
 

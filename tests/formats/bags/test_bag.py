@@ -17,7 +17,7 @@ from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import choose_topic, origin_ns
 from recorder.formats.bags.messages import Kind, decode_json_imu
-from recorder.formats.bags.timing import Stamping, stamp_of
+from recorder.formats.bags.timing import Stamping, read_stamp
 from recorder.formats.mcap import reader
 from tests.formats.bags.kit import (
     SECOND,
@@ -258,8 +258,8 @@ def test_stamps_beyond_64_bits_with_a_sign_count_as_missing() -> None:
             {"timestamp": {"sec": 10**12, "nsec": 5}, "acc": [0, 0, 0], "avel": [0, 0, 0]}
         ).encode()
     )
-    assert stamp_of(inertial) == 0
-    assert stamping.t_ns(stamp_of(inertial), START_NS) == START_NS
+    assert read_stamp(inertial) == 0
+    assert stamping.t_ns(read_stamp(inertial), START_NS) == START_NS
 
 
 def test_a_topic_without_messages_is_not_chosen(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError
-from recorder.formats.bags.contents import UnknownTopicError, content_of
+from recorder.formats.bags.contents import UnknownTopicError, find_content
 from recorder.formats.bags.messages import Kind, decode_json_imu, decode_ros2_imu
 from recorder.formats.bags.timing import APART_NS, Stamping
 from recorder.formats.mcap.reader import McapTopic
@@ -111,7 +111,7 @@ def test_deep_json_is_an_error() -> None:
     ],
 )
 def test_what_topics_hold(wanted: McapTopic, kind: Kind) -> None:
-    assert content_of(wanted).kind is kind
+    assert find_content(wanted).kind is kind
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_topics_hold(wanted: McapTopic, kind: Kind) -> None:
 )
 def test_topics_that_are_not_understood_have_a_reason(wanted: McapTopic, text: str) -> None:
     with pytest.raises(UnknownTopicError, match=text):
-        content_of(wanted)
+        find_content(wanted)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def test_declarations_that_are_none(text: str, message: str) -> None:
 def test_a_default_of_another_type_is_none() -> None:
     entry = {"name": "a", "type": "DataPieceValue<uint8_t>", "default": "x", "properties": [1]}
     spec = LayoutSpec.from_json(json.dumps({"data_layout": [entry]}))
-    assert spec.pieces[0].unset() == 0
+    assert spec.pieces[0].make_default() == 0
 
 
 def test_layouts_that_end_early() -> None:

@@ -120,13 +120,15 @@ RECORDABLES = {
 def test_pixel_formats() -> None:
     assert [(p.text, p.raw_size(7, 5)) for p in PixelFormat] == list(PIXELS)
     assert [int(pixel) for pixel in PixelFormat] == list(range(len(PIXELS)))
-    assert [PixelFormat.of_text(name) for name, _ in PIXELS] == list(PixelFormat)
+    assert [PixelFormat.from_text(name) for name, _ in PIXELS] == list(PixelFormat)
 
 
 def test_audio_sample_formats() -> None:
     assert [(s.text, s.bytes_per_sample) for s in AudioSampleFormat] == list(AUDIO_SAMPLES)
     assert [int(sample) for sample in AudioSampleFormat] == list(range(len(AUDIO_SAMPLES)))
-    assert [AudioSampleFormat.of_text(name) for name, _ in AUDIO_SAMPLES] == list(AudioSampleFormat)
+    assert [AudioSampleFormat.from_text(name) for name, _ in AUDIO_SAMPLES] == list(
+        AudioSampleFormat
+    )
 
 
 def test_image_and_audio_formats() -> None:

@@ -248,7 +248,7 @@ def test_audio_samples_counted_right_before_it() -> None:
     class Count(DataLayout):
         samples = Value(uint32, "audio_sample_count")
 
-    layout = RecordLayout.of_tags(
+    layout = RecordLayout.from_tags(
         RecordFormat(LayoutContent(4), content, CustomContent()), [Count.spec, None, None]
     )
     blocks = blocks_of(layout, Count(samples=3).encode() + b"abcde")
@@ -268,6 +268,6 @@ def test_blocks_that_are_no_arrays() -> None:
 
 
 def test_a_layout_that_no_tag_declares() -> None:
-    layout = RecordLayout.of_tags(RecordFormat(LayoutContent()), [None])
+    layout = RecordLayout.from_tags(RecordFormat(LayoutContent()), [None])
     with pytest.raises(FormatError, match="block 0"):
         blocks_of(layout, b"")

@@ -28,14 +28,14 @@ from recorder.formats.zarr2 import (
     Hierarchy,
     ItarStore,
     LazyRows,
-    Spool,
+    SpillFile,
     folder,
     open_store,
     read_metadata,
 )
 from recorder.formats.zarr2.cbor import load_cbor
 from recorder.formats.zarr2.itar import GATHER_BYTES, member_header
-from recorder.formats.zarr2.stores import md5_of
+from recorder.formats.zarr2.stores import compute_md5
 from tests.formats.zarr2.kit import keys_of
 
 STORES = {"folder": FolderStore, "itar": ItarStore}
@@ -147,13 +147,13 @@ def test_md5_of_a_folder_follows_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "s" / "a").write_bytes(b"one")
     (tmp_path / "s" / "B" / "c").write_bytes(b"two")
     digest = hashlib.md5(b"aone" + b"Bctwo", usedforsecurity=False)
-    assert md5_of(tmp_path / "s") == digest.hexdigest()
+    assert compute_md5(tmp_path / "s") == digest.hexdigest()
 
 
 def test_md5_of_a_file_that_was_cut_is_one_error(tmp_path: Path) -> None:
     cut = ItarStore(tmp_path / "s", digest=True)
     assert cut._hash is not None
-    cut._hash.grown(1000)
+    cut._hash.set_length(1000)
     with pytest.raises(StorageError, match="shorter than what was written"):
         cut._hash.finish()
     cut.discard()
@@ -290,7 +290,7 @@ def test_a_value_of_another_size_is_noticed(tmp_path: Path) -> None:
 
 def test_spools_give_back_what_they_took(tmp_path: Path) -> None:
     for count in (0, 3, 200_000):
-        spool = Spool(tmp_path)
+        spool = SpillFile(tmp_path)
         lines = [b"%d" % number for number in range(count)]
         for line in lines:
             spool.write(line + b"\n")
