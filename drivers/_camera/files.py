@@ -14,7 +14,7 @@ from recorder.contract.streams import StreamSpec
 
 
 class FileSource(CameraSource):
-    """Plays a video file, or a pattern of numbered pictures.
+    """Source that plays a video file or a pattern of numbered pictures.
 
     Stamps are the container's presentation times of the frames' starts, in ns from the first frame.
     Where a container has no stamp, or a stamp that does not increase, the next stamp is 1/fps

@@ -46,7 +46,7 @@ _REFUSED_BY_NETWORK: Final = {
 
 
 class LiveSource(CameraSource):
-    """Records a camera's pictures with their times.
+    """Source of a live camera's pictures with their times.
 
     A picture that cannot be decoded and a gap in the device's own frame numbers are counted losses.
     A size other than that of the first opening raises `StreamChangedError`.

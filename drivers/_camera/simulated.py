@@ -1,4 +1,4 @@
-"""The simulated camera as a source: its bytes pass the parser of a real camera's."""
+"""The simulated camera as a source: the parser for real cameras parses its bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recorder.contract.streams import StreamSpec
 
 
 class SimulatedSource(CameraSource):
-    """Draws the simulated world, without an end."""
+    """Endless source of drawn pictures of the simulated world."""
 
     options: ClassVar = {**RAW_OPTIONS, **SIM_CAMERA_OPTIONS}
     refused: ClassVar = {

@@ -1,4 +1,4 @@
-"""Frames of an interface, stamped by the kernel."""
+"""Source of a CAN interface's frames, stamped by the kernel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TELL_NS: Final = 1_000_000_000  # shortest interval between two reports of coun
 
 
 class LiveSource:
-    """Frames of an interface or of a stand-in.
+    """Source of the frames of an interface or of a stand-in.
 
     Args:
         sensor: the sensor's entry, of scheme ``can``.
@@ -151,7 +151,7 @@ class LiveSource:
         rows: np.ndarray[tuple[int], np.dtype[np.intp]],
         times: np.ndarray[tuple[int], np.dtype[np.int64]],
     ) -> None:
-        """Queue the frames, and the losses before the first frame whose count has them."""
+        """Queue the frames; losses come before the first frame whose count includes them."""
         name = self._sensor.name
         begin = 0
         steps = np.flatnonzero(np.diff(batch.dropped, prepend=self._dropped))

@@ -1,4 +1,4 @@
-"""Frames of logs."""
+"""Source that plays the frames of CAN logs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TELL_NS: Final = 1_000_000_000
 
 
 class LogSource:
-    """Frames of a log, with the log's stamps.
+    """Source that plays the frames of a log, with the log's stamps.
 
     Args:
         sensor: the sensor's entry, of scheme ``file``.
@@ -87,7 +87,7 @@ class LogSource:
         return [frame_stream(self._sensor, self._width, options["rate"], settings), *streams]
 
     def _choose(self, channels: set[str]) -> str:
-        """The channel of the log that is recorded."""
+        """Choose the log's channel to record; SourceError if it is missing or ambiguous."""
         known = sorted(channels)
         wanted: str | None = self._sensor.options["channel"]
         shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")

@@ -1,4 +1,4 @@
-"""Receives the frames of a CAN interface (SocketCAN), or of a stand-in, in batches.
+"""Reception of frames from a CAN interface (SocketCAN) or a stand-in, in batches.
 
 A raw socket of AF_CAN gives each frame as ``struct can_frame`` or ``canfd_frame`` (linux/can.h)
 with the kernel's stamp, the kernel's count of dropped frames, and the interface's error messages
@@ -36,7 +36,7 @@ INTERFACES: Final = Path("/sys/class/net")
 
 
 def stand_in(address: str) -> tuple[str, int] | None:
-    """Return host and port of a stand-in's address, None where it is an interface's name.
+    """Return host and port of a stand-in's address; None for an interface's name.
 
     Raises:
         SourceError: the address has neither form.
@@ -48,7 +48,7 @@ def stand_in(address: str) -> tuple[str, int] | None:
 
 
 def interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
-    """Return what is wrong with a CAN interface, with the command that mends it; None if nothing.
+    """Return the fault of a CAN interface and the command that repairs it; None without a fault.
 
     Args:
         name: of the interface.
@@ -125,7 +125,7 @@ def _open_stand_in(host: str, port: int) -> socket.socket:
 
 
 class CanReceiver(SocketReceiver):
-    """Receives frames.
+    """Receiver of CAN frames in batches.
 
     >>> with CanReceiver("can0", width=64, buffer_bytes=4 << 20, timeout_s=0.2, batch=512) as can:
     ...     batch = can.receive()

@@ -47,7 +47,7 @@ _RADAR_KEYS: Final = (
 
 
 class CardReceiver(UdpReceiver):
-    """Receives a capture card's packets, several hundred per call.
+    """Receiver of a capture card's packets, several hundred per call.
 
     The cost is per call, not per packet, so the receiver waits 10 ms for more packets where fewer
     than a full batch have arrived.  The kernel's stamps hold each packet's arrival.
@@ -65,7 +65,7 @@ class CardReceiver(UdpReceiver):
         self._gather = False
 
     def receive(self, timeout_s: float | None = None) -> Batch:
-        """See `UdpReceiver.receive`."""
+        """Receive packets; see `UdpReceiver.receive`."""
         if self._gather:
             time.sleep(_GATHER_S)
         batch = super().receive(timeout_s)
@@ -74,7 +74,7 @@ class CardReceiver(UdpReceiver):
 
 
 class RadarCapture:
-    """Starts a radar with its capture card, receives its packets, and stops both.
+    """Control of a radar with its capture card: start, reception of packets, stop.
 
     >>> capture = RadarCapture("radar: dca1000:", chirp, port, card)
     >>> batch = capture.receive(0.2)     # packets; empty without data
@@ -349,7 +349,7 @@ def _rejections(radar: Any) -> Iterator[None]:
 
 
 class _Collector(logging.Handler):
-    """Collects xwr's warnings."""
+    """Logging handler that collects xwr's warnings."""
 
     def __init__(self, into: list[str]) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Video files whose H.264 is recorded as it is, through PyAV's demuxers."""
+"""Video files whose H.264 is recorded unchanged, through PyAV's demuxers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recorder.contract.numbered_files import numbered_files
 
 
 class H264File:
-    """Reads the access units of a file in order, as FFmpeg's demuxer and ``h264_mp4toannexb`` do.
+    """Reader of a file's access units in order, through FFmpeg's demuxer and ``h264_mp4toannexb``.
 
     Any container that FFmpeg knows (MP4, MKV, AVI, TS, a bare ``.h264``).  Access units before the
     first keyframe are left out.

@@ -1,4 +1,4 @@
-"""Access units of H.264 on their way into the recording, unchanged."""
+"""H.264 access units that are recorded unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ B_FRAMES = (
 
 
 class H264Pictures:
-    """Checks access units, and inserts the parameter sets that keyframes lack.
+    """Checker of access units that inserts the parameter sets which keyframes lack.
 
     Args:
         where: the source, for messages.
@@ -33,7 +33,9 @@ class H264Pictures:
         self._pending = b""
 
     def take(self, data: bytes) -> CodedPicture | Missing | None:
-        """The picture of a buffer; None before the first keyframe, and for parameter sets alone.
+        """Return the picture of a buffer; None for parameter sets alone.
+
+        Buffers before the first keyframe give None, too.
 
         Raises:
             StreamChangedError: the pictures' size has changed.
@@ -56,7 +58,9 @@ class H264Pictures:
 
 
 class H264Passing:
-    """Passes the access units of a network stream on; see `drivers._devices.video_decoder`.
+    """Decoder that passes a network stream's access units on unchanged.
+
+    `drivers._devices.video_decoder` defines its interface.
 
     Args:
         where: the camera, for messages.
@@ -99,7 +103,7 @@ class H264Passing:
 
 
 def declared_fps(keyframe: bytes) -> float | None:
-    """Pictures per second by a keyframe's parameter sets, as FFmpeg reads them."""
+    """Return the pictures per second that FFmpeg reads from a keyframe's parameter sets."""
     decoder = H264Decoder()
     try:
         decoder.decode(keyframe, "")

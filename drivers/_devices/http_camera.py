@@ -298,9 +298,9 @@ class HttpCamera(LiveCamera):
         self._over = self._parts.ended or self._response.ended
 
     def _came_ns(self, end: int) -> int:
-        """Return the arrival of the body's byte before `end`, later than the last stamp by 2 ns.
+        """Return the arrival of the body's byte before `end`, at least 2 ns after the last stamp.
 
-        The loss of pictures before it is stamped in between.
+        The stamp in between is for the loss of pictures before this one.
         """
         chunk = min(bisect_left(self._ends, end), len(self._ends) - 1)
         self._last_ns = max(self._times[chunk], self._last_ns + 2)

@@ -1,4 +1,4 @@
-"""Pictures in files of their own that are named by numbers, played as a video."""
+"""Numbered picture files, played as a video."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_GAP_S = 60.0  # numbers that are farther apart say nothing of the time 
 
 
 class NumberedPictures:
-    """Reads the pictures of a pattern (``img_%04d.jpg``) by ascending number.
+    """Reader of the pictures of a pattern (``img_%04d.jpg``) by ascending number.
 
     The usual step between two numbers is one period.  Where numbers are missing, the next picture
     keeps its time, and a `Note` names them: each picture is played.  JPEGs are returned as they
@@ -127,7 +127,7 @@ class NumberedPictures:
 
 
 def open_video(where: str, address: str, fps: float | None) -> VideoFile | NumberedPictures:
-    """Open a video file, or numbered pictures if the address is no file, but a pattern of some.
+    """Open a video file, or numbered pictures if the address is a pattern and not a file.
 
     Raises:
         SourceError: no file matches, or no picture of the files can be decoded.

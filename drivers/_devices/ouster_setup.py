@@ -1,4 +1,4 @@
-"""Configures an Ouster: which settings to change, when to reinitialize, what the sensor refuses.
+"""Configuration of an Ouster: changed settings, reinitialization, refused settings.
 
 After a reinitialization is requested, the sensor answers RUNNING with its old settings for a while.
 Only its new initialization id shows that it has restarted.
@@ -117,7 +117,7 @@ class Wanted:
         return left
 
     def requested(self, now_s: float) -> None:
-        """Note that the sensor accepted the request to reinitialize with the changes."""
+        """Record that the sensor accepted the request to reinitialize with the changes."""
         self._asked_id, self._asked_s, self._restarted = self._init_id, now_s, False
         self._until_s = now_s + _RESTART_S
         self._tries += 1
@@ -131,7 +131,7 @@ def _equal(name: str, value: Any, has: Any) -> bool:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two addresses are equal; the names of a link on two machines may differ."""
+    """Return whether two addresses are equal; the names of a link on two machines may differ."""
     return bool(_without_scope(one) == _without_scope(other))
 
 
@@ -182,7 +182,7 @@ def bring_up(
 
 
 def _running(sensor: OusterHttp, deadline_s: float) -> dict[str, Any]:
-    """Return sensor_info once the sensor runs, or waits for settings."""
+    """Return sensor_info once the sensor runs, stands by or is unconfigured."""
     while True:
         info = sensor.sensor_info()
         status = str(info.get("status"))
@@ -200,7 +200,7 @@ def _wait(deadline_s: float, reason: str) -> None:
 
 
 class Setup:
-    """Asks a sensor in threads of their own: an answer may take longer than `open` may wait.
+    """Threads that query a sensor, since an answer may take longer than `open` may wait.
 
     >>> setup = Setup("192.168.1.20", Wanted({"lidar_mode": "1024x10"}))
     >>> settings, info = setup.bring_up(3.5)     # DeviceError until the sensor runs; call again

@@ -1,4 +1,4 @@
-"""Pictures between a source of any kind and the recording."""
+"""Picture types, and checks and conversions of pictures, for all camera sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: suppo
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Replaces `count` pictures of the source that cannot be recorded.
+    """Substitute for `count` pictures of the source that cannot be recorded.
 
     `cause` is ``corrupt`` for damaged pictures, ``undecoded`` for pictures of an undamaged file
     that the decoder omits (an edit list that cuts the file's ends), and ``device`` for pictures
@@ -91,7 +91,7 @@ class LiveCamera(ABC):
         size: (width, height) in pixels.
         fps: nominal pictures per second; None where the rate is unknown.
         jpegs: pictures are the camera's own JPEGs, unchanged.
-        raw: what the values of raw pictures are; None if the pictures are not raw.
+        raw: format of the values of raw pictures; None if the pictures are not raw.
         device_clock: shots have `t_device_ns`.
         reports_exposure: shots have `exposure_us` where it is known.
         settings: properties of the device that are constant between two starts.
@@ -162,7 +162,7 @@ def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> N
 
 
 def gap_event(whose: str, t_ns: int, before: int, number: int, lost: int | None) -> Shot | Note:
-    """Report a gap in the numbers of the ``camera`` or ``kernel``; `lost` None: a restart."""
+    """Return the loss in the numbers of the ``camera`` or ``kernel``; `lost` None: a restart."""
     if lost is None:
         return Note(t_ns, {"numbers_restarted": {"from": before, "to": number}})
     reason = f"the {whose}'s numbers go from {before} to {number}"

@@ -40,7 +40,7 @@ class PulsePerSecond:
         self._told_ns: int | None = None
 
     def latest(self) -> tuple[int, int] | None:
-        """CLOCK_REALTIME of the latest pulse in ns, and its number; None without a fresh one."""
+        """Return the latest pulse's CLOCK_REALTIME in ns and number; None without a fresh one."""
         try:
             stamp, _, number = self._path.read_text().strip().partition("#")
             seconds, _, rest = stamp.partition(".")
@@ -51,7 +51,7 @@ class PulsePerSecond:
         return found if 0 <= self._realtime_ns() - t_ns <= _FRESH_NS else None
 
     def host_ns(self, gps_ns: int) -> int | None:
-        """CLOCK_MONOTONIC of a GPS time, by the latest pulse; None without a fresh one.
+        """Convert a GPS time to CLOCK_MONOTONIC in ns by the latest pulse; None without one.
 
         The pulse marks a whole second.  Which one it is follows from the host's clock, which must
         be right within half a second.
@@ -67,7 +67,7 @@ class PulsePerSecond:
         return monotonic_ns - (realtime_ns - pulse[0]) + ahead_ns
 
     def report(self) -> dict[str, Any] | None:
-        """The host's clock against the pulse, every ten seconds; None in between.
+        """Return the host's clock against the pulse, every ten seconds; None in between.
 
         ``offset_ns`` is the host's clock at the pulse minus the whole second that it marks;
         ``pulse`` is its number, None without a fresh one.

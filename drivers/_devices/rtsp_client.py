@@ -33,7 +33,7 @@ _MAX_EARLY_BYTES = 8 << 20
 
 
 class RtspClient:
-    """Receives a camera's video: RTP interleaved in the RTSP connection, or over UDP.
+    """Client of a camera's video: RTP interleaved in the RTSP connection, or over UDP.
 
     >>> media = client.start(deadline_ns)
     >>> for t_ns, packet in client.receive(timeout_s=0.2):
@@ -86,7 +86,7 @@ class RtspClient:
 
         Raises:
             DeviceError: the camera is absent, refuses, or is not done at `deadline_ns`.
-            SourceError: the address refers to another one.
+            SourceError: the camera redirects to another address.
         """
         try:
             self._connection = self._connecting(self._url)
@@ -181,13 +181,13 @@ class RtspClient:
         return packets
 
     def _read_rtcp(self, data: bytes) -> bool:
-        """Keep the sender's latest report; return whether the packet ends the stream."""
+        """Store the sender's latest report; return whether the packet ends the stream."""
         reports, ends = parse_rtcp(data)
         self.report = reports[-1] if reports else self.report
         return ends
 
     def close(self) -> None:
-        """Say goodbye, without waiting for the answer, and disconnect."""
+        """Send TEARDOWN without waiting for the answer, and disconnect."""
         connection, self._connection = self._connection, None
         ports, self._ports = self._ports, None
         if ports is not None:

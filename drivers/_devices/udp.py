@@ -1,4 +1,4 @@
-"""Receives a device's datagrams in batches, each with its arrival time.
+"""Reception of a device's datagrams in batches, each with its arrival time.
 
 A lidar sends several thousand packets a second, a radar's capture card about ten thousand.  One
 system call and one object per packet would cost more than all further processing.  This module
@@ -113,10 +113,10 @@ _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 class SocketReceiver(Closing):
-    """Reads the messages of a socket in batches, with the kernel's stamps and count of drops.
+    """Reader of a socket's messages in batches, with the kernel's stamps and drop count.
 
     Args:
-        made: the bound socket; it is closed with the receiver, and if this fails.
+        made: the bound socket; it is closed with the receiver, or if the construction fails.
         name: names the socket in messages.
         buffer_bytes: requested receive buffer; see `granted_bytes`.
         timeout_s: how long `receive` waits for a first message.
@@ -344,7 +344,7 @@ def address_and_port(text: str, form: str) -> tuple[str, int]:
 
 
 def is_multicast(address: str) -> bool:
-    """Whether an address is a multicast group."""
+    """Return whether an address is a multicast group."""
     try:
         return ipaddress.ip_address(address).is_multicast
     except ValueError:

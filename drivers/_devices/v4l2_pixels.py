@@ -84,7 +84,7 @@ class Layout:
         return sum(plane.size for plane in self.planes)
 
     def fits(self, planes: Sequence[bytes]) -> bool:
-        """Whether every plane has all its rows."""
+        """Return whether every plane has all its rows."""
         return all(len(data) >= p.size for data, p in zip(planes, self.planes, strict=True))
 
 

@@ -20,7 +20,7 @@ _LONGEST_MS = 1e12  # a container's time beyond 30 years is invalid
 
 
 class VideoFile:
-    """Reads a video through OpenCV's FFmpeg, frame by frame, decoded or as the file's own JPEGs.
+    """Reader of a video through OpenCV's FFmpeg: decoded frames, or the file's own JPEGs.
 
     >>> video = VideoFile("camera: file:drive.mp4", "/data/drive.mp4", fps=None)
     >>> video.open()
@@ -172,7 +172,7 @@ class VideoFile:
 
 
 class FrameClock:
-    """Makes strictly increasing stamps in ns from a container's times, even from invalid ones.
+    """Strictly increasing stamps in ns from a container's times, even from invalid ones.
 
     >>> clock = FrameClock(fps=25)
     >>> [clock.stamp(ms) for ms in (0.0, 40.0, 40.0, float("nan"))]
@@ -218,7 +218,7 @@ def _open_capture(address: str, raw: bool) -> Any:
 
 
 def _can_pass(data: bytes, capture: Any) -> bool:
-    """Whether packets like this one are images that every reader of MJPEG files shows correctly."""
+    """Return whether every reader of MJPEG files shows packets like this one correctly."""
     import cv2
 
     try:
@@ -236,7 +236,7 @@ def _is_avi(path: Path) -> bool:
 
 
 def index_of(address: str) -> VideoIndex:
-    """What the file of an address declares; nothing if it cannot be read."""
+    """Return what the file of an address declares; empty if it cannot be read."""
     try:
         with Path(address).open("rb") as file:
             return read_video_index(file)
@@ -245,7 +245,7 @@ def index_of(address: str) -> VideoIndex:
 
 
 def readable(address: str) -> str:
-    """The address at which FFmpeg opens a file: without a fragment's head that the end cuts."""
+    """Return the address at which FFmpeg opens a file, without a fragment's head that is cut."""
     end = index_of(address).broken_at
     return address if end is None else f"subfile,,start,0,end,{end},,:{address}"
 

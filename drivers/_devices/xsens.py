@@ -283,7 +283,7 @@ class Mti:
 
 
 def _has_line(path: str) -> bool:
-    """Whether bytes take time on a line: not where the device itself is on USB."""
+    """Return whether bytes take time on a line; a USB device has no line."""
     name = Path(os.path.realpath(path)).name
     driver = Path("/sys/class/tty", name, "device/driver")
     return not (name.startswith("ttyACM") or Path(os.path.realpath(driver)).name in _NO_LINE)

@@ -35,7 +35,7 @@ _Arrived = tuple[Row, int]
 
 
 class DeviceSource:
-    """A receiver that sends.
+    """Source of a live receiver.
 
     Args:
         sensor: its address is the port, or HOST:PORT.
@@ -111,7 +111,7 @@ class DeviceSource:
         return GpsdReception(self.gpsd.device, self.gpsd.others)
 
     def _listen(self, until_s: float, deadline_s: float) -> bool:
-        """Wait for the first epochs; whether the receiver sends any."""
+        """Wait for the first epochs; return whether the receiver sends any."""
         rows: deque[_Arrived] = deque()
         soon_s = time.monotonic() + _SOON_S
         while time.monotonic() < (deadline_s if rows or self._reception.heard else until_s):
@@ -178,7 +178,7 @@ class DeviceSource:
         return None
 
     def _place(self, row: Row, arrival_ns: int) -> None:
-        """A row's times, and what is missing before it."""
+        """Queue a row's sample, after the states and losses before it."""
         name = self._sensor.name
         is_of_another = self._track.is_of_another(row)
         since, values = self._reports.take(row)
@@ -220,7 +220,7 @@ class DeviceSource:
         self._items.append(Sample(name, stamps, row.data, device))
 
     def _watch_time(self) -> None:
-        """Say once that the receiver does not know the time: its epochs are left out."""
+        """Report once that the receiver does not know the time, so its epochs are left out."""
         if self._reception.epochs.untimed and not self._untimed:
             self._untimed = self._reception.epochs.untimed
             values = {"time": "unknown: positions are left out"}

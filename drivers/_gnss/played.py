@@ -1,4 +1,4 @@
-"""Logs of a receiver's bytes."""
+"""Source that plays logs of a receiver's bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LogSource:
             raise
 
     def _begin(self) -> None:
-        """Read until the first rows, which say the rate."""
+        """Read the first rows, which determine the rate."""
         options = self._sensor.options
         self._reception = Reception(options["protocol"], options["talker"])
         rows: deque[Row] = deque()
@@ -84,7 +84,7 @@ class LogSource:
         return list(self._reception.finish())
 
     def _take(self, row: Row | None) -> None:
-        """Report the epochs before a row that gave none, and place the row; None: at the end."""
+        """Report the epochs without a row, then place the row; None at the end."""
         name = self._sensor.name
         is_of_another = row is not None and self._track.is_of_another(row)
         since, values = self._reports.take(row)
@@ -131,7 +131,7 @@ class LogSource:
         self._early = []
 
     def _step(self, row: Row) -> None:
-        """The receiver's clock was set, or what follows is another log: time goes on."""
+        """Continue the timeline after the receiver's clock was set or another log begins."""
         assert self._last is not None
         t_ns = self._t_ns + round(self._cadence.period_ns)
         self._report(t_ns)
@@ -159,7 +159,7 @@ class LogSource:
         self._items.append(Sample(self._sensor.name, stamps, row.data, device))
 
     def _report(self, t_ns: int) -> None:
-        """Say how many positions before this time were left out."""
+        """Report how many positions before this time were left out."""
         if self._unordered:
             values = {"epochs_repeated_or_late": self._unordered}
             self._items.append(State(self._sensor.name, t_ns, values))

@@ -12,7 +12,7 @@ _SIM_EPOCHS = 50
 
 
 class SimulatedSource:
-    """The simulated receiver."""
+    """Source of the simulated receiver."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         options = sensor.options

@@ -20,7 +20,7 @@ _BUSY = 0.7  # of a sample's period
 
 
 class Encoder:
-    """Encodes one stream's samples, each channel by the codec of its format.
+    """Encoder of one stream's samples, each channel by the codec of its format.
 
     >>> spec = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),))
     >>> sample = Sample("imu", np.array([0]), {"acc": np.zeros((1, 3), "<f4")})
@@ -35,7 +35,7 @@ class Encoder:
         self._pool: ThreadPoolExecutor | None = None
 
     def encode(self, sample: Sample) -> tuple[list[Buffer], tuple[npt.NDArray[np.uint32], ...]]:
-        """Payload frames, one per channel, and sizes, one array [n] per variable channel.
+        """Return payload frames, one per channel, and sizes, an array [n] per variable channel.
 
         Raises:
             StreamChangedError: an array's dtype or shape, or an image's, is not as declared.
@@ -104,7 +104,7 @@ class Encoder:
 
 
 def item_message(item: Item, encoders: Mapping[str, Encoder]) -> Message:
-    """The message that carries an item to the writer; encodes samples.
+    """Make the message that carries an item to the writer; encode samples.
 
     Raises:
         StreamChangedError: see `Encoder.encode`.

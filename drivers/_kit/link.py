@@ -32,7 +32,7 @@ class _Given:
 
 
 class Counters:
-    """Counts samples and encoded bytes by stream.
+    """Counts of samples and encoded bytes by stream.
 
     Args:
         specs: the driver's streams.
@@ -42,7 +42,7 @@ class Counters:
         self._given = {spec.name: _Given(spec.encoded_bytes) for spec in specs}
 
     def encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
-        """Count samples of so many encoded bytes; the last is of CLOCK_MONOTONIC `last_ns`."""
+        """Count samples with their encoded bytes; `last_ns`: the last one's CLOCK_MONOTONIC."""
         given = self._given[stream]
         given.samples += samples
         given.nbytes += nbytes
@@ -50,14 +50,14 @@ class Counters:
         given.sample_bytes = nbytes / samples
 
     def passed_by(self, stream: str, samples: int, last_ns: int) -> None:
-        """Count samples that nobody wants and that are not encoded; their bytes are estimated."""
+        """Count samples without a recipient, which are not encoded; their bytes are estimated."""
         given = self._given[stream]
         given.samples += samples
         given.nbytes += samples * given.sample_bytes
         given.last_ns = last_ns
 
     def report(self) -> dict[str, tuple[int, int, int | None]]:
-        """By stream: samples, bytes, CLOCK_MONOTONIC ns of the latest sample (None: no sample)."""
+        """Return by stream: samples, bytes, CLOCK_MONOTONIC ns of the latest sample (or None)."""
         return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in self._given.items()}
 
 
@@ -71,7 +71,7 @@ Report = Callable[..., None]
 
 
 class Link:
-    """Publishes messages to the writer, without loss, and to the tap, without waiting.
+    """Publisher of messages to the writer, without loss, and to the tap, without waiting.
 
     Any thread may call its methods; the link's own thread sends and receives.
 
@@ -142,7 +142,7 @@ class Link:
             return self.seam.session
 
     def is_open(self, session: Session) -> bool:
-        """Whether the session, or its continuation, still accepts this driver's samples."""
+        """Return whether the session, or its continuation, still accepts this driver's samples."""
         self._raise_failure()
         return self.seam.is_open(session)
 
@@ -160,7 +160,7 @@ class Link:
             self._changed.wait_for(lambda: self._armed or self._interrupted, timeout)
 
     def device_late(self, since_ns: int) -> None:
-        """Report a device that was absent since then, at this driver's first start."""
+        """Report a device that has been absent since `since_ns`, at the driver's first start."""
         with self._changed:
             self.seam.device_late(since_ns)
         self._waker.wake()
@@ -192,12 +192,12 @@ class Link:
             return self._changed.wait_for(ready, timeout)
 
     def fits(self, size: int) -> bool:
-        """Whether the ring can ever accept a message of that many bytes."""
+        """Return whether the ring can ever accept a message of that many bytes."""
         outbox = self.seam.outbox
         return outbox is None or outbox.fits(size)
 
     def wanted(self, stream: str) -> bool:
-        """Whether the stream's tap has a subscriber."""
+        """Return whether the stream's tap has a subscriber."""
         return stream in self._wanted
 
     def publish(self, message: Message, session: Session | None) -> bool:

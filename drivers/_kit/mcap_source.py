@@ -1,5 +1,6 @@
-"""The source ``mcap:PATH[#TOPIC]``: plays a topic of any MCAP file or ROS 2 bag: of a camera, an
-IMU, a satellite receiver or a CAN bus.
+"""The source ``mcap:PATH[#TOPIC]``, which plays a topic of any MCAP file or ROS 2 bag.
+
+The topic is of a camera, an IMU, a satellite receiver or a CAN bus.
 
 The kit replaces a driver by `McapSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's values become f4, as
@@ -88,7 +89,7 @@ def clock_steps(bag: Bag) -> list[tuple[int, str]]:
 
 
 class McapSource(RecordedSource):
-    """Plays one topic of a recording.
+    """Source that plays one topic of a recording.
 
     Stamps count from the earliest message of the whole recording, so that several topics played
     from it keep their relative times.  A message that cannot be decoded is `Lost`, cause
@@ -237,7 +238,7 @@ class McapSource(RecordedSource):
         raise EndOfSource
 
     def _report(self) -> None:
-        """Tell the kit of steps of the topic's own stamps."""
+        """Report steps of the topic's own stamps to the kit."""
         steps = self._timing.steps(self._topic)
         for step in steps[self._reported :]:
             text = f"its stamps were set back by {-step.step_ns / 1e9:.3f} s, and the times of the "

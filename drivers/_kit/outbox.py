@@ -49,7 +49,7 @@ class _Stream:
 
 
 class Outbox:
-    """Numbers a driver's messages and stores them until they are durable at the writer.
+    """Store of a driver's numbered messages until they are durable at the writer.
 
     All streams of the driver share one budget of bytes (the ring) and one window of bytes for
     messages in transit to the writer (the credit)::
@@ -94,11 +94,11 @@ class Outbox:
         self._mergeable = {name for name, stream in self._streams.items() if stream.spec.joinable}
 
     def fits(self, size: int) -> bool:
-        """Whether the ring can ever accept a data message of that many payload bytes."""
+        """Return whether the ring can ever accept a data message of that many payload bytes."""
         return size <= self.ring_bytes
 
     def room_for(self, stream: str, size: int) -> bool:
-        """Whether the ring accepts a data message of that many payload bytes now.
+        """Return whether the ring accepts a data message of that many payload bytes now.
 
         An empty ring accepts every message that fits, even if a part of the ring is in use
         elsewhere.  A stream's first message uses no budget: the writer makes it durable only after
@@ -111,7 +111,7 @@ class Outbox:
         )
 
     def offer(self, message: Message) -> bool:
-        """Number a data, state or lost message and store it.
+        """Store a data, state or lost message under its next number.
 
         Returns:
             False where a data message was refused because the ring is full, or smaller than the
@@ -147,12 +147,12 @@ class Outbox:
 
     @property
     def ended(self) -> bool:
-        """Whether every stream has ended."""
+        """True if every stream has ended."""
         return not self._open_streams
 
     @property
     def empty(self) -> bool:
-        """Whether all messages are durable at the writer."""
+        """True if all messages are durable at the writer."""
         return not any(s.ring or s.refused for s in self._streams.values())
 
     def next_to_send(self) -> Message | None:

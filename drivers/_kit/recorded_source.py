@@ -1,4 +1,4 @@
-"""What the sources of recordings (VRS, MCAP) share."""
+"""The common part of the sources of recordings (VRS, MCAP)."""
 
 from __future__ import annotations
 

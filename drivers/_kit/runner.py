@@ -379,7 +379,7 @@ class Runner:
         self._finish(session, "duration", "")
 
     def _is_past(self, session: Session) -> bool:
-        """Whether a device can no longer give items from before the session's end."""
+        """Return whether a device can no longer give items from before the session's end."""
         until_ns = session.until_ns
         return until_ns is not None and self._clock.monotonic_ns() > until_ns + _LATEST_NS
 

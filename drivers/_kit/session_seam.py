@@ -66,7 +66,7 @@ class Part:
 
 
 class SessionSeam:
-    """See the module.
+    """Sessions of a driver around a seam; see the module.
 
     Args:
         specs: the driver's streams.
@@ -110,7 +110,7 @@ class SessionSeam:
 
     @property
     def empty(self) -> bool:
-        """Whether all messages are durable at the writer."""
+        """True if all messages are durable at the writer."""
         return all(part.outbox.empty for part in self.parts)
 
     @property
@@ -119,16 +119,16 @@ class SessionSeam:
         return sum(part.outbox.bytes_held for part in self.parts)
 
     def is_current(self, session: Session) -> bool:
-        """Whether the present session is this one, or continues it."""
+        """Return whether the present session is this one, or continues it."""
         return self.present is not None and self.present.session.goes_on_from(session)
 
     def is_open(self, session: Session) -> bool:
-        """Whether the session, or its continuation, accepts the driver's samples."""
+        """Return whether the session, or its continuation, accepts the driver's samples."""
         present = self.present
         return present is not None and present.open and present.session.goes_on_from(session)
 
     def begins(self, session: Session | None) -> bool:
-        """Whether a session is the next one, so that its first message crosses the seam."""
+        """Return whether a session is the next one, so that its first message crosses the seam."""
         return session is not None and self.next is not None and self.next.key == session.key
 
     def assign(self, item: Item, session: Session | None) -> list[tuple[Item, Session | None]]:
@@ -161,7 +161,7 @@ class SessionSeam:
         return [(before, session), (item, following)]
 
     def refused(self, stream: str) -> None:
-        """Record that a message of a stream was refused: video goes on with a keyframe."""
+        """Record that a message of a stream was refused: video continues with a keyframe."""
         if (gate := self._gates.get(stream)) is not None:
             gate.refused()
 
@@ -231,7 +231,7 @@ class SessionSeam:
             self.cross()
 
     def device_late(self, since_ns: int) -> None:
-        """Report a device that was absent since then, at the driver's first start."""
+        """Report a device that has been absent since `since_ns`, at the driver's first start."""
         first = self.present is not None and self.present.session.last_ns is None
         for spec in self._specs if first else ():
             self._report_loss(spec, "device", since_ns)

@@ -1,4 +1,4 @@
-"""The source ``session:DIR[#SENSOR]`` of every driver: plays a recorded sensor.
+"""The source ``session:DIR[#SENSOR]`` of every driver, which plays a recorded sensor.
 
 The kit replaces the driver by `SessionSource`.  Payloads are passed on as stored, so that the new
 session has identical payload bytes.  No other module of the kit reads sessions.
@@ -40,7 +40,7 @@ from recorder.session.reader import Session
 
 
 class SessionSource(Driver):
-    """Plays a recorded sensor, with all its streams, under this sensor's name.
+    """Source that plays a recorded sensor, with all its streams, under this sensor's name.
 
     ``session:DIR`` plays the sensor of the same name, ``session:DIR#SENSOR`` another sensor: its
     streams ``SENSOR`` and ``SENSOR_imu`` become ``NAME`` and ``NAME_imu``.  Stamps count from the

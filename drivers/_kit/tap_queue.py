@@ -1,4 +1,4 @@
-"""Messages that wait for a driver's tap: the latest, small ones joined."""
+"""Queue of a driver's tap: the latest messages, with small ones joined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 64  # small messages in a run
 
 
 class TapQueue:
-    """See the module.  The caller protects it with a lock.
+    """Queue of messages for a tap.  The caller protects it with a lock.
 
     Args:
         specs: the driver's streams.
@@ -40,7 +40,7 @@ class TapQueue:
         self._runs.append([message])
 
     def take(self) -> list[Message]:
-        """Remove and return what waits; the small messages of a stream are one message."""
+        """Remove and return the waiting messages; small messages of a stream become one."""
         messages = []
         for message, *others in self._runs:
             if others:
@@ -55,6 +55,6 @@ def _small(message: Message) -> bool:
 
 
 def _continues(last: Message, message: Message) -> bool:
-    """Whether samples follow those of the last message; without an epoch they have no numbers."""
+    """Return whether samples follow the last message's; without an epoch they have no numbers."""
     numbered = not message.epoch or last.next_seq == message.seq
     return _small(last) and last.epoch == message.epoch and numbered

@@ -1,4 +1,4 @@
-"""The source ``vrs:PATH[#STREAM]``: plays a camera's or an IMU's stream of any VRS file.
+"""The source ``vrs:PATH[#STREAM]``, which plays a camera's or an IMU's stream of any VRS file.
 
 The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures of the
@@ -66,7 +66,7 @@ _GREYS = {
 
 
 class VrsSource(RecordedSource):
-    """Plays one stream of a VRS file.
+    """Source that plays one stream of a VRS file.
 
     The stream is selected by its id (``#214-1``), its type's number, its flavor or its name.
     Without a selection, the file must have exactly one stream of the kind, or one of the plain

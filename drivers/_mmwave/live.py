@@ -26,7 +26,7 @@ _TELL_NS = 1_000_000_000  # shortest interval between two reports of packet coun
 
 
 class LiveFrames:
-    """Converts a device's packets to items for the kit.
+    """Converter of a device's packets to items for the kit.
 
     Args:
         sensor: its address is the capture card's, ``//ADDRESS``, or empty.

@@ -1,4 +1,4 @@
-"""The simulated radar as a source: its packets pass the assembly of real packets."""
+"""The simulated radar as a source: the assembler of real packets assembles its packets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drivers.sim.radar import simulated_radar
 
 
 class SimulatedFrames:
-    """Converts a simulated radar's frames to packets of a simulated capture card and back.
+    """Converter of a simulated radar's frames to packets of a simulated capture card and back.
 
     Args:
         sensor: its options describe the radar.

@@ -21,7 +21,7 @@ def frame_data(frame: Frame, valid: bool = True) -> dict[str, npt.NDArray[Any]]:
 
 
 def incomplete_state(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame) -> State:
-    """Return the report of a frame that lacks packets."""
+    """Return the state of a frame that lacks packets."""
     values = {
         "frame": frame.index,
         "bytes_missing": frame.bytes_missing,

@@ -41,7 +41,7 @@ _SETTINGS: Final = {
 
 
 def setup_of(config: SensorConfig) -> Setup | None:
-    """Return the setup that a config asks for; None for a sensor that is only listened to."""
+    """Return the setup that a config requests; None if the driver only receives packets."""
     options = config.options
     if config.scheme != "ouster":
         return None

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class PacketSource(ABC):
-    """Makes items of recorded packets; memory does not grow with the recording's length."""
+    """Source of recorded packets; memory does not grow with the recording's length."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
@@ -54,13 +54,13 @@ class PacketSource(ABC):
 
     @abstractmethod
     def _packets(self) -> Iterator[Any]:
-        """Yield the packets of ouster-sdk with their host stamps, and what is to be reported.
+        """Yield ouster-sdk's packets with their host stamps, and the events to report.
 
-        These are `Misfit`, `ClockStep`, `Lost` and `LostDatagram`.
+        The events are `Misfit`, `ClockStep`, `Lost` and `LostDatagram`.
         """
 
     def _notes(self) -> CaptureNotes:
-        """Return what is to be reported at the end."""
+        """Return the notes to report at the end."""
         return CaptureNotes()
 
     @abstractmethod
@@ -145,7 +145,7 @@ class PacketSource(ABC):
 
 
 class PcapSource(PacketSource):
-    """Reads a capture packet by packet."""
+    """Source that reads a capture packet by packet."""
 
     _file: Any = None
 
@@ -180,7 +180,7 @@ class PcapSource(PacketSource):
 
 
 class OsfSource:
-    """Reads a file of ouster-sdk: decoded frames, with their metadata."""
+    """Source that reads a file of ouster-sdk: decoded frames, with their metadata."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config

@@ -45,7 +45,7 @@ def _latest(t_dev_ns: npt.NDArray[np.uint64]) -> int:
 
 
 class Sensor:
-    """Makes the items of a sensor's decoded frames and IMU packets.
+    """Converter of a sensor's decoded frames and IMU packets to items.
 
     Args:
         core: the module ouster.sdk.core.
@@ -163,7 +163,7 @@ class Sensor:
         return found
 
     def _cause_of(self, packets: int) -> str:
-        """Return why so many packets are missing: were as many discarded?
+        """Return the cause of missing packets: that of discarded packets if these explain most.
 
         A discarded packet of a sweep may have arrived before the previous sweep was complete.
         """

@@ -1,4 +1,4 @@
-"""Logs of CAN buses in Vector's ASC: text, an event a line.
+"""Logs of CAN buses in Vector's ASC: text with one event per line.
 
 The events are those of Vector's description of the format (ASC Logging Files Format), as far as
 public files and readers show it.  Every line after the header is a frame, an error message, an
@@ -72,7 +72,7 @@ def read_asc(file: BinaryIO) -> Iterator[LogEntry]:
 
 
 class _AscLog:
-    """Reads the lines of one log, in order."""
+    """Reader of the lines of one log, in order."""
 
     def __init__(self) -> None:
         self._base = 16
@@ -80,7 +80,7 @@ class _AscLog:
         self._has_events = False
 
     def entry(self, line: str, place: str) -> LogEntry | None:
-        """Return the entry of a line; None of the header and of what only structures the log."""
+        """Return the entry of a line; None for the header and lines that only structure the log."""
         event = _EVENT.match(line)
         if event is None:
             if (base := _BASE.match(line)) is not None:
@@ -136,7 +136,7 @@ class _AscLog:
         return logged(frame, channel, place)
 
     def _fd_event(self, t_ns: int, words: list[str], place: str) -> LogEntry:
-        """``CHANNEL DIR ID [NAME] BRS ESI DLC LENGTH DATA... DURATION BITS FLAGS ...``."""
+        """Parse ``CHANNEL DIR ID [NAME] BRS ESI DLC LENGTH DATA... DURATION BITS FLAGS ...``."""
         channel, flags = int(words[0]), _DIRECTIONS.get(words[1].lower(), -1)
         if flags < 0:
             raise ValueError

@@ -82,7 +82,7 @@ class _Object(NamedTuple):
 
 
 class _Objects:
-    """Finds objects in bytes that come in pieces.  Up to 4 bytes of padding are between two.
+    """Parser of objects in bytes that come in pieces, with up to 4 bytes of padding between two.
 
     Attributes:
         at: number of the rest's first byte.
@@ -95,7 +95,11 @@ class _Objects:
         self.rest = b""
 
     def feed(self, data: bytes) -> Iterator[_Object]:
-        """Take bytes; FormatError where no object begins, or one is shorter than its head."""
+        """Yield the objects that the bytes complete.
+
+        Raises:
+            FormatError: no object begins, or an object is shorter than its head.
+        """
         data, at = self.rest + data, 0
         while (start := data.find(b"LOBJ", at, at + 8)) >= 0 and start + 16 <= len(data):
             _, _, version, size, kind = _OBJECT.unpack_from(data, start)

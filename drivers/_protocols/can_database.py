@@ -110,7 +110,7 @@ def _near(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
 
 
 def unique_names(texts: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return names in lower case for channels and streams, in which nothing is twice.
+    """Return unique names in lower case for channels and streams.
 
     Args:
         texts: names of a database.

@@ -66,7 +66,7 @@ class Logged(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A place of a log that has no frame that a bus can carry; the frames behind it can be read.
+    """A place of a log without a frame that a bus can carry; later frames can be read.
 
     Attributes:
         reason: begins with the place.
@@ -122,7 +122,7 @@ class Frames:
 
 
 def fault_of(frame: Frame) -> str | None:
-    """Return why a bus cannot have carried the frame; None if it can."""
+    """Return the reason why a bus cannot have carried the frame; None if it can."""
     is_fd = bool(frame.flags & FD)
     most = FD_BYTES if is_fd else CLASSIC_BYTES
     if not 0 <= frame.size <= most or len(frame.data) > most:
@@ -148,7 +148,7 @@ def identified(number: int, extended: bool) -> int | None:
 
 
 def logged(frame: Frame, channel: int, place: str) -> Logged | Damaged:
-    """Return a frame of a log as an entry, or why there cannot be one at this place."""
+    """Return a frame of a log as an entry, or the damage if no bus can have carried it."""
     if not -1_000_000_000 < frame.t_ns // 1_000_000_000 < 4_000_000_000:
         return Damaged(f"{place}: has the stamp {frame.t_ns / 1e9:g} s")
     if fault := fault_of(frame):

@@ -33,7 +33,7 @@ _Raw = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a signal is in the data of a frame, and how its bits become a value.
+    """Position of a signal in a frame's data, and conversion of its bits to a value.
 
     Attributes:
         bytes: indices of its bytes, the least significant first.
@@ -114,7 +114,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A multiplexed signal is in a frame where the multiplexer has one of these values."""
+    """Values of a multiplexer with which a multiplexed signal is in the frame."""
 
     place: Place
     values: npt.NDArray[np.uint64]
@@ -262,7 +262,7 @@ def _message(message: Any, suffix: str, signals: Sequence[Any]) -> MessageDecode
 
 
 def _conditions(signal: Any, by_name: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """What must hold for a multiplexed signal to be in a frame; multiplexers may be multiplexed."""
+    """Return the conditions of a multiplexed signal; its multiplexers may be multiplexed."""
     found: list[Condition] = []
     seen = {str(signal.name)}
     while signal.multiplexer_signal is not None:

@@ -79,7 +79,7 @@ def read_frames(file: BinaryIO) -> Iterator[Frame | UnknownBlock | DroppedPacket
 
 
 class _Reader:
-    """Reads exact sizes, and reports where a file is truncated."""
+    """Reader of exact sizes that reports where a file is truncated."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -127,7 +127,7 @@ class _Interface:
     dropped: int = 0
 
     def drop(self, total: int) -> Iterator[DroppedPackets]:
-        """Report what a total of dropped packets has more than before."""
+        """Yield the packets dropped since the last total."""
         if total > self.dropped:
             yield DroppedPackets(total - self.dropped)
             self.dropped = total

@@ -1,4 +1,4 @@
-"""Which files of raw radar IQ continue each other, and where their bytes lie in the capture.
+"""Files of raw radar IQ that continue each other, and their positions in the capture.
 
 TI's recorder (DCA1000EVM_CLI_Record, mmWave Studio) begins a new file at a size (1 GB by default),
 in the middle of a frame: ``PREFIX_Raw_0.bin``, ``PREFIX_Raw_1.bin``, ...  All files but the last
@@ -126,7 +126,7 @@ def _captures(
 
 
 def _was_cut_at_a_size(sizes: Sequence[int], frame_bytes: int) -> bool:
-    """Whether files are parts of one capture, and not captures of their own.
+    """Return whether files are parts of one capture, and not captures of their own.
 
     A capture ends at most a packet before the end of a frame, since the card keeps the last bytes
     until they fill a packet.
@@ -179,7 +179,7 @@ def _later_part(path: Path, where: str) -> Capture:
 def _with_headers(
     paths: Sequence[Path], sizes: dict[Path, int], where: str, from_zero: bool
 ) -> list[Capture]:
-    """Return the captures in files of packets; a count that begins anew begins another one.
+    """Return the captures in files of packets; a count that restarts begins another capture.
 
     Args:
         paths: the files, in order.

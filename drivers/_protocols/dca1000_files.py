@@ -44,7 +44,7 @@ def _split(records: Bytes) -> tuple[Bytes, npt.NDArray[np.int64]]:
 
 
 def _agree(packets: Bytes) -> npt.NDArray[np.bool_]:
-    """Whether packets' numbers and byte counts agree: bool [n]; see `packet_headers`."""
+    """Return whether packets' numbers and byte counts agree: bool [n]; see `packet_headers`."""
     numbers, positions = packet_headers(packets)
     base = numbers - positions // PAYLOAD_BYTES
     whole = positions % PAYLOAD_BYTES == 0

@@ -1,4 +1,4 @@
-"""Assembles a radar's frames from the packets of a DCA1000EVM and counts missing data.
+"""Assembly of a radar's frames from the packets of a DCA1000EVM, and counts of missing data.
 
 The card cuts the stream of frames into packets of equal size without regard to the ends of frames.
 Most frames therefore begin and end inside a packet, and a frame's last bytes arrive with the first
@@ -73,7 +73,7 @@ class MissedFrames:
 
 
 class FrameClock:
-    """Detects frames that the radar omitted, which the card's numbers do not show.
+    """Detector of frames that the radar omitted, which the card's numbers do not show.
 
     >>> clock = FrameClock(period_ns=50_000_000)
     >>> lost = clock.see(frame.index, frame.t_ns)     # 0 except after a gap
@@ -126,7 +126,7 @@ class _Open:
 
 
 class FrameAssembler:
-    """Assembles packets to frames and returns the frames in order.
+    """Assembler of packets to frames in order.
 
     >>> assembler = FrameAssembler(frame_bytes=786_432)
     >>> for frame in assembler.take(data, sizes, t_ns):   # arrays as in `UdpReceiver.receive`

@@ -40,11 +40,11 @@ class Unrecorded(NamedTuple):
     untimed: int = 0
 
     def since(self, before: Unrecorded) -> Unrecorded:
-        """Return what has come since."""
+        """Return the counts since other, earlier counts."""
         return Unrecorded(*(now - then for now, then in zip(self, before, strict=True)))
 
     def with_more(self, more: Unrecorded) -> Unrecorded:
-        """Return the sums."""
+        """Return the sums with other counts."""
         return Unrecorded(*map(sum, zip(self, more, strict=True)))
 
 
@@ -71,7 +71,7 @@ class Row:
 
 
 class Epochs:
-    """Joins the parts of epochs.
+    """Joiner of the parts of epochs.
 
     Usage::
 
@@ -106,13 +106,13 @@ class Epochs:
 
     @property
     def unrecorded(self) -> Unrecorded:
-        """What gave no row so far."""
+        """Counts of the epochs that gave no row so far."""
         unplaced = self.unplaced + max(self._moved.values(), default=0)
         repeated = self.repeated + max(self._again.values(), default=0)
         return Unrecorded(unplaced, repeated, self.untimed)
 
     def add(self, part: Part, frame: Frame | None = None) -> Row | None:
-        """Take the next part; the row that is complete with it or before it."""
+        """Add the next part; return the row that is complete with it or before it."""
         if part.place is not None:
             self.senders[part.sender] += 1
         if part.timeless:
@@ -141,7 +141,7 @@ class Epochs:
         return row
 
     def flush(self) -> Row | None:
-        """The epoch that is under way; None without one."""
+        """End the epoch that is under way; return its row, None without one."""
         if self._is_over or not self._parts:
             return None
         self._usual = frozenset(self._parts)
@@ -155,7 +155,7 @@ class Epochs:
         self._parts, self._time, self._is_over, self._first = {}, time, False, frame
 
     def _count_untimed(self, part: Part) -> None:
-        """An epoch of several messages counts once, by the kind that came first."""
+        """Count an epoch of several messages once, by the kind that came first."""
         if part.place is not None:
             self._untimed_kind = self._untimed_kind or part.kind
             self.untimed += part.kind == self._untimed_kind
@@ -188,7 +188,7 @@ class Epochs:
         return Row(gps_ns, data, self._first, before)
 
     def _dated(self, parts: list[Part]) -> int | None:
-        """GPS time by the date of the epoch before."""
+        """Return the GPS time in ns by the date of the epoch before; None if it is unknown."""
         if self._date_ns is None:
             return None
         for part in parts:

@@ -1,4 +1,4 @@
-"""Positions of satellite receivers: what their messages say, each as a part of an epoch.
+"""Positions in satellite receivers' messages, each as a part of an epoch.
 
 pyubx2, pynmeagps and pysbf2 decode the messages.  A receiver sends several messages for an epoch
 (position, covariance, ...): `drivers._protocols.gnss_epochs` joins those of one time.  No I/O and
@@ -60,7 +60,7 @@ _SBF_NONE: Final = -1e10
 
 
 def gnss_spec(name: str, rate_hz: float, finite: bool, settings: Mapping[str, Any]) -> StreamSpec:
-    """The declaration of a receiver's stream."""
+    """Return the declaration of a receiver's stream."""
     return StreamSpec(
         name=name,
         channels=CHANNELS,
@@ -74,16 +74,16 @@ def gnss_spec(name: str, rate_hz: float, finite: bool, settings: Mapping[str, An
 
 @dataclass(slots=True)
 class Part:
-    """What one message says about an epoch.
+    """Content of one message about an epoch.
 
     Attributes:
         kind: of the message; an epoch has each kind once.
         day_ns: UTC of the day, ns; None where `gps_ns` is known.
-        gps_ns: GPS time, ns since 1980; None if the message does not say it.
-        week_ns: GPS time of the week; None if the message does not say it.
+        gps_ns: GPS time, ns since 1980; None if the message does not have it.
+        week_ns: GPS time of the week; None if the message does not have it.
         values: of channels.
         last: no further message belongs to the epoch.
-        leaps: GPS time minus UTC in s; None if the message does not say it.
+        leaps: GPS time minus UTC in s; None if the message does not have it.
         sender: talker of NMEA, device of gpsd; "" of what has none.
         timeless: the kind has no time; the message belongs to the epoch that is under way.
     """
@@ -100,18 +100,18 @@ class Part:
 
     @property
     def place(self) -> tuple[float, ...] | None:
-        """The position that the message says; None of a kind without one."""
+        """The message's position; None for a kind without one."""
         found = (self.values.get(key) for key in ("pos", "pos_of_rmc", "pos_exact"))
         return next((place for place in found if place is not None), None)
 
     @property
     def shared(self) -> tuple[int | None, int | None]:
-        """What two messages of one epoch have in common."""
+        """The times that all messages of one epoch share: of the week and of the day, in ns."""
         return self.week_ns, self.day_ns
 
 
 def decoder(protocol: str) -> Callable[[Frame], Part | None]:
-    """What decodes the frames of a protocol.
+    """Return the decoder of a protocol's frames.
 
     Raises:
         SourceError: the extra is not installed.
@@ -208,7 +208,7 @@ def _day_ns(value: Any) -> int | None:
 
 
 def number_of(value: Any) -> float:
-    """A field's number; NaN of an empty field."""
+    """Return a field's number; NaN for an empty field."""
     return math.nan if value in ("", None) else float(value)
 
 
@@ -279,7 +279,7 @@ def _zda(m: Any) -> Part:
 
 
 def _gsa(m: Any) -> Part:
-    """It has no time: it belongs to the epoch that is under way."""
+    """Return the part of a GSA sentence, which has no time: it joins the epoch under way."""
     fix = {2: FIX_2D, 3: FIX_3D}.get(int(m.navMode or 1), NONE)
     return Part("GSA", values={"fix": fix}, timeless=True)
 

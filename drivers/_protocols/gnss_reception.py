@@ -1,4 +1,4 @@
-"""From a receiver's bytes to rows: the common part of devices and logs."""
+"""Conversion of a receiver's bytes to rows: the common part of devices and logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JITTER_NS = 1_000_000
 
 
 class Reception:
-    """Makes rows of bytes.
+    """Converter of a receiver's bytes to rows.
 
     Args:
         protocol: ``ubx``, ``nmea``, ``sbf``; ``auto``: the best one that comes.
@@ -43,12 +43,12 @@ class Reception:
             self._use(protocol)
 
     def feed(self, data: bytes) -> Iterator[Row]:
-        """Take bytes; yields the epochs that are over with them."""
+        """Yield the epochs that the bytes complete."""
         for frame in self.parser.feed(data):
             yield from self._heard(frame)
 
     def finish(self) -> Iterator[Row]:
-        """The stream is over: yields what is left."""
+        """End the stream; yield the remaining rows."""
         for frame in self.parser.finish():
             yield from self._heard(frame)
         if self._decode is None:
@@ -57,7 +57,7 @@ class Reception:
             yield row
 
     def choose(self) -> Iterator[Row]:
-        """Decide which protocol to use, by what came so far; yields its rows."""
+        """Choose the protocol by the frames so far; yield its rows."""
         best = next((name for name in POSITIONS if self._seen.get(name)), None)
         if self._decode is None and best is not None:
             self._use(best)
@@ -67,12 +67,12 @@ class Reception:
 
     @property
     def heard(self) -> bool:
-        """Whether anything came that a receiver sends."""
+        """True if any frame has arrived."""
         return any(self._all.values())
 
     @property
     def seen(self) -> str:
-        """What came, for people."""
+        """Counts of the frames by protocol, for people."""
         found = [f"{count} {name.upper()}" for name, count in self._all.items() if count]
         return ", ".join(found) or "nothing that a receiver sends"
 
@@ -107,7 +107,7 @@ class Reception:
 
 
 def rate_of(rows: Sequence[Row]) -> float | None:
-    """The rate in Hz by the first rows, of which some may be missing; None below two.
+    """Return the rate in Hz by the first rows, of which some may be missing; None below two.
 
     The times of some receivers have too few digits for their rate: 0.0, 0.2, 0.5, 0.7 of 4 Hz.
     Two steps together have less of this error than one.
@@ -122,7 +122,7 @@ def rate_of(rows: Sequence[Row]) -> float | None:
 
 
 class Cadence:
-    """Counts the epochs that are missing between two.
+    """Counter of the epochs that are missing between two.
 
     Args:
         rate_hz: of the first epochs.
@@ -138,7 +138,7 @@ class Cadence:
         self._before_ns = math.inf
 
     def missing(self, step_ns: int, explained: Unrecorded) -> int:
-        """Epochs that are missing in a step from one to the next.
+        """Return the number of epochs that are missing in a step from one to the next.
 
         Args:
             step_ns: between the two.
@@ -159,7 +159,7 @@ UNPLACED: Final = (
 
 
 class EpochReports:
-    """What is to be reported of epochs that came without a row, and of several senders.
+    """Reports about epochs without a row, and about several senders.
 
     Args:
         epochs: of the reception.
@@ -170,7 +170,7 @@ class EpochReports:
         self._epochs, self._track = epochs, track
         self._before = Unrecorded()
         self._senders = self._others = 0
-        self._told: tuple[int, int] = 0, 0
+        self._reported: tuple[int, int] = 0, 0
 
     def take(self, row: Row | None) -> tuple[Unrecorded, dict[str, Any]]:
         """Return the epochs without a row since the last row, and values of a state.
@@ -185,12 +185,12 @@ class EpochReports:
             values["epochs_without_time"] = since.untimed
         senders, track = self._epochs.senders, self._track
         counts = senders.total(), track.others
-        is_end = row is None and counts != self._told
+        is_end = row is None and counts != self._reported
         if len(senders) > 1 and (len(senders) > self._senders or is_end):
             values["positions_by_sender"] = dict(senders)
         if track.others and (not self._others or is_end):
             about = {"positions": track.others, "distance_m": round(track.distance_m)}
             values["second_receiver"] = about
         if values or is_end:
-            self._senders, self._others, self._told = len(senders), track.others, counts
+            self._senders, self._others, self._reported = len(senders), track.others, counts
         return since, values

@@ -26,23 +26,23 @@ _LEAP_NS: Final = tuple(
 
 
 def leap_seconds(utc_ns: int) -> int:
-    """GPS time minus UTC in s, at epoch ns of UTC, as far as the table knows."""
+    """Return GPS time minus UTC in s at epoch ns of UTC, by the table."""
     return bisect_right(_LEAP_NS, utc_ns)
 
 
 def gps_of_utc(utc_ns: int, leaps: int | None = None) -> int:
-    """ns of GPS time since 1980-01-06.
+    """Convert UTC to GPS time, ns since 1980-01-06.
 
     Args:
         utc_ns: UTC, ns since 1970.
-        leaps: GPS time minus UTC in s, as the receiver says; None: by the table.
+        leaps: GPS time minus UTC in s, as the receiver reports; None: by the table.
     """
     seconds = leap_seconds(utc_ns) if leaps is None else leaps
     return utc_ns - GPS_EPOCH_NS + seconds * SECOND_NS
 
 
 def utc_of_gps(gps_ns: int, leaps: int | None = None) -> int:
-    """ns since 1970 of UTC; the inverse of `gps_of_utc`."""
+    """Convert GPS time to UTC, ns since 1970; the inverse of `gps_of_utc`."""
     if leaps is None:
         near = gps_ns + GPS_EPOCH_NS - 18 * SECOND_NS
         leaps = leap_seconds(near)
@@ -51,5 +51,5 @@ def utc_of_gps(gps_ns: int, leaps: int | None = None) -> int:
 
 
 def nearest_cycle(difference: int, cycle: int) -> int:
-    """A difference of times that are known but for whole cycles."""
+    """Reduce a difference of times, known up to whole cycles, to the nearest cycle."""
     return (difference + cycle // 2) % cycle - cycle // 2

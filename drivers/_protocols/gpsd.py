@@ -33,7 +33,7 @@ _TPV: Final = frozenset(
 
 
 class GpsdReception:
-    """Makes rows of gpsd's lines; the interface of `Reception`.
+    """Converter of gpsd's lines to rows, with the interface of `Reception`.
 
     gpsd sends the reports of all its receivers to everyone.
 
@@ -113,7 +113,7 @@ class GpsdReception:
 
 
 def gpsd_part(m: dict[str, Any]) -> Part | None:
-    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other reports."""
+    """Return a ``TPV`` report (gpsd_json(5)) as an epoch of its own; None for other reports."""
     if m.get("class") != "TPV":
         return None
     if "time" not in m:
@@ -163,7 +163,7 @@ def _finite(value: Any) -> float:
 
 
 def gpsd_satellites(m: dict[str, Any]) -> int | None:
-    """Satellites in use, of a ``SKY`` report of gpsd; None for other reports."""
+    """Return the satellites in use of a ``SKY`` report of gpsd; None for other reports."""
     if m.get("class") != "SKY":
         return None
     used = m.get("uSat")

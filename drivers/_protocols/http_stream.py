@@ -1,4 +1,4 @@
-"""Parses an endless HTTP answer (RFC 9112), as far as cameras need it.
+"""Parser of an endless HTTP answer (RFC 9112), as far as cameras need it.
 
 h11 0.16 and http.client are not suitable:
 
@@ -47,7 +47,7 @@ class Head:
 
 
 class ResponseParser:
-    """Parses an answer, in pieces of any size, into its head and the bytes of its body.
+    """Parser of an answer, in pieces of any size, into its head and the bytes of its body.
 
     >>> parser = ResponseParser()
     >>> parser.feed(b"HTTP/1.0 200 OK\\r\\nContent-Type: image/jpeg\\r\\n\\r\\nabc")

@@ -1,6 +1,6 @@
-"""IP datagrams put together of their fragments, as a receiving host does (RFC 791, RFC 8200).
+"""Reassembly of IP datagrams from fragments, as in a receiving host (RFC 791, RFC 8200).
 
-A fragment's identification comes again after some seconds at a lidar's rate.  The limits are
+A fragment's identification repeats after some seconds at a lidar's rate.  The limits are
 therefore those of Linux (`ipfrag_time`, `ipfrag_max_dist`): a datagram is given up 30 s after its
 first fragment, or once more than 64 other fragments of its sender have followed its last fragment.
 A fragment that overlaps the fragments before it, and repeats none of them, begins another datagram.
@@ -43,7 +43,7 @@ _Key = tuple[bytes, bytes, bytes]
 
 @dataclass(slots=True)
 class PartialDatagram:
-    """The fragments of a datagram that came.
+    """The received fragments of a datagram.
 
     Attributes:
         source, destination: IP addresses.
@@ -70,12 +70,12 @@ class PartialDatagram:
 
     @property
     def is_repetition(self) -> bool:
-        """Whether all its fragments came before, in a whole datagram: a capture of two links."""
+        """True if all fragments came before, in a whole datagram: a capture of two links."""
         return all(self.repeats.get(at) == part for at, part in self.parts.items())
 
 
 class Fragments:
-    """Incomplete datagrams.
+    """Reassembly of incomplete datagrams.
 
     >>> fragments = Fragments()
     >>> whole = fragments.add(fragment, t_ns)   # None while fragments are missing
@@ -153,7 +153,7 @@ class Fragments:
 
 
 def _fits(datagram: PartialDatagram, fragment: Fragment) -> bool:
-    """Whether a fragment lies where no other fragment lies, inside the datagram."""
+    """Return whether a fragment lies where no other fragment lies, inside the datagram."""
     begin, end = fragment.position, fragment.position + len(fragment.body)
     if end > (_MOST_BYTES if datagram.size is None else datagram.size):
         return False

@@ -59,7 +59,7 @@ class Placed:
 
 
 class SampleClock:
-    """Places samples in time and finds the gaps between them.
+    """Clock that places samples in time and finds the gaps between them.
 
     Usage::
 
@@ -97,7 +97,7 @@ class SampleClock:
         return self._incomplete
 
     def stale(self, counter: int | None, ticks: int | None) -> bool:
-        """Whether a sample repeats, or precedes, one of the latest samples.
+        """Return whether a sample repeats, or precedes, one of the latest samples.
 
         Both counter and clock must show it: the sample of a restarted device is not stale.
         """
@@ -121,7 +121,7 @@ class SampleClock:
         self._counter = counter
 
     def other(self, *, incomplete: bool) -> None:
-        """The message is not a sample; `incomplete`: it is an incomplete sample."""
+        """Record a message that is not a sample; `incomplete`: it is an incomplete sample."""
         if incomplete:
             self._incomplete += 1
             self._missing += 1
@@ -129,7 +129,7 @@ class SampleClock:
             self._interleaved = True
 
     def sample(self, ticks: int | None, size: int) -> Placed:
-        """The message is a sample with this SampleTimeFine, of `size` bytes in all."""
+        """Place a sample with this SampleTimeFine, of `size` bytes in all."""
         if self._placed is None:
             # Messages before the first sample were never part of the log.
             self._ticks = ticks
@@ -208,7 +208,7 @@ class SampleClock:
         return self._missing + max(0, turns) * _U16 if self._missing else 0
 
     def _plausible(self, leap_ns: int, fit: int) -> bool:
-        """Whether the device's clock continued, rather than being set or restarted."""
+        """Return whether the device's clock continued, rather than being set or restarted."""
         if leap_ns <= 0:
             return False
         if not self._counted:

@@ -135,7 +135,7 @@ class Pvt(NamedTuple):
 
     @property
     def covariance(self) -> npt.NDArray[np.float64]:
-        """Of the position north, east, down, in m^2, [3, 3]; NaN without a fix."""
+        """Covariance of the position north, east, down, in m^2, [3, 3]; NaN without a fix."""
         if self.fix not in _POSITIONED:
             return np.full((3, 3), np.nan)
         level, upright = self.horizontal_accuracy_mm / 1e3, self.vertical_accuracy_mm / 1e3
@@ -143,7 +143,7 @@ class Pvt(NamedTuple):
 
     @property
     def utc_ns(self) -> int:
-        """Epoch ns; 0 where the receiver does not know it."""
+        """UTC in epoch ns; 0 where the receiver does not know it."""
         return epoch_ns(self[1:7], self.nanosecond, self.valid)
 
 
@@ -255,7 +255,7 @@ class Position:
 
 
 class Positions:
-    """Makes rows of a device's messages.
+    """Converter of a device's messages to rows.
 
     Usage::
 

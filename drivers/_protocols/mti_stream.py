@@ -1,4 +1,4 @@
-"""Converts an MTi's messages to its stream: samples, channels, times, losses.
+"""Conversion of an MTi's messages to its stream: samples, channels, times, losses.
 
 Logs, the simulated device and serial ports all use this module.  No I/O and no clock.
 """
@@ -91,7 +91,7 @@ class Facts:
         )
 
     def takes(self, values: MtData2) -> bool:
-        """Whether a message is a sample of the stream."""
+        """Return whether a message is a sample of the stream."""
         return inertial(values) and (self.rotation != "all" or values.has_orientation)
 
     def row(self, values: MtData2) -> Row:
@@ -165,7 +165,7 @@ class Facts:
 
 
 def inertial(values: MtData2) -> bool:
-    """Whether a message has the values of every sample: acceleration and rate of turn."""
+    """Return whether a message has the values of every sample: acceleration and rate of turn."""
     return values.acceleration is not None and values.rate_of_turn is not None
 
 
@@ -216,9 +216,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Samples are missing before the sample at `t_ns`; `cause` is the cause of the loss.
+    """Samples that are missing before the sample at `t_ns`; `cause` is the cause of the loss.
 
-    `misfit` says why samples of a log have not the declared form.
+    `misfit` is the reason why samples of a log do not have the declared form.
     """
 
     t_ns: int
@@ -250,7 +250,7 @@ Event = Batch | Missing | Note
 
 
 class MtiAssembler:
-    """Makes batches of samples from messages, and reports gaps between the samples.
+    """Assembler of messages to batches of samples, which reports gaps between the samples.
 
     Usage::
 
@@ -425,7 +425,7 @@ class MtiAssembler:
         self._misfit = ""
 
     def _known(self, values: MtData2) -> bool:
-        """Whether the orientation is in the declared frame, as required.
+        """Return whether the orientation is in the declared frame, as required.
 
         A device keeps its configuration: another frame in its message means that this is one of the
         few broken messages that pass an 8-bit checksum.  A log may be of two configurations.

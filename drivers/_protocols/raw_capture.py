@@ -52,7 +52,7 @@ class CapturedFrame:
 
 @dataclass(frozen=True, slots=True)
 class LostFrames:
-    """`count` frames from `index` on that are not recorded; why, and details for people."""
+    """`count` frames from `index` on that are not recorded, with cause and details for people."""
 
     index: int
     count: int
@@ -61,7 +61,7 @@ class LostFrames:
 
 
 class CaptureFiles:
-    """Reads the frames of captures one by one; memory does not grow with the files.
+    """Reader of the frames of captures one by one; memory does not grow with the files.
 
     >>> capture = CaptureFiles(path, chirp, "radar: file:adc_data.bin")
     >>> while (item := capture.read()) is not None:
@@ -70,13 +70,13 @@ class CaptureFiles:
 
     Args:
         path: a file, or a folder of ``.bin`` files, read in the order of the numbers in their names
-            (``2.bin`` before ``10.bin``).  `capture_series` says which files continue each other.
+            (``2.bin`` before ``10.bin``).  `capture_series` finds files that continue each other.
         chirp: defines a frame's shape.
         where: prefix of messages.
 
     Attributes:
         counts: packets that were discarded without a loss, or damaged; of files with headers.
-        warnings: what is not played.
+        warnings: about files that are not played, or that may continue in the next file.
 
     Raises:
         SourceError: no capture holds a complete frame, or the frames cannot be found.
@@ -214,7 +214,7 @@ class CaptureFiles:
     def _assembled(
         self, item: AssembledFrame | MissedFrames, missing: list[str], end: int | None
     ) -> Iterator[CapturedFrame | LostFrames]:
-        """Return what the assembler gave, for a capture that ends at a position."""
+        """Convert the assembler's item, for a capture that ends at a position."""
         size = self._chirp.frame_bytes
         packets = item.packets_lost, item.packets_corrupt
         if isinstance(item, AssembledFrame):

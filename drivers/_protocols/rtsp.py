@@ -59,7 +59,7 @@ Message = Reply | Request | Interleaved
 
 
 class MessageParser:
-    """Parses the bytes of a connection, in chunks of any size.
+    """Parser of the bytes of a connection, in chunks of any size.
 
     >>> parser = MessageParser()
     >>> list(parser.feed(b"$\\x00\\x00\\x02hi"))
@@ -138,7 +138,7 @@ class MessageParser:
 
 
 class Requests:
-    """Builds a client's requests, numbered, with its login.
+    """Builder of a client's numbered requests, with its login.
 
     Args:
         user, password: as typed; `user` None: no login.

@@ -1,4 +1,4 @@
-"""Reads TI's ``.cfg`` files: command lines that configure a radar with the mmWave demo firmware.
+"""Reader of TI's ``.cfg`` files, whose lines configure a radar with the mmWave demo firmware.
 
 The formats of the commands are those of TI's "mmWave SDK User Guide" (3.6, section 3.4): lines of
 space-separated numbers, and comments that begin with ``%``.  The file defines a frame's shape, the
@@ -211,7 +211,7 @@ class _Reader:
         )
 
     def _transmitters(self, first: int, last: int) -> tuple[tuple[int, ...], int]:
-        """The transmitters in the order of their chirps, and the turns of them in a loop."""
+        """Return the transmitters in the order of their chirps, and their turns in a loop."""
         order: list[int] = []
         number = self._last["frameCfg"].number
         for index in range(first, last + 1):

@@ -117,7 +117,7 @@ class Output(NamedTuple):
 
     @property
     def comes_always(self) -> bool:
-        """Whether the output is sent with every message: time stamps and status."""
+        """True if the output is sent with every message: time stamps and status."""
         return self.data_type in _EVERY_MESSAGE_TYPES
 
     def __str__(self) -> str:
@@ -200,7 +200,7 @@ def gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
 
 
 def has_receiver(product: str, outputs: Sequence[Output]) -> bool:
-    """Whether a device has a satellite receiver, by its product code and its present outputs."""
+    """Return whether a device has a satellite receiver, by its product code and outputs."""
     return bool(_WITH_RECEIVER.match(product)) or any(
         o.data_type in (_PVT, DATA_TYPES["latitude_longitude"]) for o in outputs
     )
@@ -210,7 +210,7 @@ _WITH_RECEIVER = re.compile(r"MTi-(G-|[78](?!\d)|[68][78]0(?!\d))", re.IGNORECAS
 
 
 def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
-    """Whether two configurations give the same messages, whatever their order."""
+    """Return whether two configurations give the same messages, whatever their order."""
 
     def meaning(outputs: Sequence[Output]) -> list[Output]:
         any_rate = [o.comes_always or o.data_type == _PVT for o in outputs]

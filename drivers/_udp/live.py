@@ -1,4 +1,4 @@
-"""Datagrams from the network, stamped by the kernel."""
+"""Source of datagrams from the network, stamped by the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datagrams of captures."""
+"""Source that plays the datagrams of captures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CaptureSource:
     """Datagrams of a capture (pcap, pcapng), with the capture's stamps.
 
     A datagram of which the capture holds only a part is `Lost`.  A datagram without a stamp gets
-    the stamp before it.  A `State` at the end, and a warning, have what `CaptureNotes` notes.
+    the stamp before it.  A `State` at the end, and a warning, have the `CaptureNotes`.
 
     Args:
         sensor: the sensor's entry, of scheme ``file``.

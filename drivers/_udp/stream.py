@@ -1,4 +1,4 @@
-"""The stream of datagrams, and what its sources share."""
+"""The stream of datagrams, and the common part of its sources."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def sender_of(sensor: SensorConfig) -> bytes | None:
 
 
 def mapped(address: bytes) -> bytes:
-    """Return an IP address as 16 bytes: IPv4 as ::ffff:a.b.c.d."""
+    """Convert an IP address to 16 bytes: IPv4 to ::ffff:a.b.c.d."""
     return address if len(address) == 16 else bytes(10) + b"\xff\xff" + address

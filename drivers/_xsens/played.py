@@ -1,4 +1,4 @@
-"""Logs of an MTi's bytes."""
+"""Source that plays logs of an MTi's bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCANNED = 1000  # inertial messages that determine the content of a log
 
 
 class LogSource:
-    """Reads a byte log in chunks: memory does not grow with the log."""
+    """Source that reads a byte log in chunks: memory does not grow with the log."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         path = sensor.path

@@ -1,4 +1,4 @@
-"""The simulated IMU as a source: its bytes pass the parser of a real device's."""
+"""The simulated IMU as a source: the parser for real devices parses its bytes."""
 
 from __future__ import annotations
 

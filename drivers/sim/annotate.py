@@ -1,4 +1,4 @@
-"""Writes the truth into a finished session of simulated sensors (docs/labels.md).
+"""Labels from the truth for a finished session of simulated sensors (docs/labels.md).
 
 Usage::
 
@@ -217,7 +217,7 @@ def _camera_options(sensor: SimulatedSensor) -> dict[str, Any]:
 
 
 def _size(camera: SimulatedSensor) -> tuple[int, int]:
-    """Width and height of the recorded pictures."""
+    """Return width and height of the recorded pictures."""
     height, width = camera.channels[camera.pictures]["shape"][:2]
     return width, height
 

@@ -77,7 +77,7 @@ _POINT = 10
 
 
 class SimulatedCamera:
-    """Draws picture `k` of an endless sequence, in any order, without state.
+    """Source of an endless sequence's picture `k`, in any order, without state.
 
     Picture k ends at world time k / fps, when its last row is read out.  With a rolling shutter,
     row v of `height` is taken ``readout_s * (height - 1 - v) / height`` earlier; an exposure begins

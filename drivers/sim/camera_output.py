@@ -1,4 +1,4 @@
-"""What a simulated camera delivers: parts of an HTTP stream, raw pictures, and H.264.
+"""Output of a simulated camera: parts of an HTTP stream, raw pictures, and H.264.
 
 ``sim:`` passes these bytes to the same parsers as a device's; the emulated cameras send them.
 """
@@ -84,7 +84,7 @@ def raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | N
 
 
 def raw_values(image: Image, levels: Levels) -> npt.NDArray[Any]:
-    """The values of a sensor that sees a picture.
+    """Return the values of a sensor that sees a picture.
 
     Args:
         image: u1 [height, width, 3], BGR.

@@ -64,7 +64,7 @@ class SimulatedReceiver:
         self._periods_s = np.geomspace(20.0, 300.0, _WAVES)[:, None] * rng.uniform(0.9, 1.1, (1, 3))
 
     def epochs(self, first: int, count: int) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
-        """Epochs `first` to `first + count - 1`: GPS times in ns, and arrays by channel."""
+        """Return epochs `first` to `first + count - 1`: GPS times in ns, arrays by channel."""
         t_ns = (first + np.arange(count, dtype=np.int64)) * self._period_ns
         enu, velocity = self._antenna.place(t_ns / 1e9)
         white = np.stack(

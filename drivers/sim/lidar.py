@@ -168,7 +168,7 @@ class LidarScene:
         return {name: fields[name] for name in self.fields}
 
     def _returns(self, seen: Seen, index: int, suffix: str, share: float) -> dict[str, Image]:
-        """Range and reflectivity of surfaces that return enough of their `share` of the light."""
+        """Return range and reflectivity of surfaces whose `share` of the light suffices."""
         distance = seen.distance
         dim = np.float32(10 * share * self._reach_m * self._reach_m)
         bright = seen.reflectivity * seen.cosine
@@ -194,7 +194,7 @@ class LidarScene:
         }
 
     def _ambient(self, seen: Seen, index: int) -> Image:
-        """Near infrared light of sun and sky, also for pixels without a return."""
+        """Return near infrared light of sun and sky, also for pixels without a return."""
         light = seen.sunlight * np.float32(_SUNLIGHT)
         light += np.float32(_SKYLIGHT)
         light *= seen.reflectivity

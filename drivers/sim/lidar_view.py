@@ -106,7 +106,7 @@ class _Rays:
 
 
 class View:
-    """Casts a moving sensor's rays into the world, each column at its own time.
+    """Caster of a moving sensor's rays into the world, each column at its own time.
 
     >>> first, second = View(world, mount, beams, divergence=None, reach_m=reach).look(t_s=1.0)
 

@@ -303,7 +303,7 @@ def _dot(first: Floats, second: Floats) -> Floats:
 
 
 def _faces(corners: Floats) -> npt.NDArray[np.bool_]:
-    """Whether quads [q, 4, 3] in the camera's axes show their outer side."""
+    """Return whether quads [q, 4, 3] in the camera's axes show their outer side."""
     at = corners[:, 0]
     normal = np.cross(corners[:, 1] - at, corners[:, 2] - at)
     return np.asarray(

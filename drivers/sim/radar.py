@@ -81,7 +81,7 @@ class TargetState:
 
 
 class SimulatedRadar:
-    """Synthesizes frame `k` of an endless sequence, in any order, without state.
+    """Synthesizer of an endless sequence's frame `k`, in any order, without state.
 
     >>> radar = SimulatedRadar(chirp, "qqii", seed=0)
     >>> frame = radar.frame(0)           # int16 chirp.shape; the caller may keep it
@@ -224,7 +224,7 @@ class SimulatedRadar:
         return points, owner[kept], main[kept]
 
     def _amplitudes(self, place: Floats, rcs_m2: Floats) -> Floats:
-        """Amplitude in steps of the ADC by the radar equation, including antennas and filter."""
+        """Return amplitudes in steps of the ADC by the radar equation, with antennas and filter."""
         x, y, z = place[:, 0], place[:, 1], place[:, 2]
         level = x * x + y * y
         square = level + z * z

@@ -20,7 +20,7 @@ _NTP_1970_S = 2_208_988_800
 
 
 def payloads(unit: bytes) -> Iterator[bytes]:
-    """The payloads of an access unit: small NAL units together (STAP-A), large ones cut (FU-A).
+    """Split an access unit into payloads: small NAL units joined (STAP-A), large ones cut (FU-A).
 
     Args:
         unit: Annex B.
@@ -56,7 +56,7 @@ def _cut(nal: bytes) -> Iterator[bytes]:
 
 
 class RtpSender:
-    """Numbers packets.
+    """Sender that numbers its packets.
 
     Args:
         ssrc: of the stream.
@@ -69,7 +69,7 @@ class RtpSender:
         self._packets = self._bytes = 0
 
     def packets(self, unit: bytes, timestamp: int) -> list[bytes]:
-        """The packets of an access unit; the last one has the marker."""
+        """Return the packets of an access unit; the last one has the marker."""
         parts = list(payloads(unit))
         made = []
         for k, part in enumerate(parts):
@@ -83,7 +83,7 @@ class RtpSender:
         return made
 
     def report(self, time_ns: int, timestamp: int) -> bytes:
-        """A sender report: the sender's time, epoch ns, of a timestamp."""
+        """Return a sender report: the sender's time, epoch ns, of a timestamp."""
         seconds, rest_ns = divmod(time_ns, 1_000_000_000)
         fraction = (rest_ns << 32) // 1_000_000_000
         return struct.pack(
@@ -93,7 +93,7 @@ class RtpSender:
 
 
 def session_description(keyframe: bytes, fps: float) -> str:
-    """The SDP of a video with a keyframe's parameter sets."""
+    """Return the SDP of a video with a keyframe's parameter sets."""
     sets = [nal for nal in nal_units(keyframe) if kind_of_nal(nal) in (_SEQUENCE_SET, _PICTURE_SET)]
     texts = ",".join(base64.b64encode(nal).decode() for nal in sets)
     profile = next(nal[1:4].hex() for nal in sets if kind_of_nal(nal) == _SEQUENCE_SET)

@@ -135,7 +135,7 @@ class SendingEmulator(Emulator):
 
     @abstractmethod
     def _put(self, packet: bytes) -> None:
-        """Send a packet; nothing has to listen.  Raises DeviceError."""
+        """Send a packet, even without a receiver.  Raises DeviceError."""
 
     def _begin(self, what: str) -> None:
         """Read the first packet.

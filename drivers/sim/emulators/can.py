@@ -27,7 +27,7 @@ from recorder.contract.errors import DeviceError, FormatError, SourceError
 
 
 class CanEmulator(SendingEmulator):
-    """Sends frames to the address that is recorded, or to that of the option ``to``."""
+    """Emulated bus whose frames go to the recorded address, or to that of the option ``to``."""
 
     _is_interface = False
 

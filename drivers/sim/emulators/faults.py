@@ -51,7 +51,7 @@ class Fault:
     value: float = 0.0
 
     def during(self, t_s: float) -> bool:
-        """Whether the fault is active at a time."""
+        """Return whether the fault is active at a time."""
         return t_s >= self.at_s and (not self.duration_s or t_s < self.at_s + self.duration_s)
 
 
@@ -102,7 +102,7 @@ def parse_fault(text: str) -> tuple[str, Fault]:
 
 
 class PacketFaults:
-    """Loses, repeats, damages and reorders packets, with a seed.
+    """Seeded injector of lost, repeated, damaged and reordered packets.
 
     At most one fault hits a packet; a reordered packet is sent after its successor.
 

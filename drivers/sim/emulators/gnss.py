@@ -3,7 +3,7 @@
 It sends NAV-PVT, NAV-COV and NAV-EOE of the simulated receiver (encoded by pyubx2), or the bytes of
 a recorded log.  A message is sent `DELAY_NS` after its epoch.  ``loss``, ``corrupt``,
 ``duplicate`` and ``reorder`` hit single messages; ``stall``: nothing is sent; ``unplug``: the
-connection is closed, and nobody can connect.
+connection is closed, and no client can connect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHUNK: Final = 1 << 16
 
 
 def encode_epoch(gps_ns: int, row: Mapping[str, Any]) -> list[bytes]:
-    """The messages of an epoch.
+    """Encode the messages of an epoch.
 
     Args:
         gps_ns: its time.
@@ -90,7 +90,7 @@ class GnssEmulator(Emulator):
         self._waiting: deque[bytes] = deque()
 
     def _feed(self) -> Iterator[tuple[int, list[bytes]]]:
-        """When each epoch is due after the start, and its messages."""
+        """Yield when each epoch is due after the start, and its messages."""
         if self.sensor.scheme == "file":
             yield from _log(Path(self.sensor.address))
             return
@@ -168,7 +168,7 @@ class GnssEmulator(Emulator):
 
 
 def _log(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """The frames of a log, due at their epochs' times."""
+    """Yield the frames of a log, due at their epochs' times."""
     reception, parser = Reception(), FrameParser()
     first: int | None = None
     at_ns = DELAY_NS

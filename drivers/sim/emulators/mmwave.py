@@ -268,7 +268,7 @@ class _HeaderFaults:
         self.injected = self._faults.injected
 
     def apply(self, t_s: float, packet: bytes) -> list[bytes]:
-        """See `PacketFaults.apply`."""
+        """Apply the faults; see `PacketFaults.apply`."""
         if not self._any:
             return [packet]
         head, payload = packet[:HEADER_BYTES], packet[HEADER_BYTES:]

@@ -47,7 +47,7 @@ class _Feed(Protocol):
         """Start the device, `from_ns` after the emulator's start."""
 
     def due_ns(self) -> int | None:
-        """When the next packet is due; None after the last packet."""
+        """Return when the next packet is due; None after the last packet."""
 
     def take(self) -> SentPacket: ...
 
@@ -161,7 +161,7 @@ class OusterEmulator(Emulator):
         return self._send(now_ns)
 
     def _requested(self, now_ns: int) -> bool:
-        """Whether a reinitialization was requested long enough ago to start."""
+        """Return whether a reinitialization was requested long enough ago to start."""
         assert self._api is not None
         if self._api.reinitialize is None:
             self._begin_ns = None
@@ -427,7 +427,7 @@ class _CaptureFeed:
 
 
 def _mode(info: Any) -> str:
-    """Columns x Hz of the metadata; a synthetic sensor's mode may differ from its columns."""
+    """Return the metadata's columns x Hz; a synthetic sensor's mode may differ from them."""
     layout = info.format
     known = json.loads(info.to_json_string()).get("config_params", {}).get("lidar_mode")
     return str(known or f"{layout.columns_per_frame}x{round(layout.fps or 10)}")

@@ -41,7 +41,7 @@ class _RefusedError(Exception):
 
 
 class DemoFirmware:
-    """Processes the bytes received on the UART and answers.
+    """Firmware that processes the bytes received on the UART and answers.
 
     >>> firmware = DemoFirmware("AWR1843")
     >>> firmware.power_on(0)
@@ -183,7 +183,7 @@ class DemoFirmware:
         return "Done"
 
     def _possible(self) -> bool:
-        """Whether there are samples within their ramp, and chirps within their frame."""
+        """Return whether there are samples within their ramp, and chirps within their frame."""
         profile, frame = self._settings["profileCfg"], self._settings["frameCfg"]
         _, _, idle, begin, ramp, _, _, slope, _, samples, rate, *_ = profile
         loops, period_ms = frame[2], frame[4]

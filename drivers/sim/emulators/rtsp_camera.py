@@ -87,7 +87,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         return EmulatedSource(source, {"codec": "copy", "fps": self._fps, "transport": transport})
 
     def _feed(self) -> bytes:
-        """Open what feeds the camera; the first keyframe."""
+        """Open the camera's feed; return its first keyframe."""
         name, options = self.sensor.name, self.sensor.options
         if self.sensor.scheme == "file":
             self._file = H264File(name, self.sensor.address, options["fps"])
@@ -133,7 +133,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
     # Pictures
 
     def _skip(self, elapsed_ns: int) -> None:
-        """Pass over the pictures that nobody gets; the next one is a keyframe."""
+        """Skip the pictures that no client receives; the next one is a keyframe."""
         while self._due_ns(self._next) <= elapsed_ns:
             self._next += 1
             if self._file is not None and self._watched:
@@ -178,7 +178,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         self.injected.update(self._packets.injected - self.injected)
 
     def _send_all(self, kind: int, packet: bytes) -> None:
-        """Send to all that play: RTP (0) or RTCP (1)."""
+        """Send RTP (0) or RTCP (1) to all clients that play."""
         for client in self._clients:
             if not client.playing:
                 continue
@@ -207,7 +207,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
     # Connections
 
     def _port_pair(self) -> tuple[socket.socket, socket.socket]:
-        """An even port and the next one (RFC 3550, section 11)."""
+        """Bind an even port and the next one (RFC 3550, section 11)."""
         for _ in range(100):
             rtp = self._bound(socket.SOCK_DGRAM, 0)
             port = rtp.getsockname()[1]
@@ -218,7 +218,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         raise DeviceError(f"{self.sensor.name}: no two UDP ports in a row are free")
 
     def _receive(self, client: _Client) -> bool:
-        """Answer a client's requests; False if it has left."""
+        """Answer a client's requests; return False if the client has left."""
         try:
             data = client.socket.recv(4096)
         except BlockingIOError:
@@ -277,7 +277,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         client.waiting += f"{reply}\r\n\r\n{body}".encode("latin-1")
 
     def _set_up(self, client: _Client, wanted: str) -> str | None:
-        """Agree on a transport; None if none that was offered is known."""
+        """Choose an offered transport; return None if none of them is known."""
         for offer in wanted.split(","):
             channels = re.search(r"interleaved=(\d{1,3})-(\d{1,3})", offer)
             ports = re.search(r"client_port=(\d{1,5})-(\d{1,5})", offer)

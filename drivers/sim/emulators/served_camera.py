@@ -43,7 +43,7 @@ class ServedCamera(Emulator, Generic[C]):
 
     Attributes:
         client_kind: class of the connections.
-        skipped: what a client did not get because it reads too slowly.
+        skipped: units that clients missed because they read too slowly.
     """
 
     client_kind: type[C]
@@ -154,7 +154,7 @@ class ServedCamera(Emulator, Generic[C]):
                 self._clients.remove(client)
 
     def _send(self, client: C) -> bool:
-        """Send what waits; return False if the connection is to be closed."""
+        """Send the waiting bytes; return False if the connection is to be closed."""
         while client.waiting:
             del client.waiting[: client.socket.send(memoryview(client.waiting)[: 1 << 20])]
         return True

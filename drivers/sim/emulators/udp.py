@@ -26,7 +26,7 @@ from recorder.contract.errors import DeviceError, FormatError, SourceError
 
 
 class UdpEmulator(SendingEmulator):
-    """Sends datagrams to the port that is recorded, or to the address of the option ``to``."""
+    """Emulated sender of datagrams to the recorded port, or to the address of the option ``to``."""
 
     def start(self) -> EmulatedSource:
         host, port = self._to = self._destination()

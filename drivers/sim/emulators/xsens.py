@@ -270,7 +270,7 @@ class XsensEmulator(Emulator):
         return self._epoch_ns + due_ns
 
     def _event_ns(self) -> int | None:
-        """When the next fault of the whole device begins."""
+        """Return when the next fault of the whole device begins."""
         if self._absence or not self._events or self._first_ns is None:
             return None
         return self._first_ns + round(self._events[0].at_s * 1e9) - 1
@@ -294,12 +294,12 @@ class XsensEmulator(Emulator):
     # --- the port -----------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
-        """To the line, as the host understands it."""
+        """Write to the line what the host reads: garbage at another baud rate."""
         if data:
             self._port.write(data if self._understood() else data.translate(_GARBAGE))
 
     def _understood(self) -> bool:
-        """Whether host and device have set the same baud rate."""
+        """Return whether host and device have set the same baud rate."""
         ends = self._port.ends
         return (
             ends is not None and _SPEEDS.get(termios.tcgetattr(ends[1])[5]) == self._device.baudrate
