@@ -35,7 +35,7 @@ class LiveSource:
         decoding: of its signals.
 
     Attributes:
-        warnings: what may cost frames.
+        warnings: possible causes of lost frames.
 
     Raises:
         SourceError: the address has a wrong form.

@@ -92,7 +92,7 @@ class TcpLine:
     Args:
         address: ``HOST:PORT``.
         where: sensor and source, for messages.
-        greeting: what is sent first.
+        greeting: bytes to send first.
         now_ns: CLOCK_MONOTONIC.
 
     Raises:

@@ -219,7 +219,7 @@ class _Player:
             self._client.close()
 
     def _decode(self) -> None:
-        """Decode what was received, until the end of the stream."""
+        """Decode the received units until the end of the stream."""
         try:
             while not self._stopping.is_set():
                 self._work_off(_TURN_S)

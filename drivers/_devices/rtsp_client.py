@@ -82,7 +82,7 @@ class RtspClient:
         self._logged_in_again = False
 
     def start(self, deadline_ns: int) -> Media:
-        """Connect and play; return what the camera sends.
+        """Connect and play; return the description of the camera's video.
 
         Raises:
             DeviceError: the camera is absent, refuses, or is not done at `deadline_ns`.

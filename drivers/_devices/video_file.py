@@ -236,7 +236,7 @@ def _is_avi(path: Path) -> bool:
 
 
 def index_of(address: str) -> VideoIndex:
-    """Return what the file of an address declares; empty if it cannot be read."""
+    """Return the declarations of an address's file; empty if it cannot be read."""
     try:
         with Path(address).open("rb") as file:
             return read_video_index(file)

@@ -150,7 +150,7 @@ class DeviceSource:
             return self._more(self._reception.feed(data))
         reports = self._reception.reports
         rows = self._more(self._reception.feed(data))
-        if self._reception.reports > reports:  # what gpsd sends of other receivers does not count
+        if self._reception.reports > reports:  # reports of other receivers do not count
             self._last_ns = arrival_ns
         return rows
 

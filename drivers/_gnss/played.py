@@ -19,7 +19,7 @@ _CHUNK = 1 << 16
 _SCAN_BYTES = 4 << 20
 _SCAN_ROWS = 20
 _LONGEST_NS = 60_000_000_000
-"""What is missing for longer may be between two logs: it is estimated, not counted."""
+"""A longer gap may be between two logs: its epochs are estimated, not counted."""
 _SURE_EPOCHS = 20
 """So many epochs, one after the other, that are earlier than others: the clock was set back."""
 

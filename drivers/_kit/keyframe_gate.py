@@ -39,7 +39,7 @@ class KeyframeGate:
         self._starts = CHANNEL_FORMATS[channel.format].starts
         self._session: Session | None = None
         self._waits = False  # for a keyframe
-        self._counts = False  # what comes before the keyframe is lost
+        self._counts = False  # samples before the keyframe are lost
 
     def is_key(self, sample: Sample) -> bool:
         """Return whether a decoder can begin with a sample."""

@@ -4,7 +4,7 @@ A capture that is merged of two queues or interfaces, and a log of several buses
 lie some milliseconds before their predecessors.  Their stamps are valid, so they are sorted::
 
     late = LateSamples(100_000_000)      # for one stream
-    for item in late.take(item):         # what no later sample can precede
+    for item in late.take(item):         # no later sample can precede these
         ...
     for item in late.flush():            # at the end of the source
         ...

@@ -188,7 +188,7 @@ class McapSource(RecordedSource):
         )
 
     def _look(self, bag: Bag) -> list[tuple[McapMessage, Any]]:
-        """Return the first messages that can be decoded, with what they hold.
+        """Return the first messages that can be decoded, with their contents.
 
         Raises:
             FormatError: no message can be decoded; the reason is that of the first.

@@ -50,7 +50,7 @@ from recorder.contract.messages import CHANGED
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.process import die_with_parent, end_visibly, settle
 
-UNREAD = "unread"  # cause of the loss of what a played source has behind its fault
+UNREAD = "unread"  # cause of the loss of a played source's data behind its fault
 _IDLE_S = 0.2
 _ARMED_S = 2.0  # kernel buffers hold a device's data during this wait
 _LATEST_NS = 1_000_000_000  # longest delay from a measurement to a device's item

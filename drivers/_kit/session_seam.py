@@ -187,7 +187,7 @@ class SessionSeam:
         """Release durable messages and renew the credit; see `Outbox.acknowledge`."""
         for part in self.parts:
             part.outbox.acknowledge(positions)
-            self._share_ring()  # what the session before releases is room for the present one
+            self._share_ring()  # the session before releases room for the present one
 
     def follow(self, hello: Hello) -> None:
         """Enter the writer's present session."""

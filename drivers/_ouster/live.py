@@ -294,7 +294,7 @@ class LiveSource:
         yield from self._hold(State(self._config.name, self._last_ns, values, lasting=lasting))
 
     def _checked(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return what is refused of changed settings; DeviceError if they must be set again."""
+        """Return the refused ones of changed settings; DeviceError if they must be set again."""
         assert self._setup is not None
         wanted = self._setup.wanted
         if lost := wanted.changes(settings, self._setup.http.local_address):
@@ -339,7 +339,7 @@ def _form(info: Any) -> tuple[Any, ...]:
 
 
 def _bind_address(destination: str, here: str) -> str:
-    """Return the address at which this machine receives what is sent to a destination."""
+    """Return the address at which this machine receives packets to a destination."""
     if same_address(destination, here):
         return here
     if is_multicast(destination):

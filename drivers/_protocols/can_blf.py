@@ -206,7 +206,7 @@ def _frame_entry(found: _Object, t_ns: int, head: int, place: str) -> LogEntry:
         channel, code, size, number, bits, sent, extra = _FD_MESSAGE_64.unpack_from(data, head)
         at = head + _FD_MESSAGE_64.size
         is_fd, switched, passive = bits & 0x1000, bits & 0x2000, bits & 0x4000
-        remote, end = bits & 0x10, extra or end  # what is not part of the data may follow them
+        remote, end = bits & 0x10, extra or end  # other bytes may follow the data
         data = data[at : min(at + size, end)].ljust(size, b"\0")  # zeros may be left out
     elif found.kind == 100:
         channel, bits, code, number, fd_bits, size = _FD_MESSAGE.unpack_from(data, head)

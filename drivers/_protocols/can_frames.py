@@ -206,7 +206,7 @@ def parse_frames(
     flags = np.where(fd, chosen[:, 5] & known | np.uint8(FD), np.uint8(0))
     flags |= np.where(sent[kept], np.uint8(SENT), np.uint8(0))
     data = np.ascontiguousarray(chosen[:, 8:])
-    # Neither what a shorter structure left in the row, nor what a controller left behind the data.
+    # A shorter structure, or the controller, may have left other bytes behind the data.
     used = np.where(ids & REMOTE != 0, 0, lengths)
     data[np.arange(width) >= used[:, None]] = 0
     return Frames(t_ns[kept], ids, lengths, flags, data), kept

@@ -1,6 +1,6 @@
 """Logs of CAN buses: .asc and .blf of Vector, .log of candump.
 
-python-can reads these logs, too, but skips what it does not know without a count: stamps before 0,
+python-can reads these logs, too, but skips unknown entries without a count: stamps before 0,
 overload frames, most kinds of error messages, objects outside of containers.  It reads an error
 message of candump as a data frame.  candump's format is ``sprint_canframe`` of can-utils (lib.c).
 """

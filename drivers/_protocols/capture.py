@@ -154,8 +154,8 @@ def read_capture(
     skipped; a packet that may be UDP and cannot be read is a `SkippedPacket`.
 
     Raises:
-        FormatError: the file is not a capture, or is damaged or truncated; what comes before the
-            damage has been yielded.  The message lacks the file's name.
+        FormatError: the file is not a capture, or is damaged or truncated; items before the
+            damage have been yielded.  The message lacks the file's name.
     """
     fragments, now_ns = Fragments(), 0
     fault: FormatError | None = None

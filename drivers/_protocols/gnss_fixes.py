@@ -56,7 +56,7 @@ NO_VECTOR: Final = (math.nan,) * 3
 """A position or a velocity that is not known."""
 _KNOT: Final = 1852 / 3600
 _SBF_NONE: Final = -1e10
-"""SBF has -2e10 for what it does not know."""
+"""SBF marks unknown values with -2e10."""
 
 
 def gnss_spec(name: str, rate_hz: float, finite: bool, settings: Mapping[str, Any]) -> StreamSpec:
@@ -84,7 +84,7 @@ class Part:
         values: of channels.
         last: no further message belongs to the epoch.
         leaps: GPS time minus UTC in s; None if the message does not have it.
-        sender: talker of NMEA, device of gpsd; "" of what has none.
+        sender: talker of NMEA, device of gpsd; else "".
         timeless: the kind has no time; the message belongs to the epoch that is under way.
     """
 

@@ -91,7 +91,7 @@ class Reception:
                 self._seen[frame.name] = self._seen.get(frame.name, 0) + 1
                 count = max(self._seen.get(name, 0) for name in POSITIONS[frame.protocol])
                 self._seen[frame.protocol] = count
-                # One whole epoch has passed: what is not here does not come.
+                # One whole epoch has passed: protocols that are not here do not come.
                 if count > 2 or frame.protocol == UBX:
                     yield from self.choose()
         else:

@@ -135,7 +135,7 @@ class Fragments:
         return datagram
 
     def finish(self) -> None:
-        """Give up what is still open at the end of a capture."""
+        """Give up the datagrams that are still open at the end of a capture."""
         for key in list(self._open):
             self._give_up(key)
 

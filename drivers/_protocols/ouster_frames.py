@@ -372,7 +372,7 @@ class Assembly(Generic[T]):
             self._ahead.append(packet)
             self._keep_later(int(frame.frame_id))
         if restart:
-            yield from self._release(t_ns)  # what came before the restart
+            yield from self._release(t_ns)  # items from before the restart
             yield from self._restarted(t_ns, self._init_id)
 
     def _restart(self) -> Iterator[T]:

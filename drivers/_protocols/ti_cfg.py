@@ -52,7 +52,7 @@ class CfgFile:
         start: the line that starts the sensor.
         calibration: ``range_bias_m`` and ``coefficients`` [tx][rx][re, im], in the order of the
             chirps; None where the file has none, or only those of an ideal array.
-        warnings: what the recorder changes.
+        warnings: the recorder's changes.
     """
 
     chirp: ChirpConfig

@@ -44,7 +44,7 @@ class VideoIndex(NamedTuple):
 
 class _Box(NamedTuple):
     kind: bytes
-    start: int  # of what is behind the header
+    start: int  # of the data behind the header
     end: int
     at: int = 0  # of the header
 

@@ -30,7 +30,7 @@ class LiveSource:
         sensor: the sensor's entry, of scheme ``udp``.
 
     Attributes:
-        warnings: what may cost datagrams.
+        warnings: possible causes of lost datagrams.
     """
 
     def __init__(self, sensor: SensorConfig) -> None:

@@ -38,7 +38,7 @@ def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts
 def with_positions(
     sensor: SensorConfig, imu: StreamSpec, rate: PositionRate | None
 ) -> tuple[list[StreamSpec], Positions | None]:
-    """Return the declarations of a device, and what makes the rows of its positions, if any.
+    """Return the declarations of a device, and the maker of its positions' rows, if any.
 
     Args:
         sensor: its option ``gnss`` may be off.

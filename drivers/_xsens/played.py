@@ -85,7 +85,7 @@ def _scan(path: Path, where: str, rate_hz: float) -> tuple[Facts, PositionRate |
     """Read the log up to its first `_SCANNED` inertial messages.
 
     Returns:
-        what all messages have in common; the rate of positions, if there are any.
+        the properties of all messages; the rate of positions, if there are any.
 
     Raises:
         SourceError: the log has no such message; the error names its content.
