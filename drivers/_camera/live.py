@@ -11,7 +11,7 @@ import numpy as np
 
 from drivers._camera.stream import CameraSource
 from drivers._devices.http_camera import HttpCamera
-from drivers._devices.pictures import LiveCamera, Note, Shot, wanted_size
+from drivers._devices.pictures import LiveCamera, Note, Shot, choose_size
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._devices.v4l2 import V4l2Camera
 from drivers._devices.v4l2_pixels import PIXEL_FORMATS
@@ -72,7 +72,7 @@ class LiveSource(CameraSource):
         live = self.make()
         live.open()
         self._live = live
-        self._size = wanted_size(self.config, live.size)
+        self._size = choose_size(self.config, live.size)
         if self._device_clock is None:
             self._device_clock, self._exposures = live.device_clock, live.reports_exposure
         passed_through = self.copying or (live.jpegs and self._size is None)

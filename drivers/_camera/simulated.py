@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from drivers._camera.stream import CHANNEL, RAW_OPTIONS, VIDEO, CameraSource
-from drivers._devices.pictures import wanted_size
+from drivers._devices.pictures import choose_size
 from drivers._kit.driver import Sample
 from drivers._kit.sample_batches import DeferredData
 from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
@@ -28,7 +28,7 @@ class SimulatedSource(CameraSource):
     copies = copies_sizes = True
 
     def open(self) -> StreamSpec:
-        size = wanted_size(self.config, SIM_SIZE) or SIM_SIZE
+        size = choose_size(self.config, SIM_SIZE) or SIM_SIZE
         self._fps = self.config["fps"] or SIM_FPS
         self._camera = simulated_camera(self.name, self.config, size, self._fps)
         self._index = 0

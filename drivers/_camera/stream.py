@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from drivers._devices.pictures import CodedPicture, Missing, Picture, resized
+from drivers._devices.pictures import CodedPicture, Missing, Picture, resize_picture
 from drivers._devices.v4l2_pixels import COPIED_FORMAT
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig
 from recorder.contract.config.options import Option, OptionTable
@@ -146,7 +146,7 @@ class CameraSource(ABC):
         if isinstance(picture, CodedPicture):
             picture = picture.data
         elif self._size is not None and not isinstance(picture, Missing):
-            picture = resized(picture, self._size)
+            picture = resize_picture(picture, self._size)
         if isinstance(picture, Missing):
             detail = {"reason": picture.reason}
             return Lost(self.name, t_ns, picture.cause, picture.count, detail=detail)

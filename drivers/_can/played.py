@@ -23,7 +23,7 @@ from drivers._protocols.can_frames import (
     LogEntry,
     Logged,
     OtherEvent,
-    frames_of,
+    collect_frames,
 )
 from drivers._protocols.can_logs import read_log
 from recorder.contract.errors import FormatError
@@ -161,7 +161,7 @@ class LogSource:
                 yield logged.frame
 
     def _batch(self, batch: list[Frame]) -> Iterator[Item]:
-        frames = frames_of(batch, self._width)
+        frames = collect_frames(batch, self._width)
         yield frame_sample(self._sensor.name, frames)
         for k in np.flatnonzero(frames.id & ERROR).tolist():
             yield from self._error(batch[k])

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from drivers._devices.udp import Batch, SocketReceiver, address_and_port
+from drivers._devices.udp import Batch, SocketReceiver, parse_address
 from drivers._protocols.can_errors import ALL_CLASSES
 from drivers._protocols.can_frames import FD_MTU, Frames, parse_frames
 from recorder.contract.errors import DeviceError
@@ -43,7 +43,7 @@ def stand_in(address: str) -> tuple[str, int] | None:
     """
     if _INTERFACE.fullmatch(address):
         return None
-    host, port = address_and_port(address, FORM)
+    host, port = parse_address(address, FORM)
     return host or "127.0.0.1", port
 
 

@@ -236,7 +236,7 @@ class RadarCapture:
                 pass
             self._card.start()
             self._closers += [self._card.reset_ar_device, self._card.stop, self._hurry]
-            with _rejections(radar):
+            with _convert_rejections(radar):
                 if self._cfg is not None:
                     for line in (*self._cfg.commands, self._cfg.start):
                         radar.send(line)
@@ -327,7 +327,7 @@ class RadarCapture:
 
 
 @contextlib.contextmanager
-def _rejections(radar: Any) -> Iterator[None]:
+def _convert_rejections(radar: Any) -> Iterator[None]:
     """Convert xwr's error for a rejected command to a DeviceError that names the command."""
     from xwr.radar import XWRError
 

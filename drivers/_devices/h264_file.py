@@ -10,7 +10,13 @@ from typing import Any
 from drivers._devices.h264_pictures import B_FRAMES, H264Pictures
 from drivers._devices.pictures import CodedPicture, Missing
 from drivers._devices.video_decoder import require_pyav
-from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, readable, truncated
+from drivers._devices.video_file import (
+    ASSUMED_FPS,
+    FrameClock,
+    find_readable_address,
+    make_truncation_error,
+    read_index,
+)
 from recorder.contract.channel_formats.h264 import is_key
 from recorder.contract.errors import SourceError, StreamChangedError
 from recorder.contract.messages import CHANGED
@@ -65,7 +71,7 @@ class H264File:
                 raise SourceError(f"{self.where}: has pictures, no H.264; use codec: jpeg")
             raise SourceError(f"{self.where}: no such file")
         try:
-            self._container = av.open(readable(self._address))
+            self._container = av.open(find_readable_address(self._address))
             self._start(av)
         except av.error.FFmpegError as error:
             self.close()
@@ -119,9 +125,9 @@ class H264File:
                 f"{self.where}: cannot be read after {self._taken} pictures: {error.strerror}"
             ) from None
         if shot is None:
-            index = index_of(self._address)
+            index = read_index(self._address)
             if index.is_cut or self._taken < (index.pictures or 0):
-                raise truncated(self.where, self._taken, index)
+                raise make_truncation_error(self.where, self._taken, index)
         return shot
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drivers._devices.pictures import CodedPicture, Missing, Shot, same_size
+from drivers._devices.pictures import CodedPicture, Missing, Shot, require_same_size
 from drivers._protocols.rtp import AccessUnit
 from drivers._protocols.rtsp import Media
 from recorder.contract.channel_formats.h264 import ParameterSets, has_picture, is_key, picture_size
@@ -51,7 +51,7 @@ class H264Pictures:
         except FormatError as error:
             return Missing(str(error))
         if size is not None and self.size != (0, 0):
-            same_size(self._where, size, self.size)
+            require_same_size(self._where, size, self.size)
         if self.size == (0, 0) and is_key(unit):
             self.size = size or (0, 0)
         return None if self.size == (0, 0) else CodedPicture(unit, self.size)
@@ -94,7 +94,7 @@ class H264Passing:
         if picture is None:
             return []
         if first and isinstance(picture, CodedPicture):
-            self.fps = declared_fps(picture.data)
+            self.fps = read_fps(picture.data)
         return [Shot(unit.t_ns, picture, unit.t_device_ns)]
 
     def drain(self) -> list[Shot]:
@@ -102,7 +102,7 @@ class H264Passing:
         return []
 
 
-def declared_fps(keyframe: bytes) -> float | None:
+def read_fps(keyframe: bytes) -> float | None:
     """Return the pictures per second that FFmpeg reads from a keyframe's parameter sets."""
     decoder = H264Decoder()
     try:

@@ -41,14 +41,14 @@ def provide_library(name: str) -> bool:
         return False
     fd = os.memfd_create(name)
     try:
-        os.write(fd, empty_library(name, machine))
+        os.write(fd, make_empty_library(name, machine))
         _kept.append(ctypes.CDLL(f"/proc/self/fd/{fd}"))
     finally:
         os.close(fd)
     return True
 
 
-def empty_library(name: str, machine: int) -> bytes:
+def make_empty_library(name: str, machine: int) -> bytes:
     """Make an ELF-64 shared object, little endian, with a name (DT_SONAME) and no content."""
     strings = b"\0" + name.encode() + b"\0"
     headers = 64 + 3 * 56

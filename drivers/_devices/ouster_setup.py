@@ -67,7 +67,7 @@ class Wanted:
         destination = str(active.get("udp_dest") or "")
         if self.udp_dest not in (None, _AUTO):
             wanted["udp_dest"] = self.udp_dest
-        elif not same_address(destination, here) and not is_multicast(destination):
+        elif not is_same_address(destination, here) and not is_multicast(destination):
             wanted["udp_dest"] = _AUTO if "%" in here else here
         if "operating_mode" in active:
             wanted.setdefault("operating_mode", "NORMAL")
@@ -80,7 +80,7 @@ class Wanted:
         return {
             name: value
             for name, value in wanted.items()
-            if not _equal(name, value, has := active.get(name))
+            if not _is_equal(name, value, has := active.get(name))
             and self.refused.get(name, _NEVER) != has
         }
 
@@ -124,18 +124,18 @@ class Wanted:
         self.stored = False
 
 
-def _equal(name: str, value: Any, has: Any) -> bool:
+def _is_equal(name: str, value: Any, has: Any) -> bool:
     if name in _ADDRESSES and isinstance(value, str) and isinstance(has, str):
-        return same_address(value, has)
+        return is_same_address(value, has)
     return bool(value == has)
 
 
-def same_address(one: str, other: str) -> bool:
+def is_same_address(one: str, other: str) -> bool:
     """Return whether two addresses are equal; the names of a link on two machines may differ."""
-    return bool(_without_scope(one) == _without_scope(other))
+    return bool(_strip_scope(one) == _strip_scope(other))
 
 
-def _without_scope(address: str) -> Any:
+def _strip_scope(address: str) -> Any:
     text = address.partition("%")[0]
     try:
         return ipaddress.ip_address(text)
@@ -159,7 +159,7 @@ def bring_up(
             continues to start.
     """
     while True:
-        info = _running(sensor, deadline_s)
+        info = _await_running(sensor, deadline_s)
         active = sensor.settings()
         init_id, here = info.get("initialization_id"), sensor.local_address
         changes = wanted.next_changes(init_id, active, here, time.monotonic())
@@ -181,7 +181,7 @@ def bring_up(
     return active, info
 
 
-def _running(sensor: OusterHttp, deadline_s: float) -> dict[str, Any]:
+def _await_running(sensor: OusterHttp, deadline_s: float) -> dict[str, Any]:
     """Return sensor_info once the sensor runs, stands by or is unconfigured."""
     while True:
         info = sensor.sensor_info()

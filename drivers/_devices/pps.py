@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drivers._protocols.gps_time import SECOND_NS, utc_of_gps
+from drivers._protocols.gps_time import SECOND_NS, convert_gps_to_utc
 
 _EVERY_NS = 10 * SECOND_NS
 _FRESH_NS = 2 * SECOND_NS
@@ -61,7 +61,7 @@ class PulsePerSecond:
             return None
         realtime_ns, monotonic_ns = self._realtime_ns(), self._monotonic_ns()
         second_ns = (pulse[0] + _NEAR_NS) // SECOND_NS * SECOND_NS
-        ahead_ns = utc_of_gps(gps_ns) - second_ns
+        ahead_ns = convert_gps_to_utc(gps_ns) - second_ns
         if abs(ahead_ns) > 2 * _FRESH_NS:
             return None
         return monotonic_ns - (realtime_ns - pulse[0]) + ahead_ns

@@ -93,7 +93,7 @@ def check_transport(transport: str) -> None:
         raise ProtocolError(f"offers no RTP over UDP, but {transport[:80]!r}; set transport: tcp")
 
 
-def sender_of(transport: str, camera: str) -> str:
+def find_sender(transport: str, camera: str) -> str:
     """Return the address that the answer to SETUP names as RTP's sender, else the camera's own."""
     match = re.search(r";\s*source\s*=\s*\"?([0-9A-Fa-f.:]{2,45})", transport, re.IGNORECASE)
     try:

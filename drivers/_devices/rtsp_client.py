@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from drivers._devices.http_camera import Connection, Url, require_access
-from drivers._devices.rtp_udp import RtpPorts, check_transport, sender_of
+from drivers._devices.rtp_udp import RtpPorts, check_transport, find_sender
 from drivers._protocols.rtp import SenderReport, parse_rtcp
 from drivers._protocols.rtsp import (
     Interleaved,
@@ -17,9 +17,9 @@ from drivers._protocols.rtsp import (
     Reply,
     Request,
     Requests,
-    channels_of,
+    parse_channels,
     parse_sdp,
-    session_of,
+    parse_session,
 )
 from recorder.contract.errors import DeviceError, ProtocolError
 
@@ -109,12 +109,12 @@ class RtspClient:
             wanted = {"Transport": transport}
             setup = self._ask("SETUP", media.control, wanted, deadline_ns).head.headers
             if self._ports is None:
-                self._channels = channels_of(setup.get("transport", ""))
+                self._channels = parse_channels(setup.get("transport", ""))
             else:
                 answer = setup.get("transport", "")
                 check_transport(answer)
-                self._ports.listen_to(sender_of(answer, self._connection.getpeername()[0]))
-            session, timeout_s = session_of(setup.get("session", ""))
+                self._ports.listen_to(find_sender(answer, self._connection.getpeername()[0]))
+            session, timeout_s = parse_session(setup.get("session", ""))
             self._requests.session = session
             self._uri = media.session_control
             self._ask("PLAY", self._uri, {"Range": "npt=0.000-"}, deadline_ns)

@@ -323,7 +323,7 @@ def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
     )
 
 
-def address_and_port(text: str, form: str) -> tuple[str, int]:
+def parse_address(text: str, form: str) -> tuple[str, int]:
     """Return address and port to receive at; the address "" means all of this machine.
 
     Args:

@@ -26,8 +26,8 @@ from drivers._devices.pictures import (
     Note,
     Picture,
     Shot,
-    gap_event,
-    trimmed,
+    make_gap_event,
+    trim_jpeg,
 )
 from drivers._devices.v4l2_buffers import BufferQueue, FilledBuffer
 from drivers._devices.v4l2_controls import (
@@ -40,12 +40,12 @@ from drivers._devices.v4l2_pixels import (
     COPIED_FORMAT,
     JPEG_FORMATS,
     PIXEL_FORMATS,
-    decoded,
+    decode_planes,
+    find_layout,
     format_code,
     format_name,
-    layout_of,
 )
-from drivers._devices.v4l2_stamps import Stamps, Timing, flagged_meaning
+from drivers._devices.v4l2_stamps import Stamps, Timing, describe_flagged
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 
@@ -194,7 +194,7 @@ class V4l2Camera(LiveCamera):
             "card": capability.card.decode("utf-8", "replace"),
             "driver": capability.driver.decode("utf-8", "replace"),
         }
-        self._stamps = Stamps(self._timing, flagged_meaning(self._kernel, self.settings["driver"]))
+        self._stamps = Stamps(self._timing, describe_flagged(self._kernel, self.settings["driver"]))
         self._bus = capability.bus_info.decode("utf-8", "replace")
 
     def _offered_formats(self) -> list[str]:
@@ -253,7 +253,7 @@ class V4l2Camera(LiveCamera):
             )
         self.size = got
         self.jpegs = name in JPEG_FORMATS
-        self._layout = layout_of(self.where, name, pixels)
+        self._layout = find_layout(self.where, name, pixels)
         self.raw = None if self._layout.raw is None else self._layout.raw.pixels
         self.settings = {**self.settings, "pixel_format": name}
 
@@ -380,7 +380,7 @@ class V4l2Camera(LiveCamera):
         elif self.jpegs or self._copying:
             try:
                 if self.jpegs:
-                    picture = trimmed(self.where, filled.planes[0], self.size)
+                    picture = trim_jpeg(self.where, filled.planes[0], self.size)
                 else:
                     picture = self._video.take(filled.planes[0])
             except StreamChangedError as error:
@@ -390,7 +390,7 @@ class V4l2Camera(LiveCamera):
             size = sum(map(len, filled.planes))
             picture = Missing(f"{size} bytes of a picture of {self._layout.size}")
         else:
-            picture = decoded(filled.planes, self._layout)
+            picture = decode_planes(filled.planes, self._layout)
         self._count_gap(t_ns, filled.sequence)
         if before not in (None, self._stamps.source):
             self._events.append(Note(t_ns, self._stamps_state()))
@@ -404,7 +404,7 @@ class V4l2Camera(LiveCamera):
         gap = (sequence - before - 1) % _SEQUENCES
         if gap:
             lost = gap if gap < _LONGEST_GAP else None
-            self._events.append(gap_event("kernel", t_ns - 1, before, sequence, lost))
+            self._events.append(make_gap_event("kernel", t_ns - 1, before, sequence, lost))
 
 
 def _is_incomplete(event: Shot | Note) -> bool:

@@ -99,7 +99,7 @@ class Stamps:
         return {"stamps": self.source} | ({"stamps_added_ms": added} if added else {})
 
 
-def flagged_meaning(kernel: abi.Kernel, driver: str) -> str:
+def describe_flagged(kernel: abi.Kernel, driver: str) -> str:
     """Return the meaning of stamps that a kernel driver flags as the start of the exposure."""
     if driver != "uvcvideo":
         return EXPOSURE_START

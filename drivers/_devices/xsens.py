@@ -36,13 +36,13 @@ from drivers._protocols.xbus_commands import (
     Identity,
     Mid,
     Outputs,
+    are_same_outputs,
     decode_outputs,
     device_id,
     encode_outputs,
     error_text,
     firmware_revision,
     product_code,
-    same_outputs,
 )
 from recorder.contract.errors import DeviceError, ProtocolError
 
@@ -261,7 +261,7 @@ class Mti:
             RefusedError: the device does not support an output.
         """
         found = self.outputs()
-        return found if same_outputs(found, wanted) else self._outputs(encode_outputs(wanted))
+        return found if are_same_outputs(found, wanted) else self._outputs(encode_outputs(wanted))
 
     def _outputs(self, data: bytes) -> Outputs:
         answer = self.request(Mid.SET_OUTPUT_CONFIGURATION, data)

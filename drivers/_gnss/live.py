@@ -14,7 +14,13 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_epochs import Row
 from drivers._protocols.gnss_fixes import gnss_spec
 from drivers._protocols.gnss_places import PlaceTrack
-from drivers._protocols.gnss_reception import UNPLACED, Cadence, EpochReports, Reception, rate_of
+from drivers._protocols.gnss_reception import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    Reception,
+    estimate_rate,
+)
 from drivers._protocols.gpsd import GpsdReception
 from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
@@ -124,7 +130,7 @@ class DeviceSource:
         first = [row for row, _ in rows]
         track = PlaceTrack.of(first)
         own = [(row, at_ns) for row, at_ns in rows if not track.is_of_another(row)]
-        rate_hz = self._options["rate"] or rate_of([row for row, _ in own]) or 1.0
+        rate_hz = self._options["rate"] or estimate_rate([row for row, _ in own]) or 1.0
         self._track = PlaceTrack.of(first)
         self._cadence = Cadence(rate_hz, fixed=bool(self._options["rate"]))
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}

@@ -11,7 +11,13 @@ from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, S
 from drivers._protocols.gnss_epochs import Row, Unrecorded
 from drivers._protocols.gnss_fixes import gnss_spec
 from drivers._protocols.gnss_places import PlaceTrack
-from drivers._protocols.gnss_reception import UNPLACED, Cadence, EpochReports, Reception, rate_of
+from drivers._protocols.gnss_reception import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    Reception,
+    estimate_rate,
+)
 from drivers._protocols.gps_time import DAY_NS, SECOND_NS
 from recorder.contract.errors import SourceError
 
@@ -64,7 +70,9 @@ class LogSource:
             why = f"; {untimed} positions without a time" if untimed else ""
             raise SourceError(f"{self._where}: no position: {self._reception.seen}{why}")
         own = PlaceTrack.of(rows)
-        rate_hz = options["rate"] or rate_of([r for r in rows if not own.is_of_another(r)]) or 1.0
+        rate_hz = (
+            options["rate"] or estimate_rate([r for r in rows if not own.is_of_another(r)]) or 1.0
+        )
         self._track = PlaceTrack.of(rows)
         self._reports = EpochReports(self._reception.epochs, self._track)
         self._cadence = Cadence(rate_hz, fixed=bool(options["rate"]))

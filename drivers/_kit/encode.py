@@ -103,7 +103,7 @@ class Encoder:
         return values
 
 
-def item_message(item: Item, encoders: Mapping[str, Encoder]) -> Message:
+def make_message(item: Item, encoders: Mapping[str, Encoder]) -> Message:
     """Make the message that carries an item to the writer; encode samples.
 
     Raises:

@@ -52,7 +52,7 @@ _RAW: Final[Mapping[str, _Raw]] = {
 }
 
 
-def picture_of(message: CompressedImage | Image) -> bytes | Pixels:
+def extract_picture(message: CompressedImage | Image) -> bytes | Pixels:
     """Return a message's picture: the unchanged JPEG, or pixels, u1 [height, width, 3], BGR.
 
     Raises:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._kit.mcap_can import can_channels, can_values
-from drivers._kit.mcap_pictures import is_encoded_here, picture_of
+from drivers._kit.mcap_pictures import extract_picture, is_encoded_here
 from drivers._kit.mcap_rows import (
     column,
     inertial_channels,
@@ -155,7 +155,7 @@ class McapSource(RecordedSource):
             "mcap_stamps": "header" if self._of_header else "log time",
         }
         if self._kind is Kind.PICTURES:
-            self._channels = (video_channel(picture_of(decoded), self._topic),)
+            self._channels = (video_channel(extract_picture(decoded), self._topic),)
             self._has_device_time = not self._of_header and stamp_of(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
@@ -201,7 +201,7 @@ class McapSource(RecordedSource):
                 try:
                     decoded = self._decode(message.read_data())
                     if self._kind is Kind.PICTURES:
-                        picture_of(decoded)
+                        extract_picture(decoded)
                     found.append((message, decoded))
                 except FormatError as error:
                     problem = problem or error
@@ -255,7 +255,7 @@ class McapSource(RecordedSource):
         if self._kind is not Kind.PICTURES:
             return self._batch(timed)
         try:
-            picture = picture_of(timed.decoded)
+            picture = extract_picture(timed.decoded)
         except FormatError as error:
             return self._corrupt(timed, error)
         t_ns, t_dev_ns = self._times(timed)

@@ -35,7 +35,7 @@ from drivers._kit.driver import (
     SensorConfig,
     State,
 )
-from drivers._kit.encode import Encoder, item_message
+from drivers._kit.encode import Encoder, make_message
 from drivers._kit.frozen_check import FrozenCheck
 from drivers._kit.link import Link
 from drivers._kit.read_watchdog import ReadWatchdog
@@ -442,7 +442,7 @@ class Runner:
             values = {key: value for key, value in item.values.items() if key != INCOMPLETE}
             item = replace(item, values=values)  # its sample is counted as lost
         try:
-            message = item_message(item, self._encoders)
+            message = make_message(item, self._encoders)
         except StreamChangedError as error:
             # A device is started again, and declares other streams.  A source is played to its end.
             if not self._driver.played or not isinstance(item, Sample):
@@ -450,7 +450,7 @@ class Runner:
             detail = {"reason": str(error)}
             self._refused_ns[item.stream] = last_ns(item)
             item = Lost(item.stream, last_ns(item), CHANGED, item.count, detail=detail)
-            message = item_message(item, self._encoders)
+            message = make_message(item, self._encoders)
         if isinstance(item, Lost) and item.cause == CHANGED:
             self._misfit = self._misfit or str(item.detail.get("reason", CHANGED))
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):

@@ -321,14 +321,14 @@ class SessionSeam:
         if self.present is None or self.present.outbox.ended:
             return
         span_ns = since_ns, self._clock.monotonic_ns()
-        lost = interval_of_loss(self.present.session, spec, cause, span_ns, at_least_ns)
+        lost = make_interval_of_loss(self.present.session, spec, cause, span_ns, at_least_ns)
         if lost is not None:
             assert isinstance(lost.t_mono_ns, int)
             self.last_ns[spec.name] = lost.t_mono_ns
             self.present.outbox.offer(lost)
 
 
-def interval_of_loss(
+def make_interval_of_loss(
     session: Session,
     spec: StreamSpec,
     cause: str,

@@ -12,7 +12,7 @@ import numpy as np
 
 from drivers._devices.dca1000 import RadarCapture
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
-from drivers._mmwave.stream import frame_data, incomplete_state, shaped
+from drivers._mmwave.stream import frame_data, incomplete_state, shape_frame
 from drivers._protocols.dca1000_frames import (
     AssembledFrame,
     FrameAssembler,
@@ -115,7 +115,7 @@ class LiveFrames:
             t_ns = self._last_ns = max(frame.t_ns, self._last_ns + 1)
             if left_out := self._clock.see(frame.index, frame.t_ns):
                 self._items.append(Lost(self._name, t_ns, "device", left_out))
-            data = frame_data(shaped(frame, self._chirp), not frame.bytes_missing)
+            data = frame_data(shape_frame(frame, self._chirp), not frame.bytes_missing)
             self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
             if frame.bytes_missing:
                 self._items.append(incomplete_state(self._name, t_ns, frame))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Sample, SensorConfig
 from drivers._kit.sample_batches import DeferredData
-from drivers._mmwave.stream import frame_data, shaped
+from drivers._mmwave.stream import frame_data, shape_frame
 from drivers._protocols.dca1000_frames import AssembledFrame, FrameAssembler
 from drivers._protocols.radar_options import RadarSetup
 from drivers.sim.dca1000_packets import FramePackets
@@ -50,4 +50,4 @@ class SimulatedFrames:
         frame = (frames or assembler.flush())[0]
         if not isinstance(frame, AssembledFrame):
             raise AssertionError(f"frame {index} was not assembled from its own packets")
-        return frame_data(shaped(frame, self.radar.chirp), not frame.bytes_missing)
+        return frame_data(shape_frame(frame, self.radar.chirp), not frame.bytes_missing)

@@ -33,6 +33,6 @@ def incomplete_state(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame
     return State(name, t_ns, values | incomplete(cause, parts))
 
 
-def shaped(frame: AssembledFrame, chirp: ChirpConfig) -> Frame:
+def shape_frame(frame: AssembledFrame, chirp: ChirpConfig) -> Frame:
     """Return a frame's values, int16 [chirps, tx, rx, values]."""
     return frame.data.view("<i2").reshape(chirp.shape)

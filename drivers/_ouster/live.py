@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from drivers._devices.ouster import News, Watch
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
-from drivers._devices.ouster_setup import Setup, Wanted, same_address
-from drivers._devices.udp import UdpReceiver, address_and_port, cap_warning, is_multicast
+from drivers._devices.ouster_setup import Setup, Wanted, is_same_address
+from drivers._devices.udp import UdpReceiver, cap_warning, is_multicast, parse_address
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns
@@ -40,7 +40,7 @@ _SETTINGS: Final = {
 """The driver's options and their names in the sensor's settings."""
 
 
-def setup_of(config: SensorConfig) -> Setup | None:
+def make_setup(config: SensorConfig) -> Setup | None:
     """Return the setup that a config requests; None if the driver only receives packets."""
     options = config.options
     if config.scheme != "ouster":
@@ -51,7 +51,7 @@ def setup_of(config: SensorConfig) -> Setup | None:
     return Setup(config.address.removeprefix("//").rstrip("/"), wanted)
 
 
-def ports_of(settings: Mapping[str, Any]) -> tuple[int, int]:
+def read_ports(settings: Mapping[str, Any]) -> tuple[int, int]:
     """Return the UDP ports of lidar and IMU in a sensor's settings, or else the default ports.
 
     Raises:
@@ -118,7 +118,7 @@ class LiveSource:
         self._opening: dict[str, Any] = {}
         if setup is None:
             text = self._config.address.removeprefix("//").rstrip("/")
-            bind, port = address_and_port(text, "udp://ADDRESS:PORT")
+            bind, port = parse_address(text, "udp://ADDRESS:PORT")
             if not options["metadata"]:
                 raise SourceError("needs the sensor's metadata (option `metadata`)")
             info, text = load_info(self._core, Path(options["metadata"]))
@@ -136,7 +136,7 @@ class LiveSource:
             _warn(f"{self._place}: the sensor does not accept the settings {names}")
         if setup.wanted.persist and setup.wanted.stored is not None:
             self._opening["settings_stored"] = setup.wanted.stored
-        ports, here = ports_of(active), setup.http.local_address
+        ports, here = read_ports(active), setup.http.local_address
         address = _bind_address(str(active.get("udp_dest") or ""), here)
         self._bind(address, ports, here)
         text = setup.metadata(max(0.0, deadline_s - time.monotonic()))
@@ -340,7 +340,7 @@ def _form(info: Any) -> tuple[Any, ...]:
 
 def _bind_address(destination: str, here: str) -> str:
     """Return the address at which this machine receives packets to a destination."""
-    if same_address(destination, here):
+    if is_same_address(destination, here):
         return here
     if is_multicast(destination):
         return destination

@@ -223,7 +223,7 @@ class OsfSource:
     def items(self) -> Iterator[Item]:
         fields = [*self._sensor.recorded, *(_OSF_IMU if self._with_imu else ())]
         try:
-            for message, is_last in marked_last(self._messages):
+            for message, is_last in mark_last(self._messages):
                 self._sensor.ending = is_last
                 frame = message.decode(fields)
                 device_ns = int(frame.timestamp.max())
@@ -271,7 +271,7 @@ class OsfSource:
             yield from self._sensor.imu(t_ns, *values)
 
 
-def marked_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+def mark_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
     """Yield each item, and whether it is the last one, or the last before an error."""
     waiting: list[T] = []
     try:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._kit.driver import Item, Sample, SensorConfig
-from drivers._kit.sample_batches import DeferredData, part_of
+from drivers._kit.sample_batches import DeferredData, select_samples
 from drivers._ouster.sensor import Sensor
 from drivers._protocols.ouster_frames import Assembly, Fields, packet_fields
 from drivers.sim.lidar import DEFAULT_MODE, default_info, simulated_lidar
@@ -79,7 +79,9 @@ class SimulatedSource:
         for begin in range(0, count, size):
             part = slice(begin, begin + size)
             stamps = times[part].copy()
-            yield Sample(self._config.name + "_imu", stamps, part_of(batch, part), stamps.copy())
+            yield Sample(
+                self._config.name + "_imu", stamps, select_samples(batch, part), stamps.copy()
+            )
 
     def _imu_data(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
         sent = self._packets.imu(index)

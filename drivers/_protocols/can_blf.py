@@ -31,9 +31,9 @@ from drivers._protocols.can_frames import (
     Frame,
     LogEntry,
     OtherEvent,
-    bytes_of_code,
-    identified,
-    logged,
+    decode_length,
+    make_entry,
+    make_identifier,
 )
 from recorder.contract.errors import FormatError
 
@@ -185,15 +185,15 @@ def _can_entry(found: _Object, t_ns: int, head: int, place: str) -> LogEntry:
     kind, data = found.kind, found.data
     if kind in _ERROR_TYPES:
         (channel,) = struct.unpack_from(_ERROR_TYPES[kind], data, head)
-        return logged(Frame(t_ns, ERROR | BUS_ERROR, bytes(8)), channel, place)
+        return make_entry(Frame(t_ns, ERROR | BUS_ERROR, bytes(8)), channel, place)
     if kind == _OVERLOAD_TYPE:
         (channel,) = struct.unpack_from("<H", data, head)
-        return logged(Frame(t_ns, ERROR | PROTOCOL, OVERLOAD_DATA), channel, place)
+        return make_entry(Frame(t_ns, ERROR | PROTOCOL, OVERLOAD_DATA), channel, place)
     if kind == _OVERRUN_TYPE:
         bus, channel = _OVERRUN.unpack_from(data, head)
         if bus != _CAN_BUS:
             return OtherEvent("OVERRUN_ERROR")
-        return logged(Frame(t_ns, ERROR | CONTROLLER, OVERRUN_DATA), channel, place)
+        return make_entry(Frame(t_ns, ERROR | CONTROLLER, OVERRUN_DATA), channel, place)
     if kind == _DATA_LOST_TYPE:
         (count,) = _DATA_LOST.unpack_from(data, head)
         return Damaged(f"{place}: the logging program lost {count} events", max(count, 1))
@@ -218,15 +218,15 @@ def _frame_entry(found: _Object, t_ns: int, head: int, place: str) -> LogEntry:
         at = head + _MESSAGE.size
         is_fd = switched = passive = 0
         sent, remote = bits & _SENT, bits & _REMOTE
-        data = data[at : at + bytes_of_code(code, is_fd=False)]
-    if (identifier := identified(number & ~EXTENDED, bool(number & EXTENDED))) is None:
+        data = data[at : at + decode_length(code, is_fd=False)]
+    if (identifier := make_identifier(number & ~EXTENDED, bool(number & EXTENDED))) is None:
         return Damaged(f"{place}: has the identifier {number & ~EXTENDED:X} of more than 29 bits")
-    length = bytes_of_code(code, is_fd=bool(is_fd))
+    length = decode_length(code, is_fd=bool(is_fd))
     flags = SENT * bool(sent)
     if remote:
-        return logged(Frame(t_ns, identifier | REMOTE, b"", flags, length), channel, place)
+        return make_entry(Frame(t_ns, identifier | REMOTE, b"", flags, length), channel, place)
     if len(data) != length:
         raise ValueError
     if is_fd:
         flags |= FD | SWITCHED * bool(switched) | PASSIVE * bool(passive)
-    return logged(Frame(t_ns, identifier, data, flags), channel, place)
+    return make_entry(Frame(t_ns, identifier, data, flags), channel, place)

@@ -27,7 +27,7 @@ from drivers._protocols.can_frames import (
     Frame,
     LogEntry,
     Logged,
-    fault_of,
+    find_fault,
 )
 from recorder.contract.errors import FormatError
 
@@ -103,7 +103,7 @@ def _candump_frame(found: re.Match[bytes]) -> Frame | None:
     else:
         payload = bytes.fromhex(data.decode())
     frame = Frame(t_ns, number, payload, flags, length)
-    return None if fault_of(frame) or t_ns > _LONGEST_NS else frame
+    return None if find_fault(frame) or t_ns > _LONGEST_NS else frame
 
 
 def _shown(text: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._protocols.can_database import chosen_signals, load_database, unique_names
+from drivers._protocols.can_database import choose_signals, load_database, make_unique_names
 from drivers._protocols.can_frames import EXTENDED, ID_MASK, Frames
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import TIME_CHANNELS
@@ -210,8 +210,8 @@ class SignalTable:
     def __init__(self, path: Path, chosen: Sequence[str]) -> None:
         database, self.sha256 = load_database(path)
         messages = sorted(database.messages, key=lambda message: str(message.name))
-        wanted = chosen_signals(messages, chosen)
-        suffixes = unique_names([str(message.name) for message in messages], ())
+        wanted = choose_signals(messages, chosen)
+        suffixes = make_unique_names([str(message.name) for message in messages], ())
         found = [
             _message(message, suffix, wanted[id(message)])
             for message, suffix in zip(messages, suffixes, strict=True)
@@ -244,7 +244,9 @@ class SignalTable:
 
 
 def _message(message: Any, suffix: str, signals: Sequence[Any]) -> MessageDecoder:
-    named = unique_names([str(each.name) for each in message.signals], (*TIME_CHANNELS, "signals"))
+    named = make_unique_names(
+        [str(each.name) for each in message.signals], (*TIME_CHANNELS, "signals")
+    )
     channels = {id(each): name for each, name in zip(message.signals, named, strict=True)}
     by_name = {str(each.name): each for each in message.signals}
     decoders = []

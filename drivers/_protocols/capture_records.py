@@ -157,7 +157,7 @@ def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock | DroppedPa
             elif kind == _ENHANCED:
                 number, *rest = struct.unpack_from(order + "IIIII", body)
                 interface = interfaces[number]
-                if drops := _drops_of(body, order, rest[2]):
+                if drops := _count_drops(body, order, rest[2]):
                     yield from interface.drop(interface.dropped + drops)
                 yield _stamped_frame(reader, interface, body, rest)
             elif kind == _PACKET:  # obsolete
@@ -184,7 +184,7 @@ def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock | DroppedPa
         kind_bytes = reader.exactly(4, may_end=True)
 
 
-def _drops_of(body: bytes, order: str, captured: int) -> int:
+def _count_drops(body: bytes, order: str, captured: int) -> int:
     """Return the packets dropped before the packet of an Enhanced Packet Block."""
     at = 20 + (captured + 3) // 4 * 4
     for code, value in _options(body, at, order):

@@ -21,7 +21,13 @@ from drivers._protocols.gnss_fixes import (
     Part,
 )
 from drivers._protocols.gnss_frames import Frame
-from drivers._protocols.gps_time import DAY_NS, WEEK_NS, gps_of_utc, nearest_cycle, utc_of_gps
+from drivers._protocols.gps_time import (
+    DAY_NS,
+    WEEK_NS,
+    convert_gps_to_utc,
+    convert_utc_to_gps,
+    wrap_to_cycle,
+)
 
 _LATEST_NS: Final = 1 << 62  # in 2126; epoch ns of it are an int64
 
@@ -193,11 +199,11 @@ class Epochs:
             return None
         for part in parts:
             if part.week_ns is not None:
-                return self._date_ns + nearest_cycle(part.week_ns - self._date_ns, WEEK_NS)
+                return self._date_ns + wrap_to_cycle(part.week_ns - self._date_ns, WEEK_NS)
             if part.day_ns is not None:
-                utc_ns = utc_of_gps(self._date_ns, self._leaps)
-                utc_ns += nearest_cycle(part.day_ns - utc_ns, DAY_NS)
-                return gps_of_utc(utc_ns, self._leaps)
+                utc_ns = convert_gps_to_utc(self._date_ns, self._leaps)
+                utc_ns += wrap_to_cycle(part.day_ns - utc_ns, DAY_NS)
+                return convert_utc_to_gps(utc_ns, self._leaps)
         return None
 
 
@@ -219,7 +225,7 @@ def _arrays(
         "fix": fix,
         "cov": values.get("cov", values.get("accuracy", unknown)),
         "sats": min(255, values.get("sats", 0)),
-        "utc": values.get("utc", utc_of_gps(gps_ns, leaps)),
+        "utc": values.get("utc", convert_gps_to_utc(gps_ns, leaps)),
         "quality": values.get("quality", 0 if np.isnan(pos[0]) else AUTONOMOUS),
     }
     with np.errstate(over="ignore"):

@@ -20,9 +20,9 @@ from drivers._protocols.gps_time import (
     GPS_EPOCH_NS,
     SECOND_NS,
     WEEK_NS,
-    gps_of_utc,
-    nearest_cycle,
-    utc_of_gps,
+    convert_gps_to_utc,
+    convert_utc_to_gps,
+    wrap_to_cycle,
 )
 from recorder.contract.errors import SourceError
 from recorder.contract.extras import need_extra
@@ -110,7 +110,7 @@ class Part:
         return self.week_ns, self.day_ns
 
 
-def decoder(protocol: str) -> Callable[[Frame], Part | None]:
+def make_decoder(protocol: str) -> Callable[[Frame], Part | None]:
     """Return the decoder of a protocol's frames.
 
     Raises:
@@ -167,8 +167,8 @@ def _nav_pvt(m: Any) -> Part:
         part.values["utc"] = utc_ns
         # The time of the week has the leap seconds that UTC lacks.
         ahead = (part.week_ns or 0) - (utc_ns - GPS_EPOCH_NS)
-        part.leaps = round(nearest_cycle(ahead, WEEK_NS) / SECOND_NS)
-        part.gps_ns = gps_of_utc(utc_ns, part.leaps)
+        part.leaps = round(wrap_to_cycle(ahead, WEEK_NS) / SECOND_NS)
+        part.gps_ns = convert_utc_to_gps(utc_ns, part.leaps)
     return part
 
 
@@ -207,7 +207,7 @@ def _day_ns(value: Any) -> int | None:
     return seconds * SECOND_NS + value.microsecond * 1000
 
 
-def number_of(value: Any) -> float:
+def read_number(value: Any) -> float:
     """Return a field's number; NaN for an empty field."""
     return math.nan if value in ("", None) else float(value)
 
@@ -215,9 +215,9 @@ def number_of(value: Any) -> float:
 def _gga(m: Any) -> Part:
     quality = int(m.quality or 0)
     part = Part("GGA", day_ns=_day_ns(m.time))
-    height = number_of(m.alt) + number_of(m.sep)
+    height = read_number(m.alt) + read_number(m.sep)
     part.values = {
-        "pos": (number_of(m.lat), number_of(m.lon), height) if quality else NO_VECTOR,
+        "pos": (read_number(m.lat), read_number(m.lon), height) if quality else NO_VECTOR,
         "sats": int(m.numSV or 0),
         "quality": quality if quality in (1, 2, 4, 5, 6) else min(quality, 1),
         "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
@@ -230,14 +230,14 @@ def _rmc(m: Any) -> Part:
     if m.date not in ("", None) and part.day_ns is not None:
         midnight = datetime(m.date.year, m.date.month, m.date.day, tzinfo=UTC)
         part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
-        part.gps_ns = gps_of_utc(part.values["utc"])
+        part.gps_ns = convert_utc_to_gps(part.values["utc"])
     if m.status == "A":
-        speed, course = number_of(m.spd) * _KNOT, math.radians(number_of(m.cog))
+        speed, course = read_number(m.spd) * _KNOT, math.radians(read_number(m.cog))
         north, east = speed * math.cos(course), speed * math.sin(course)
         if math.isnan(course) and speed < 0.5:  # standing, a receiver gives no course
             north, east = 0.0, 0.0
         part.values["vel"] = (north, east, math.nan)
-        part.values["pos_of_rmc"] = (number_of(m.lat), number_of(m.lon), math.nan)
+        part.values["pos_of_rmc"] = (read_number(m.lat), read_number(m.lon), math.nan)
     else:
         part.values |= {"pos_of_rmc": NO_VECTOR, "fix_of_rmc": NONE}
     return part
@@ -254,9 +254,9 @@ def _gns(m: Any) -> Part:
     part = Part("GNS", day_ns=_day_ns(m.time))
     modes = str(m.posMode or "")
     quality = next((value for mode, value in _GNS_QUALITY.items() if mode in modes), 0)
-    height = number_of(m.alt) + number_of(m.sep)
+    height = read_number(m.alt) + read_number(m.sep)
     part.values = {
-        "pos": (number_of(m.lat), number_of(m.lon), height) if quality else NO_VECTOR,
+        "pos": (read_number(m.lat), read_number(m.lon), height) if quality else NO_VECTOR,
         "sats": int(m.numSV or 0),
         "quality": quality,
         "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
@@ -265,7 +265,7 @@ def _gns(m: Any) -> Part:
 
 
 def _gst(m: Any) -> Part:
-    deviations = (number_of(m.stdLat), number_of(m.stdLong), number_of(m.stdAlt))
+    deviations = (read_number(m.stdLat), read_number(m.stdLong), read_number(m.stdAlt))
     return Part("GST", day_ns=_day_ns(m.time), values={"cov": np.diag(np.square(deviations))})
 
 
@@ -274,7 +274,7 @@ def _zda(m: Any) -> Part:
     if part.day_ns is not None and m.year:
         midnight = datetime(int(m.year), int(m.month), int(m.day), tzinfo=UTC)
         part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
-        part.gps_ns = gps_of_utc(part.values["utc"])
+        part.gps_ns = convert_utc_to_gps(part.values["utc"])
     return part
 
 
@@ -326,7 +326,7 @@ def _pvt_geodetic(m: Any) -> Part:
         "quality": _SBF_QUALITY.get(mode, 0),
     }
     if part.gps_ns is not None:
-        part.values["utc"] = utc_of_gps(part.gps_ns)
+        part.values["utc"] = convert_gps_to_utc(part.gps_ns)
     return part
 
 

@@ -94,7 +94,7 @@ class FrameParser:
             if size is None and not final:
                 break
             frame = data[at : at + (size or 0)]
-            if not frame or (named := _checked(frame)) is None:
+            if not frame or (named := _check_frame(frame)) is None:
                 self.bad_checksums += bool(frame)
                 self.skipped += 1
                 at += 1
@@ -131,7 +131,7 @@ def _size(data: bytes, at: int) -> int | None:
     return None if end == len(data) and end - at < _MOST_NMEA else 0
 
 
-def _checked(data: bytes) -> tuple[str, str] | None:
+def _check_frame(data: bytes) -> tuple[str, str] | None:
     """Return protocol and name of a frame; None if its checksum is wrong."""
     if data[:2] == _UBX_SYNC:
         if ubx_checksum(data[2:-2]) != data[-2:]:

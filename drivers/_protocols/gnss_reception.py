@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from drivers._protocols.gnss_epochs import Epochs, Row, Unrecorded
-from drivers._protocols.gnss_fixes import Part, decoder
+from drivers._protocols.gnss_fixes import Part, make_decoder
 from drivers._protocols.gnss_frames import NMEA, PROTOCOLS, SBF, UBX, Frame, FrameParser
 from drivers._protocols.gnss_places import PlaceTrack
 
@@ -81,7 +81,7 @@ class Reception:
         return {name: self._seen.get(f"any {name}", 0) for name in PROTOCOLS}
 
     def _use(self, protocol: str) -> None:
-        self.protocol, self._decode = protocol, decoder(protocol)
+        self.protocol, self._decode = protocol, make_decoder(protocol)
 
     def _heard(self, frame: Frame) -> Iterator[Row]:
         self._seen[f"any {frame.protocol}"] = self._seen.get(f"any {frame.protocol}", 0) + 1
@@ -106,7 +106,7 @@ class Reception:
             yield row
 
 
-def rate_of(rows: Sequence[Row]) -> float | None:
+def estimate_rate(rows: Sequence[Row]) -> float | None:
     """Return the rate in Hz by the first rows, of which some may be missing; None below two.
 
     The times of some receivers have too few digits for their rate: 0.0, 0.2, 0.5, 0.7 of 4 Hz.

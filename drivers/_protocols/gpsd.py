@@ -22,10 +22,10 @@ from drivers._protocols.gnss_fixes import (
     RTK_FIXED,
     RTK_FLOAT,
     Part,
-    number_of,
+    read_number,
 )
 from drivers._protocols.gnss_frames import FrameParser
-from drivers._protocols.gps_time import SECOND_NS, gps_of_utc
+from drivers._protocols.gps_time import SECOND_NS, convert_utc_to_gps
 
 _TPV: Final = frozenset(
     ("lat", "lon", "altHAE", "speed", "track", "climb", "velN", "velE", "velD", "epx", "epy", "epv")
@@ -141,7 +141,7 @@ def gpsd_part(m: dict[str, Any]) -> Part | None:
     fixed = mode in (FIX_2D, FIX_3D)
     return Part(
         "TPV",
-        gps_ns=gps_of_utc(utc_ns, leaps),
+        gps_ns=convert_utc_to_gps(utc_ns, leaps),
         leaps=leaps,
         last=True,
         values={
@@ -158,7 +158,7 @@ def gpsd_part(m: dict[str, Any]) -> Part | None:
 
 
 def _finite(value: Any) -> float:
-    number = number_of(value)
+    number = read_number(value)
     return number if math.isfinite(number) else math.nan
 
 

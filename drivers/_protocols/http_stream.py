@@ -208,9 +208,9 @@ def _digest(
     fields |= {"response": response}
     if "opaque" in given:
         fields |= {"opaque": given["opaque"]}
-    quoted = [f'{k}="{_quoted(v)}"' for k, v in fields.items()]
+    quoted = [f'{k}="{_quote(v)}"' for k, v in fields.items()]
     return "Digest " + ", ".join(quoted + [f"{k}={v}" for k, v in plain.items()])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -92,7 +92,7 @@ class Facts:
 
     def takes(self, values: MtData2) -> bool:
         """Return whether a message is a sample of the stream."""
-        return inertial(values) and (self.rotation != "all" or values.has_orientation)
+        return is_inertial(values) and (self.rotation != "all" or values.has_orientation)
 
     def row(self, values: MtData2) -> Row:
         """Return a sample's values, one for each of `names`."""
@@ -164,7 +164,7 @@ class Facts:
         )
 
 
-def inertial(values: MtData2) -> bool:
+def is_inertial(values: MtData2) -> bool:
     """Return whether a message has the values of every sample: acceleration and rate of turn."""
     return values.acceleration is not None and values.rate_of_turn is not None
 
@@ -184,7 +184,7 @@ def _period_ns(found: Sequence[MtData2]) -> float | None:
     return statistics.fmean(s for s in steps if usual / 1.5 < s < usual * 1.5) * TICK_NS
 
 
-def what_there_is(messages: Iterable[XbusMessage]) -> str:
+def describe_content(messages: Iterable[XbusMessage]) -> str:
     """Describe the content of a log that holds no samples."""
     others: Counter[int] = Counter()
     names: set[str] = set()
@@ -327,7 +327,7 @@ class MtiAssembler:
         if is_sample:
             self._add_sample(message, values, arrival_ns)
         else:
-            self._clock.other(incomplete=inertial(values))
+            self._clock.other(incomplete=is_inertial(values))
         if self._positions is not None:
             row = self._positions.add(values, self._skipped, self._sample)
             self._skipped = 0

@@ -51,7 +51,7 @@ class Damage:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def boundary_of(content_type: str) -> str:
+def parse_boundary(content_type: str) -> str:
     """Return the boundary declared by a ``Content-Type``.
 
     Raises:

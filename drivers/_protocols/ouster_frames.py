@@ -205,7 +205,7 @@ def stream_specs(
                 bytes_per_sample=size,
                 finite=finite,
                 description=f"Ouster {info.prod_line}, one sample a sweep, staggered",
-                files={"lidar.json": readable_metadata(info, metadata)},
+                files={"lidar.json": convert_metadata(info, metadata)},
                 settings=own | dict(settings or {}),
             )
         )
@@ -240,7 +240,7 @@ def imu_rate_hz(info: Any) -> float | None:
             return None
 
 
-def readable_metadata(info: Any, metadata: str) -> str:
+def convert_metadata(info: Any, metadata: str) -> str:
     """Return the metadata unchanged if roverd's transforms can read it, else in the present form.
 
     The flat form of older firmware lacks sections that roverd requires.

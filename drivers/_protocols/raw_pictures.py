@@ -84,7 +84,7 @@ RAW_FORMATS: Final[Mapping[str, RawFormat]] = {
 """By name, as in ``pixel_format``."""
 
 
-def unpacked(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
+def unpack_pixels(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
     """Return the values of a picture, one by one.
 
     Args:

@@ -60,7 +60,7 @@ class JpegAssembler:
                 raise ProtocolError("a JPEG of more than 2040 pixels, which RTP cannot describe")
             if quality >= 128:
                 at = self._read_tables(payload, at, quality)
-            tables = self._tables.get(quality) if quality >= 128 else _scaled(quality)
+            tables = self._tables.get(quality) if quality >= 128 else _scale_tables(quality)
             if tables is None or kind & 63 > 1 or kind >= 128:
                 raise ProtocolError(f"a JPEG of type {kind} with quality {quality}, without tables")
             self._head = _header(kind & 1, tables, width * 8, height * 8, interval)
@@ -87,7 +87,7 @@ class JpegAssembler:
         return at + 4 + length
 
 
-def _scaled(quality: int) -> bytes | None:
+def _scale_tables(quality: int) -> bytes | None:
     """Return both tables for a quality of 1 to 99 (appendix A); None for another quality."""
     if not 1 <= quality <= 99:
         return None

@@ -209,7 +209,7 @@ def has_receiver(product: str, outputs: Sequence[Output]) -> bool:
 _WITH_RECEIVER = re.compile(r"MTi-(G-|[78](?!\d)|[68][78]0(?!\d))", re.IGNORECASE)
 
 
-def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
+def are_same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
     """Return whether two configurations give the same messages, whatever their order."""
 
     def meaning(outputs: Sequence[Output]) -> list[Output]:
@@ -231,7 +231,7 @@ def bytes_per_second(outputs: Sequence[Output]) -> float:
             hz = rate_hz + receiver_hz
         elif o.data_type == _PVT:
             hz = receiver_hz
-        each += (3 + (_SIZES.get(o.data_type, 0) << _doubled(o))) * hz
+        each += (3 + (_SIZES.get(o.data_type, 0) << _count_doubled(o))) * hz
     return each + 5 * (rate_hz + receiver_hz)
 
 
@@ -249,7 +249,7 @@ _SIZES = {
 }  # fmt: skip
 
 
-def _doubled(output: Output) -> int:
+def _count_doubled(output: Output) -> int:
     """Return 1 if numbers have eight bytes (six for FP16.32: the upper bound is sufficient)."""
     return int(not output.comes_always and output.data_id & 3 >= 2)
 

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.udp import Batch, UdpReceiver, address_and_port, cap_warning, is_multicast
+from drivers._devices.udp import Batch, UdpReceiver, cap_warning, is_multicast, parse_address
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
-from drivers._udp.stream import datagram_stream, sender_of
+from drivers._udp.stream import datagram_stream, parse_sender
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.streams import StreamSpec
 
@@ -35,11 +35,11 @@ class LiveSource:
 
     def __init__(self, sensor: SensorConfig) -> None:
         options = sensor.options
-        self._sensor, self._only = sensor, sender_of(sensor)
+        self._sensor, self._only = sensor, parse_sender(sensor)
         self._where = f"{sensor.name}: udp:{sensor.address}"
         text = sensor.address.removeprefix("//").rstrip("/")
         try:
-            address, port = address_and_port(text, "udp:HOST:PORT")
+            address, port = parse_address(text, "udp:HOST:PORT")
             asked = round(options["socket_buffer_mb"] * 1e6)
             self._receiver = UdpReceiver(
                 address, port, asked, _READ_S, batch=_BATCH, interface=options["interface"]

@@ -21,7 +21,7 @@ from drivers._protocols.capture import (
     read_capture,
 )
 from drivers._protocols.capture_records import DroppedPackets
-from drivers._udp.stream import datagram_stream, mapped, sender_of
+from drivers._udp.stream import datagram_stream, map_address, parse_sender
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
 
@@ -43,7 +43,7 @@ class CaptureSource:
     """
 
     def __init__(self, sensor: SensorConfig) -> None:
-        self._sensor, self._only = sensor, sender_of(sensor)
+        self._sensor, self._only = sensor, parse_sender(sensor)
         self._senders: set[bytes] = set()  # of the datagrams to record
         self._first_ns = 0
         try:
@@ -109,7 +109,7 @@ class CaptureSource:
 
     def _wanted(self, item: Datagram | LostDatagram) -> bool:
         port = self._sensor.options["port"]
-        if self._only is not None and mapped(item.source) != self._only:
+        if self._only is not None and map_address(item.source) != self._only:
             return False
         if item.port is None:  # with a port to choose: a loss of a sender that sends to this port
             return port is None or item.source in self._senders
@@ -170,7 +170,7 @@ class CaptureSource:
         losses.clear()
 
     def _sample_of(self, batch: Sequence[Datagram]) -> Sample:
-        sources = b"".join(mapped(datagram.source) for datagram in batch)
+        sources = b"".join(map_address(datagram.source) for datagram in batch)
         return Sample(
             self._sensor.name,
             np.array([datagram.t_ns for datagram in batch], np.int64),

@@ -42,7 +42,7 @@ def datagram_stream(
     )
 
 
-def sender_of(sensor: SensorConfig) -> bytes | None:
+def parse_sender(sensor: SensorConfig) -> bytes | None:
     """Return the address, 16 bytes, from which alone datagrams are recorded; None: from all.
 
     Raises:
@@ -52,11 +52,11 @@ def sender_of(sensor: SensorConfig) -> bytes | None:
     if text is None:
         return None
     try:
-        return mapped(ipaddress.ip_address(text).packed)
+        return map_address(ipaddress.ip_address(text).packed)
     except ValueError:
         raise ConfigError(f"{text!r} is not an IP address", key=f"{sensor.name}.sender") from None
 
 
-def mapped(address: bytes) -> bytes:
+def map_address(address: bytes) -> bytes:
     """Convert an IP address to 16 bytes: IPv4 to ::ffff:a.b.c.d."""
     return address if len(address) == 16 else bytes(10) + b"\xff\xff" + address

@@ -14,7 +14,7 @@ from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.streams import StreamSpec
 
 
-def wanted_of(sensor: SensorConfig) -> Outputs:
+def choose_outputs(sensor: SensorConfig) -> Outputs:
     """Return the output configuration for the options; ConfigError names the option."""
     options = sensor.options
     frame = Coordinates[options["coordinates"]]
@@ -24,7 +24,7 @@ def wanted_of(sensor: SensorConfig) -> Outputs:
         raise ConfigError(str(error), key=f"{sensor.name}.outputs") from None
 
 
-def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts:
+def derive_facts(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts:
     """Return the stream of an output configuration; DeviceError if it makes no samples."""
     facts = Facts.of_outputs(outputs, settings)
     if facts is None:
@@ -35,7 +35,7 @@ def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts
     return facts
 
 
-def with_positions(
+def add_positions(
     sensor: SensorConfig, imu: StreamSpec, rate: PositionRate | None
 ) -> tuple[list[StreamSpec], Positions | None]:
     """Return the declarations of a device, and the maker of its positions' rows, if any.
@@ -56,7 +56,7 @@ def batch_size(sensor: SensorConfig, period_ns: float) -> int:
     return max(1, round(float(sensor.options["batch_ms"]) * 1e6 / period_ns))
 
 
-def item_of(name: str, event: Event) -> Item:
+def make_item(name: str, event: Event) -> Item:
     """Convert the assembler's event to an item of the kit."""
     match event:
         case Batch():

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, lens_of, simulated_camera
+from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, make_lens, simulated_camera
 from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import check_options
 from recorder.contract.config.yaml_lines import read_yaml
@@ -235,8 +235,8 @@ def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> No
             continue
         lens = None
         if sensor.pictures:
-            lens = lens_of(sensor.name, _camera_options(sensor), _size(sensor))
-        mount = mounts.mount_of(sensor.name, sensor.entry.get("mount"), default)
+            lens = make_lens(sensor.name, _camera_options(sensor), _size(sensor))
+        mount = mounts.make_mount(sensor.name, sensor.entry.get("mount"), default)
         placed.append(Placed(sensor.name, mount, lens))
     _write(path, calibration_text(placed).encode())
     written[CALIBRATION] = len(placed)
@@ -301,7 +301,7 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
 def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) -> int:
     """Write a header and lines; return the number of lines."""
     count = 0
-    with _replacing(path) as file:
+    with _replace_file(path) as file:
         file.write(json.dumps(header).encode("ascii") + b"\n")
         for line in lines:
             file.write(line.encode("ascii") + b"\n")
@@ -310,12 +310,12 @@ def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) ->
 
 
 def _write(path: Path, data: bytes) -> None:
-    with _replacing(path) as file:
+    with _replace_file(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _replace_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is durably renamed to `path` once it is complete; make its folders."""
     for folder in reversed([path.parent, *path.parent.parents]):
         with contextlib.suppress(FileExistsError):

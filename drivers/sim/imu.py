@@ -169,7 +169,7 @@ def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> Simu
     return SimulatedImu(
         rate_hz,
         World(options["scene"], options["seed"]),
-        mounts.mount_of(name, options["mount"], mounts.IMU),
+        mounts.make_mount(name, options["mount"], mounts.IMU),
         options["noise"],
         noise_seed(options["seed"], name, "imu"),
     )

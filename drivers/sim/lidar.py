@@ -20,7 +20,7 @@ import numpy.typing as npt
 from drivers.sim.beams import Beams
 from drivers.sim.lidar_view import HORIZON_M, Seen, View
 from drivers.sim.world import GRAVITY_M_S2, World
-from drivers.sim.world.mounts import LIDAR, Mount, mount_of, rotate, rotate_back
+from drivers.sim.world.mounts import LIDAR, Mount, make_mount, rotate, rotate_back
 from drivers.sim.world.noise import bits, noise_seed, normal
 
 START_NS: Final = 1_000_000_000
@@ -80,7 +80,7 @@ def simulated_lidar(core: Any, info: Any, name: str, options: Mapping[str, Any])
     Raises:
         SourceError: an invalid mount; the message names sensor and option.
     """
-    mount = mount_of(name, options["mount"], LIDAR)
+    mount = make_mount(name, options["mount"], LIDAR)
     world = World(options["scene"], options["seed"])
     seed = noise_seed(options["seed"], name, "lidar")
     return LidarScene(core, info, world, mount, seed, options["noise"])

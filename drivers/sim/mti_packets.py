@@ -190,7 +190,7 @@ def divider(rate_hz: float, output: Output) -> int:
     return max(1, math.ceil(rate_hz / most_hz - 1e-9), round(rate_hz / max(1, output.rate_hz)))
 
 
-def taken_outputs(wanted: Sequence[Output], model: Model = MODELS["MTi-300"]) -> Outputs | None:
+def accept_outputs(wanted: Sequence[Output], model: Model = MODELS["MTi-300"]) -> Outputs | None:
     """Return the outputs that the device accepts for a wanted configuration; None if it rejects it.
 
     The fastest output's rate is rounded down to a divisor of 2000 Hz; the other rates become

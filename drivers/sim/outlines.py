@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.sim.lens import Lens
-from drivers.sim.paint import Paint, paint_of
+from drivers.sim.paint import Paint, make_paint
 from drivers.sim.world import TargetStates, World
 from drivers.sim.world.mounts import Mount, rotate, rotate_back
 
@@ -64,7 +64,7 @@ class Outlines:
         self._rotation, self._translation = mount.rotation, mount.translation
         self._readout_s = readout_s
         self._limit = _limits(lens)
-        paints = [paint_of(target) for target in world.targets]
+        paints = [make_paint(target) for target in world.targets]
         self._paint = Paint.joined(paints)
         self._first = np.cumsum([0, *(len(paint.quads) for paint in paints)])
         sizes = world.sizes_m

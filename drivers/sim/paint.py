@@ -62,7 +62,7 @@ class Paint:
         return cls(*map(np.concatenate, columns))
 
 
-def paint_of(target: Target) -> Paint:
+def make_paint(target: Target) -> Paint:
     """Make the quads of one target."""
     half = 0.5 * np.array(target.size_m)
     patches = _patches(target)

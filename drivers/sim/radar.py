@@ -23,7 +23,7 @@ import numpy.typing as npt
 from drivers._protocols.chirp import ChirpConfig
 from drivers.sim.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
 from drivers.sim.world import World
-from drivers.sim.world.mounts import RADAR, Mount, mount_of, rotate, rotate_back
+from drivers.sim.world.mounts import RADAR, Mount, make_mount, rotate, rotate_back
 from drivers.sim.world.noise import bits, noise_seed, normal
 
 SIM_CHIRP: Final = ChirpConfig(
@@ -251,7 +251,7 @@ def simulated_radar(
         iq_order,
         noise_seed(options["seed"], name, "radar"),
         World(options["scene"], options["seed"]),
-        mount_of(name, options["mount"], RADAR),
+        make_mount(name, options["mount"], RADAR),
         options["noise"],
         options["phase_error_deg"],
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drivers._devices import ouster, ouster_setup
 from drivers._devices.ouster import OusterHttp
-from drivers._devices.ouster_setup import Setup, Wanted, bring_up, same_address
+from drivers._devices.ouster_setup import Setup, Wanted, bring_up, is_same_address
 from recorder.contract.errors import DeviceError
 from tests.examples import examples
 
@@ -297,7 +297,7 @@ def test_whatever_it_answers_for_a_while_it_ends_with_the_wanted_settings(
     ],
 )
 def test_one_address_on_two_links_names(one: str, other: str, same: bool) -> None:
-    assert same_address(one, other) is same
+    assert is_same_address(one, other) is same
 
 
 @pytest.mark.parametrize("version", ["v2.3.0", "v3.1.0"])

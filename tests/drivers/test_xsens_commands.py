@@ -12,7 +12,7 @@ from drivers._devices.xsens import Mti, RefusedError
 from drivers._protocols.xbus import encode_message
 from drivers._protocols.xbus_commands import Mid, Output, wanted_outputs
 from drivers.sim.mti_device import MtiDevice, MtiState
-from drivers.sim.mti_packets import taken_outputs
+from drivers.sim.mti_packets import accept_outputs
 from tests.drivers.xsens_rig import MtiRig
 
 
@@ -52,7 +52,7 @@ class LateAnswers:
     """
 
     def __init__(self, terminal: int, late: tuple[Mid, int], refused: Mid | None) -> None:
-        self.device = MtiDevice(115_200, wanted_outputs(50, ["quaternion"]), taken_outputs)
+        self.device = MtiDevice(115_200, wanted_outputs(50, ["quaternion"]), accept_outputs)
         self.sent: list[int] = []
         self._terminal, self._late, self._refused = terminal, late, refused
         self._held = b""

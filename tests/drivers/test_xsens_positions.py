@@ -14,7 +14,7 @@ from drivers._protocols.xbus_commands import Output, Outputs, wanted_outputs
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.imu import BOOT_NS
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import ORIGIN, taken_outputs
+from drivers.sim.mti_packets import ORIGIN, accept_outputs
 from drivers.sim.world import World, mounts
 from recorder.processing.earth import earth_points, local_to_earth
 from tests.drivers.xsens_rig import MtiRig, states
@@ -152,7 +152,7 @@ def test_a_configuration_that_is_kept_is_recorded() -> None:
     """`configure: false`: positions at the rate that the device has."""
     with MtiRig(model="MTi-680G", driver={"configure": False}) as rig:
         outputs = (*wanted_outputs(100, ["euler_angles"]), Output(0x5043, 50), Output(0x5023, 50))
-        rig.emulator._device.outputs = taken_outputs(outputs, MODELS["MTi-680G"]) or ()
+        rig.emulator._device.outputs = accept_outputs(outputs, MODELS["MTi-680G"]) or ()
         _, gnss = rig.driver.open()
         items = read_rows(rig, 5)
     rows = rows_of(items)

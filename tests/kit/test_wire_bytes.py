@@ -18,7 +18,7 @@ import pytest
 from drivers._kit import link as link_module
 from drivers._kit.link import Link
 from drivers._kit.outbox import Outbox
-from drivers._kit.session_seam import interval_of_loss
+from drivers._kit.session_seam import make_interval_of_loss
 from recorder.contract import bus as bus_module
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -135,7 +135,7 @@ def link_messages(monkeypatch: pytest.MonkeyPatch) -> Sent:
         session = Session("key", 900 * S, 1200 * S, None, 950 * S)
         outbox = Outbox((SPEC,), epoch=7, merge_bytes=0, session="key")
         outbox.hello({}, buffer_bytes=100, window_bytes=1000)
-        lost = interval_of_loss(session, SPEC, "device", (940 * S, 1000 * S))
+        lost = make_interval_of_loss(session, SPEC, "device", (940 * S, 1000 * S))
         assert lost is not None
         outbox.offer(lost)
         outbox.offer(Message(Kind.STATE, "imu", t_mono_ns=1000 * S, values={"temperature": 40.5}))

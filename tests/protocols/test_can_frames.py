@@ -23,8 +23,8 @@ from drivers._protocols.can_frames import (
     SENT,
     SWITCHED,
     Frame,
-    fault_of,
-    frames_of,
+    collect_frames,
+    find_fault,
     pack_frame,
     parse_frames,
 )
@@ -72,7 +72,7 @@ def of_python_can(message: python_can.Message) -> Frame:
 @given(messages())
 def test_structures_are_those_of_python_can(message: python_can.Message) -> None:
     frame = of_python_can(message)
-    assert fault_of(frame) is None
+    assert find_fault(frame) is None
     theirs = build_can_frame(message)
     frames, kept = parse(theirs)
     assert kept == [0]
@@ -135,16 +135,16 @@ def test_own_frames_are_marked_and_flags_of_classic_frames_are_none() -> None:
     ],
 )
 def test_what_no_bus_carries_is_named(frame: Frame, text: str) -> None:
-    assert fault_of(frame) == text
+    assert find_fault(frame) == text
 
 
 def test_arrays_of_frames() -> None:
-    frames = frames_of([Frame(5, 1, b"\1"), Frame(6, 2 | REMOTE, b"", 0, 3)], 8)
+    frames = collect_frames([Frame(5, 1, b"\1"), Frame(6, 2 | REMOTE, b"", 0, 3)], 8)
     assert frames.t_ns.tolist() == [5, 6] and frames.length.tolist() == [1, 3]
     assert frames.data.tolist() == [[1, *[0] * 7], [0] * 8]
     part = frames.part(slice(1, 2))
     assert len(part) == 1 and part.id.tolist() == [2 | REMOTE]
-    assert len(frames_of([], 64)) == 0
+    assert len(collect_frames([], 64)) == 0
 
 
 # Error messages

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, encode_mtdata2
-from drivers._protocols.mti_gnss import rate_of_outputs
+from drivers._protocols.mti_gnss import find_output_rate
 from drivers._protocols.mti_stream import Facts
 from drivers._protocols.xbus import MID_MTDATA2, XbusParser, encode_message
 from drivers._protocols.xbus_commands import (
@@ -19,6 +19,7 @@ from drivers._protocols.xbus_commands import (
     Identity,
     Mid,
     Output,
+    are_same_outputs,
     baudrate_code,
     bytes_per_second,
     decode_outputs,
@@ -29,7 +30,6 @@ from drivers._protocols.xbus_commands import (
     gnss_outputs,
     has_receiver,
     product_code,
-    same_outputs,
     sample_rate,
     wanted_outputs,
 )
@@ -91,11 +91,11 @@ def test_wanted_outputs() -> None:
 def test_what_is_the_same() -> None:
     wanted = wanted_outputs(100, ["euler_angles"])
     device = (Output(0x1060, 2000), *wanted[2:], Output(0x1020, 100))
-    assert same_outputs(wanted, device)
-    assert not same_outputs(wanted, wanted[1:])
-    assert not same_outputs(wanted, wanted_outputs(200, ["euler_angles"]))
-    assert not same_outputs(wanted, wanted_outputs(100, ["euler_angles"], Coordinates.NED))
-    assert not same_outputs(wanted, (*wanted, Output(0x1010)))
+    assert are_same_outputs(wanted, device)
+    assert not are_same_outputs(wanted, wanted[1:])
+    assert not are_same_outputs(wanted, wanted_outputs(200, ["euler_angles"]))
+    assert not are_same_outputs(wanted, wanted_outputs(100, ["euler_angles"], Coordinates.NED))
+    assert not are_same_outputs(wanted, (*wanted, Output(0x1010)))
 
 
 @pytest.mark.parametrize("kind", ["quaternion", "euler_angles", "rotation_matrix"])
@@ -140,7 +140,7 @@ def test_any_answer_is_read_or_refused(data: bytes) -> None:
 def test_configurations_round_trip(entries: list[tuple[int, int]]) -> None:
     outputs = tuple(Output(*entry) for entry in entries)
     assert decode_outputs(encode_outputs(outputs)) == outputs
-    assert same_outputs(outputs, outputs[::-1])
+    assert are_same_outputs(outputs, outputs[::-1])
     assert Facts.of_outputs(outputs, {}) is None or sample_rate(outputs) > 0
 
 
@@ -204,7 +204,7 @@ def test_the_makers_example_of_positions() -> None:
     assert encode_message(request.mid, encode_outputs(outputs)) == EXAMPLE
     assert answer.data == request.data
     assert set(gnss_outputs(400, 100)) >= {o for o in outputs if o.data_type >> 12 in (5, 0xD)}
-    assert rate_of_outputs(outputs) == (100, True) and sample_rate(outputs) == 400
+    assert find_output_rate(outputs) == (100, True) and sample_rate(outputs) == 400
     assert has_receiver("", outputs)
 
 
@@ -217,7 +217,7 @@ def test_positions_come_with_samples(rate_hz: int, most_hz: int, taken: int) -> 
     rates = {o.data_id: o.rate_hz for o in outputs if not o.comes_always}
     assert rates == {0x5042: taken, 0x5022: taken, 0xD012: taken, 0x7010: 4}
     assert {o.data_id for o in outputs if o.comes_always} == {0x1010, 0xE020}
-    assert rate_of_outputs(outputs) == (taken, True)
+    assert find_output_rate(outputs) == (taken, True)
 
 
 @pytest.mark.parametrize(
@@ -237,11 +237,11 @@ def test_devices_with_a_receiver(product: str, has: bool) -> None:
 def test_the_receivers_rate_is_no_difference() -> None:
     """It is acknowledged as 4 Hz, or as the rate of what comes with every message."""
     one, other = (*wanted_outputs(100, []), Output(0x7010, 4)), Output(0x7010, EVERY_MESSAGE)
-    assert same_outputs(one, (*wanted_outputs(100, []), other))
-    assert not same_outputs(one, wanted_outputs(100, []))
+    assert are_same_outputs(one, (*wanted_outputs(100, []), other))
+    assert not are_same_outputs(one, wanted_outputs(100, []))
     for outputs in (one, (*one[:-1], other)):
         assert sample_rate(outputs) == 100
         pvt = encode_mtdata2(MtData2(gnss_pvt=(0,) * 35, packet_counter=0, sample_time_fine=0))
         alone = len(encode_message(MID_MTDATA2, pvt))
         assert bytes_per_second(outputs) == bytes_per_second(one[:-1]) + 4 * alone
-    assert rate_of_outputs(one) == (4, False) and rate_of_outputs(one[:-1]) is None
+    assert find_output_rate(one) == (4, False) and find_output_rate(one[:-1]) is None

@@ -22,10 +22,10 @@ from drivers._protocols.xbus_commands import (
     Mid,
     Output,
     Outputs,
+    are_same_outputs,
     decode_outputs,
     encode_outputs,
     gnss_outputs,
-    same_outputs,
     wanted_outputs,
 )
 from drivers.sim.emulators.faults import Fault
@@ -34,7 +34,7 @@ from drivers.sim.imu import BOOT_NS, TICK_NS, SimulatedImu
 from drivers.sim.mti_device import BOOT_NS as START_NS
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import ImuPackets, quaternions, taken_outputs
+from drivers.sim.mti_packets import ImuPackets, accept_outputs, quaternions
 from drivers.sim.world import World
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
@@ -154,8 +154,8 @@ def test_the_receivers_messages_lie_between_those_of_samples() -> None:
 def test_outputs_of_device_types(model: str, data_id: int, taken: int | None) -> None:
     """Outputs and rates of the maker's device library; the others are refused."""
     expected = None if taken is None else (Output(0x1020), Output(data_id, taken))
-    assert taken_outputs([Output(0x1020), Output(data_id, 0xFFFF)], MODELS[model]) == expected
-    mti = MtiDevice(115_200, (), lambda w: taken_outputs(w, MODELS[model]), MODELS[model])
+    assert accept_outputs([Output(0x1020), Output(data_id, 0xFFFF)], MODELS[model]) == expected
+    mti = MtiDevice(115_200, (), lambda w: accept_outputs(w, MODELS[model]), MODELS[model])
     mti.receive(encode_message(Mid.GOTO_CONFIG, b""), 0)
     reply = mti.receive(
         encode_message(Mid.SET_OUTPUT_CONFIGURATION, encode_outputs([Output(data_id, 1)])), 0
@@ -186,19 +186,19 @@ def test_messages_do_not_depend_on_how_they_are_cut() -> None:
     ],
 )
 def test_what_the_device_makes_of_rates(asked: list[tuple[int, int]], taken: list[int]) -> None:
-    outputs = taken_outputs([Output(*entry) for entry in asked])
+    outputs = accept_outputs([Output(*entry) for entry in asked])
     assert outputs is not None
     assert [o.rate_hz for o in outputs] == taken
     assert [o.data_id for o in outputs] == [data_id for data_id, _ in asked]
-    assert taken_outputs([*outputs, Output(0x5040, 4)]) is None
-    assert taken_outputs([Output(0x1028)]) is None
+    assert accept_outputs([*outputs, Output(0x5040, 4)]) is None
+    assert accept_outputs([Output(0x1028)]) is None
 
 
 # --- answers ----------------------------------------------------------------------------------
 
 
 def device(baudrate: int = 115_200) -> MtiDevice:
-    return MtiDevice(baudrate, wanted_outputs(100, ["quaternion"]), taken_outputs)
+    return MtiDevice(baudrate, wanted_outputs(100, ["quaternion"]), accept_outputs)
 
 
 def asked(talker: MtiDevice, mid: int, data: bytes = b"", now_ns: int = 0) -> list[XbusMessage]:
@@ -220,7 +220,9 @@ def test_states_and_commands() -> None:
     assert answer(mti, Mid.REQ_PRODUCT_CODE) == (0x1D, b"MTi-300 (emulated)  ")
     assert answer(mti, Mid.REQ_FW_REV) == (0x13, b"\x01\x09\x02")
     mid, data = answer(mti, Mid.SET_OUTPUT_CONFIGURATION)
-    assert mid == 0xC1 and same_outputs(decode_outputs(data), wanted_outputs(100, ["quaternion"]))
+    assert mid == 0xC1 and are_same_outputs(
+        decode_outputs(data), wanted_outputs(100, ["quaternion"])
+    )
     wanted = wanted_outputs(100, ["euler_angles"])
     assert answer(mti, Mid.SET_OUTPUT_CONFIGURATION, encode_outputs(wanted)) == (
         0xC1, encode_outputs(wanted),

@@ -146,7 +146,7 @@ class PacketFaults:
         elif kind == "duplicate":
             sent = [packet, packet]
         elif number is not None and kind == "corrupt":
-            sent = [_damaged(packet, self._random[number])]
+            sent = [_damage(packet, self._random[number])]
         if self._held and kind != "loss":
             sent += self._held
             self._held = []
@@ -169,7 +169,7 @@ class PacketFaults:
         return hit
 
 
-def _damaged(packet: bytes, source: random.Random) -> bytes:
+def _damage(packet: bytes, source: random.Random) -> bytes:
     damaged = bytearray(packet)
     damaged[source.randrange(len(damaged))] ^= 1 << source.randrange(8)
     return bytes(damaged)

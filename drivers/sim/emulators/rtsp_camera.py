@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivers._devices.h264_file import H264File
-from drivers._devices.pictures import CodedPicture, wanted_size
+from drivers._devices.pictures import CodedPicture, choose_size
 from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
 from drivers.sim.camera_output import SimulatedVideo
 from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
@@ -96,7 +96,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             self._held = self._file.read()
             assert self._held is not None and isinstance(self._held[1], CodedPicture)
             return self._held[1].data
-        size = wanted_size(options, SIM_SIZE) or SIM_SIZE
+        size = choose_size(options, SIM_SIZE) or SIM_SIZE
         self._fps = options["fps"] or SIM_FPS
         self._camera = simulated_camera(name, options, size, self._fps)
         return SimulatedVideo(name, self._camera, 0).unit()

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from drivers._devices.udp import address_and_port
+from drivers._devices.udp import parse_address
 from drivers._protocols.capture import read_datagrams
 from drivers.sim.datagrams import SimulatedSender
 from drivers.sim.emulators.base import (
@@ -43,7 +43,7 @@ class UdpEmulator(SendingEmulator):
         if text is None:
             return LOOPBACK, free_port()
         try:
-            host, port = address_and_port(text, "HOST:PORT")
+            host, port = parse_address(text, "HOST:PORT")
         except SourceError as error:
             raise SourceError(f"to: {text!r} {error}") from None
         return host or LOOPBACK, port

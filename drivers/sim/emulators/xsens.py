@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, decode_mtdata2
 from drivers._protocols.mti_clock import TICK_NS, SampleClock
-from drivers._protocols.mti_stream import inertial
+from drivers._protocols.mti_stream import is_inertial
 from drivers._protocols.xbus import MID_MTDATA2, XbusParser
 from drivers._protocols.xbus_commands import (
     BITS_PER_BYTE,
@@ -44,7 +44,7 @@ from drivers.sim.emulators.serial_port import SerialPort
 from drivers.sim.imu import simulated_imu
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import LATENCY_NS, ImuPackets, encode, taken_outputs
+from drivers.sim.mti_packets import LATENCY_NS, ImuPackets, accept_outputs, encode
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
 
@@ -158,7 +158,7 @@ class LogFeed:
         last_ns: int | None = None
         for values in _log_values(self._path):
             clock.message(values.packet_counter)
-            if inertial(values):
+            if is_inertial(values):
                 placed_ns = clock.sample(values.sample_time_fine, 0).t_ns
                 t_ns += placed_ns - (placed_ns if last_ns is None else last_ns)
                 last_ns = placed_ns
@@ -180,9 +180,9 @@ def _log_values(path: Path) -> Iterator[MtData2]:
         raise SourceError(f"{path}: {error.strerror or error}") from None
 
 
-def _outputs_of_log(path: Path) -> Outputs:
+def _derive_outputs(path: Path) -> Outputs:
     """Derive the output configuration of a log from its first hundred samples."""
-    found = list(islice(filter(inertial, _log_values(path)), 100))
+    found = list(islice(filter(is_inertial, _log_values(path)), 100))
     if not found:
         raise SourceError(f"{path}: no MTData2 message with acceleration and rate of turn")
     rate_hz = 100
@@ -235,7 +235,7 @@ class XsensEmulator(Emulator):
         options = self.sensor.options
         reported: dict[str, Any] = {"rate": options["rate"]}
         if self.sensor.scheme == "file":
-            stored = sent = _outputs_of_log(Path(self.sensor.address))
+            stored = sent = _derive_outputs(Path(self.sensor.address))
             reported |= {"configure": False, "rate": float(sample_rate(stored))}
         else:
             frame = Coordinates[options["coordinates"]]
@@ -325,7 +325,7 @@ class XsensEmulator(Emulator):
         """Return the accepted outputs: a log's are fixed, the simulated device's configurable."""
         if self.sensor.scheme == "file":
             return self._device.outputs
-        return taken_outputs(wanted, self._model)
+        return accept_outputs(wanted, self._model)
 
     def _measure(self, now_ns: int) -> None:
         """Put the measurements that are due on the line."""

@@ -53,7 +53,7 @@ def drive(seed: int) -> Scene:
         Phase((80.0 - 73.5 + corner) / SLOW, SLOW, SLOW),
         Phase(2.5, SLOW, CRUISE),
     )
-    rest = lap - sum_of(phase.distance for phase in before + stop)
+    rest = lap - sum_in_order(phase.distance for phase in before + stop)
     phases = (*before, *stop, Phase(rest / CRUISE, CRUISE, CRUISE))
     placed = _followers(path) + _street(path, seed)
     return Scene(Trajectory(path, 0.0, phases), _TOWN_TILE_M, placed)
@@ -218,7 +218,7 @@ def _on_straight(path: Path, u: float, margin: float) -> bool:
     )
 
 
-def sum_of(values: Iterable[float]) -> float:
+def sum_in_order(values: Iterable[float]) -> float:
     """Sum in order, with the same result in every release (Python 3.12 changed `sum` of floats)."""
     total = 0.0
     for value in values:
