@@ -87,7 +87,7 @@ class LiveSource:
         deadline_ns = time.monotonic_ns() + round(_FIRST_S * 1e9)
         while self._timeout_ns and not self._queue:
             if time.monotonic_ns() > deadline_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             self._receive()
         settings = {"address": self._sensor.address} | self._decoding.settings
         rate_hz = self._sensor.options["rate"]
@@ -110,7 +110,7 @@ class LiveSource:
                 yield self._queue.popleft()
             now_ns = time.monotonic_ns()
             if self._timeout_ns and now_ns - self._heard_ns > self._timeout_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             if now_ns - self._told_ns > _TELL_NS:
                 self._told_ns = now_ns
                 yield from self._reports(now_ns)
@@ -175,13 +175,13 @@ class LiveSource:
         if self._errors.feed(frame_id, data):
             detail = {"reason": "the controller's receive buffer was full"}
             self._queue.append(Lost(name, t_ns, "device", None, detail=detail))
-        if (state := self._errors.changed_state()) is not None:
+        if (state := self._errors.take_changed_state()) is not None:
             self._queue.append(State(name, t_ns, state, lasting=True))
 
     def _fault(self) -> str | None:
         return None if self._interface is None else interface_fault(self._interface)
 
-    def _nothing(self) -> str:
+    def _explain_silence(self) -> str:
         if self._interface is not None and self._errors.state == "bus-off":
             return (
                 f"the interface is bus-off: sudo ip link set {self._interface} type can restart, "

@@ -177,7 +177,7 @@ class LogSource:
         if self._errors.feed(frame.id, frame.data):
             detail = {"reason": "the controller's receive buffer was full"}
             yield Lost(self._sensor.name, frame.t_ns, "device", None, detail=detail)
-        if (state := self._errors.changed_state()) is not None:
+        if (state := self._errors.take_changed_state()) is not None:
             yield State(self._sensor.name, frame.t_ns, state, lasting=True)
 
     def _reports(self, t_ns: int, *, is_over: bool = False) -> Iterator[Item]:

@@ -246,7 +246,7 @@ class RadarCapture:
         except (DeviceError, TimeoutError, OSError) as error:
             # pyserial's errors are OSErrors too, some without a strerror.
             reason = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(_after(self._where, reason)) from None
+            raise DeviceError(_prefix(self._where, reason)) from None
         except AssertionError:
             raise ConfigError(
                 f"xwr cannot set a {chirp.device} to {chirp.frequency:g} GHz with "
@@ -367,7 +367,7 @@ def _flags(status: int) -> str:
     return ", ".join(names) or f"status {status:#x}"
 
 
-def _after(where: str, reason: str) -> str:
+def _prefix(where: str, reason: str) -> str:
     return reason if reason.startswith(where) else f"{where}: {reason}"
 
 

@@ -116,7 +116,7 @@ class Wanted:
             self._tries = 0
         return left
 
-    def requested(self, now_s: float) -> None:
+    def record_request(self, now_s: float) -> None:
         """Record that the sensor accepted the request to reinitialize with the changes."""
         self._asked_id, self._asked_s, self._restarted = self._init_id, now_s, False
         self._until_s = now_s + _RESTART_S
@@ -165,7 +165,7 @@ def bring_up(
         changes = wanted.next_changes(init_id, active, here, time.monotonic())
         if changes:
             sensor.configure({**active, **changes})
-            wanted.requested(time.monotonic())
+            wanted.record_request(time.monotonic())
         elif changes is not None:
             break
         _wait(deadline_s, "the sensor has not restarted with its new settings yet")

@@ -92,7 +92,7 @@ class RtspClient:
             self._connection = self._connecting(self._url)
             self._connection.settimeout(_CONNECT_S)
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            raise self._lost(error) from None
+            raise self._make_loss_error(error) from None
         try:
             options = self._ask("OPTIONS", self._uri, {}, deadline_ns)
             if "GET_PARAMETER" in options.head.headers.get("public", "").upper():
@@ -254,7 +254,7 @@ class RtspClient:
             self._connection.settimeout(_SEND_S)
             self._connection.sendall(data)
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._make_loss_error(error) from None
 
     def _fill(self, timeout_s: float) -> None:
         """Parse the next bytes; an error follows the messages before it."""
@@ -268,7 +268,7 @@ class RtspClient:
         except (TimeoutError, InterruptedError):
             return
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._make_loss_error(error) from None
         t_ns = self._clock()
         if not data:
             raise ProtocolError("the camera closed the connection")
@@ -296,6 +296,6 @@ class RtspClient:
         else:
             self._logged_in_again = False
 
-    def _lost(self, error: OSError | UnicodeError) -> DeviceError:
+    def _make_loss_error(self, error: OSError | UnicodeError) -> DeviceError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return DeviceError(f"{self._where}: {reason}")

@@ -298,7 +298,7 @@ class UdpReceiver(SocketReceiver):
         interface: str = "",
     ) -> None:
         self.address = address
-        made = _bound(address, port, interface)
+        made = _bind(address, port, interface)
         self.port = int(made.getsockname()[1])
         super().__init__(
             made,
@@ -351,7 +351,7 @@ def is_multicast(address: str) -> bool:
         return False
 
 
-def _bound(address: str, port: int, interface: str) -> socket.socket:
+def _bind(address: str, port: int, interface: str) -> socket.socket:
     try:
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(address or None, port, type=socket.SOCK_DGRAM, flags=flags)

@@ -199,17 +199,17 @@ class V4l2Camera(LiveCamera):
 
     def _offered_formats(self) -> list[str]:
         formats = (abi.FormatDescription(index=k, type=self._kind) for k in range(_MOST))
-        listed = self._listed(abi.ENUM_FMT, formats, (errno.EINVAL,))
+        listed = self._list(abi.ENUM_FMT, formats, (errno.EINVAL,))
         return [format_name(description.pixelformat) for description in listed]
 
     def _offered_sizes(self, name: str) -> list[tuple[int, int]]:
         """Return the sizes that a device lists for a format; empty if it lists a range."""
         sizes = (abi.FrameSize(index=k, pixel_format=format_code(name)) for k in range(_MOST))
-        listed = self._listed(abi.ENUM_FRAMESIZES, sizes, (errno.EINVAL, errno.ENOTTY))
+        listed = self._list(abi.ENUM_FRAMESIZES, sizes, (errno.EINVAL, errno.ENOTTY))
         discrete = takewhile(lambda found: found.type == abi.FRAME_SIZE_DISCRETE, listed)
         return [(found.size[0], found.size[1]) for found in discrete]
 
-    def _listed(self, request: int, items: Iterable[T], end: Sequence[int]) -> Iterator[T]:
+    def _list(self, request: int, items: Iterable[T], end: Sequence[int]) -> Iterator[T]:
         """Yield structures as the device fills them in, until an error that ends its list."""
         for item in items:
             try:
@@ -235,7 +235,7 @@ class V4l2Camera(LiveCamera):
         chosen, pixels = self._empty_format()
         self._ioctl(abi.G_FMT, chosen)
         sizes = self._offered_sizes(name)
-        width, height = self._size_to_ask(sizes, (pixels.width, pixels.height))
+        width, height = self._choose_size(sizes, (pixels.width, pixels.height))
         # A new structure, so that no field of the previous format remains (strides, colours).
         chosen, pixels = self._empty_format()
         pixels.width, pixels.height, pixels.pixelformat = width, height, format_code(name)
@@ -262,7 +262,7 @@ class V4l2Camera(LiveCamera):
         made = abi.Format(type=self._kind)
         return made, made.fmt.pix if self._kind == abi.CAPTURE else made.fmt.pix_mp
 
-    def _size_to_ask(
+    def _choose_size(
         self, sizes: list[tuple[int, int]], current: tuple[int, int]
     ) -> tuple[int, int]:
         width, height = self._wanted_size

@@ -55,10 +55,10 @@ class Encoder:
             started_s = time.thread_time()
             encoded = [self._encode_channel(job) for job in jobs]
             if self._several:
-                self._judge(time.thread_time() - started_s, sample.count)
+                self._choose_threads(time.thread_time() - started_s, sample.count)
         return payload(self.spec.channels, encoded)
 
-    def _judge(self, cpu_s: float, count: int) -> None:
+    def _choose_threads(self, cpu_s: float, count: int) -> None:
         """Encode two channels at a time from now on where one at a time is hardly fast enough.
 
         liblzma releases the GIL.  Two threads at once cost a tenth more CPU than one, so a sweep

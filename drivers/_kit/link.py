@@ -41,7 +41,7 @@ class Counters:
     def __init__(self, specs: Iterable[StreamSpec]) -> None:
         self._given = {spec.name: _Given(spec.encoded_bytes) for spec in specs}
 
-    def encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
+    def count_encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
         """Count samples with their encoded bytes; `last_ns`: the last one's CLOCK_MONOTONIC."""
         given = self._given[stream]
         given.samples += samples
@@ -49,7 +49,7 @@ class Counters:
         given.last_ns = last_ns
         given.sample_bytes = nbytes / samples
 
-    def passed_by(self, stream: str, samples: int, last_ns: int) -> None:
+    def count_unencoded(self, stream: str, samples: int, last_ns: int) -> None:
         """Count samples without a recipient, which are not encoded; their bytes are estimated."""
         given = self._given[stream]
         given.samples += samples
@@ -159,21 +159,21 @@ class Link:
         with self._changed:
             self._changed.wait_for(lambda: self._armed or self._interrupted, timeout)
 
-    def device_late(self, since_ns: int) -> None:
+    def report_late_device(self, since_ns: int) -> None:
         """Report a device that has been absent since `since_ns`, at the driver's first start."""
         with self._changed:
-            self.seam.device_late(since_ns)
+            self.seam.report_late_device(since_ns)
         self._waker.wake()
 
-    def device_lost(self) -> None:
+    def mark_device_lost(self) -> None:
         """Record that the device is lost: sessions get an interval of loss until it is back."""
         with self._changed:
-            self.seam.device_lost()
+            self.seam.mark_device_lost()
 
-    def device_back(self) -> None:
+    def mark_device_back(self) -> None:
         """Report to the session how long the device was absent."""
         with self._changed:
-            self.seam.device_back()
+            self.seam.mark_device_back()
         self._waker.wake()
 
     def wait_for_room(self, stream: str, size: int, timeout: float) -> bool:
@@ -214,7 +214,7 @@ class Link:
             if message.kind is Kind.DATA:
                 last_ns = self.seam.last_ns[message.stream] = int(np.max(message.t_mono_ns))
                 size = message.nbytes - OVERHEAD
-                self.counters.encoded(message.stream, message.count or 1, last_ns, size)
+                self.counters.count_encoded(message.stream, message.count or 1, last_ns, size)
             if session is not None and not self.seam.offer(message, session):
                 taken = False
                 self._warn_if_too_large(message)

@@ -231,7 +231,7 @@ class McapSource(RecordedSource):
                 return self._truncated(item.reason, self._last_ns)
             if item.message.topic != LOSSES:
                 return self._item(item)
-            if (lost := self._recorded(item.message)) is not None:
+            if (lost := self._convert_loss(item.message)) is not None:
                 return lost
         self._report()
         self.replaced_stamps = self._timing.unused
@@ -309,7 +309,7 @@ class McapSource(RecordedSource):
         t_ns = self._last_ns or timed.t_ns or self.origin_ns or 0
         return Lost(self.sensor.name, t_ns, cause, timed.message.count, detail=detail)
 
-    def _recorded(self, message: McapMessage) -> Lost | None:
+    def _convert_loss(self, message: McapMessage) -> Lost | None:
         """Return a loss that this recorder counted in the stream of the topic; None: of another."""
         try:
             loss: Loss = self._decode_loss(message.read_data())

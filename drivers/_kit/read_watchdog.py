@@ -71,7 +71,7 @@ class ReadWatchdog:
             self._items += 1
         self._call = _WAITING if waiting else ""
 
-    def cause_of_loss(self, *, late: bool) -> str | None:
+    def find_cause_of_loss(self, *, late: bool) -> str | None:
         """Return the cause of the loss of the rest of a session that ends now; None without loss.
 
         Args:

@@ -199,7 +199,7 @@ class Runner:
                 # Before the session is known, no session could take a device's samples.
                 link.wait_until_armed(_ARMED_S)
                 if device.absent_since_ns is not None:
-                    link.device_late(device.absent_since_ns)
+                    link.report_late_device(device.absent_since_ns)
                 self._follow(device)
             while self._driver.played and not self._stop.is_set() and not self._exit_code:
                 session = link.wait_for_session(_IDLE_S)
@@ -344,7 +344,7 @@ class Runner:
                 if not self._await(device, error):
                     return
             except StreamChangedError as error:  # raised by the driver or the encoder
-                self._changed(str(error))
+                self._end_changed(str(error))
                 return
 
     def _take(self, item: Item | None) -> None:
@@ -385,18 +385,18 @@ class Runner:
 
     def _await(self, device: Device, error: DeviceError) -> bool:
         """Reopen a lost device; return False if the process is to end."""
-        self._link.device_lost()  # before closing, which may take a second or two
+        self._link.mark_device_lost()  # before closing, which may take a second or two
         self._driver.close()
         self._publish_device_state({"device": "lost", "reason": str(error)})
         declared = device.find(str(error))
         if declared is None:
             return False
-        self._link.device_back()
+        self._link.mark_device_back()
         self._publish_device_state({"device": "back"})
         if {spec.name: spec.channels for spec in declared} != {
             name: spec.channels for name, spec in self._specs.items()
         }:
-            self._changed(f"{self._sensor.name}: the device came back with other channels")
+            self._end_changed(f"{self._sensor.name}: the device came back with other channels")
             return False
         return True
 
@@ -405,7 +405,7 @@ class Runner:
         for stream in self._specs:
             self._publish(State(stream, self._clock.monotonic_ns(), dict(values)), session)
 
-    def _changed(self, detail: str) -> None:
+    def _end_changed(self, detail: str) -> None:
         """End the streams after the device has changed them; a new process declares new streams."""
         self._exit_code = StreamChangedError.exit_code
         session = self._link.wait_for_session(0)
@@ -436,7 +436,7 @@ class Runner:
         """Encode and publish an item; return False where the ring refused it."""
         if session is None and not self._link.wanted(item.stream):
             if isinstance(item, Sample) and item.count:
-                self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
+                self._link.counters.count_unencoded(item.stream, item.count, int(item.t_ns[-1]))
             return True
         if isinstance(item, State) and self._refused_ns.get(item.stream) == item.t_ns:
             values = {key: value for key, value in item.values.items() if key != INCOMPLETE}

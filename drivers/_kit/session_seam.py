@@ -230,18 +230,18 @@ class SessionSeam:
         if self.next is not None and now_ns > self.next.begin_ns + self._patience_ns:
             self.cross()
 
-    def device_late(self, since_ns: int) -> None:
+    def report_late_device(self, since_ns: int) -> None:
         """Report a device that has been absent since `since_ns`, at the driver's first start."""
         first = self.present is not None and self.present.session.last_ns is None
         for spec in self._specs if first else ():
             self._report_loss(spec, "device", since_ns)
 
-    def device_lost(self) -> None:
+    def mark_device_lost(self) -> None:
         """Record that the device is lost: sessions get an interval of loss until it is back."""
         if self._absent_since_ns is None:
             self._absent_since_ns = self._clock.monotonic_ns()
 
-    def device_back(self) -> None:
+    def mark_device_back(self) -> None:
         """Report to the session how long the device was absent."""
         self._report_absence("device")
         self._absent_since_ns = None
@@ -309,7 +309,7 @@ class SessionSeam:
             return
         session = self.present.session
         late = session.until_ns is not None and self._clock.monotonic_ns() >= session.until_ns
-        cause = self._stall.cause_of_loss(late=late)
+        cause = self._stall.find_cause_of_loss(late=late)
         for spec in self._specs if cause is not None else ():
             since_ns = self.last_ns.get(spec.name, session.begin_ns)
             self._report_loss(spec, cause or "", since_ns, self._stall.stalled_ns)

@@ -77,7 +77,7 @@ class SessionSource(Driver):
             known = ", ".join(sensors) or "none"
             raise SessionError(f"no sensor {recorded!r} was recorded; the sensors are: {known}")
         streams = [n for n in sensors[recorded] if n in session.streams or n in session.broken]
-        self._names = {name: self._renamed(name, recorded) for name in streams}
+        self._names = {name: self._rename(name, recorded) for name in streams}
         specs = []
         decoded = {}
         for name in streams:
@@ -96,7 +96,7 @@ class SessionSource(Driver):
         self._items = heapq.merge(play(session, streams), found, key=played_at_ns)
         return specs
 
-    def _renamed(self, stream: str, recorded: str) -> str:
+    def _rename(self, stream: str, recorded: str) -> str:
         own = self.sensor.name
         if stream == recorded:
             return own

@@ -96,12 +96,12 @@ class LiveFrames:
         elif now_ns - self._heard_ns > self._patience_ns:
             self._fail(now_ns, f"no data for {self._patience_ns / 1e9:.1f} s")
         if now_ns - self._reported_ns > _TELL_NS:
-            self._tell(now_ns)
+            self._report_changes(now_ns)
 
     def _fail(self, now_ns: int, reason: str) -> None:
         """Flush the assembler, then fail: the kit reopens the device, which resets the radar."""
         self._take(self._assembler.flush())
-        self._tell(now_ns)
+        self._report_changes(now_ns)
         self._failure = DeviceError(f"{self._where}: {reason}")
 
     def _take(self, frames: Sequence[AssembledFrame | MissedFrames]) -> None:
@@ -120,7 +120,7 @@ class LiveFrames:
             if frame.bytes_missing:
                 self._items.append(incomplete_state(self._name, t_ns, frame))
 
-    def _tell(self, now_ns: int) -> None:
+    def _report_changes(self, now_ns: int) -> None:
         """Report the changes of the counts and the card's unsolicited messages."""
         self._reported_ns = now_ns
         assembler = self._assembler

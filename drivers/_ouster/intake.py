@@ -36,10 +36,10 @@ class Intake:
 
     def is_usable(self, packet: Any) -> bool:
         """Return whether a packet is undamaged and not a repetition; the others are counted."""
-        if not self._checksums.good(packet):
+        if not self._checksums.is_good(packet):
             self._sensor.corrupt += 1
             return False
-        if isinstance(packet, self._core.LidarPacket) and self._repeats.again(packet):
+        if isinstance(packet, self._core.LidarPacket) and self._repeats.is_repeated(packet):
             self._sensor.repeated += 1
             return False
         return True

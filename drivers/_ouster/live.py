@@ -102,7 +102,7 @@ class LiveSource:
         deadline_s = time.monotonic() + _FIRST_PACKET_S
         while not self._queue:
             if (left_s := deadline_s - time.monotonic()) <= 0:
-                raise DeviceError(f"{self._place}: {self._nothing()}")
+                raise DeviceError(f"{self._place}: {self._explain_silence()}")
             self._receive(left_s)
         self._heard_ns = time.monotonic_ns()
         return specs
@@ -198,7 +198,7 @@ class LiveSource:
                     yield from self._assembly.finish()
                 if silence_ns > timeout_ns:
                     yield from self._sensor.finish()
-                    raise DeviceError(f"{self._place}: {self._nothing()}")
+                    raise DeviceError(f"{self._place}: {self._explain_silence()}")
                 yield None
             if self._watch is not None:
                 for news in self._watch.news():
@@ -280,7 +280,7 @@ class LiveSource:
         elif news.kind == "clock_offset":
             values, lasting = news.value, False
         elif news.kind == "settings":
-            values |= self._checked(news.value)
+            values |= self._check_settings(news.value)
         elif news.kind == "metadata":
             try:
                 info = self._core.SensorInfo(news.value)
@@ -293,7 +293,7 @@ class LiveSource:
             values |= {"metadata_sha256": _digest(news.value), "init_id": int(info.init_id)}
         yield from self._hold(State(self._config.name, self._last_ns, values, lasting=lasting))
 
-    def _checked(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _check_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the refused ones of changed settings; DeviceError if they must be set again."""
         assert self._setup is not None
         wanted = self._setup.wanted
@@ -303,7 +303,7 @@ class LiveSource:
         refused = sorted(n for n, value in wanted.refused.items() if settings.get(n) == value)
         return {"settings_refused": refused} if wanted.refused else {}
 
-    def _nothing(self) -> str:
+    def _explain_silence(self) -> str:
         """Return the reason why no packet arrives."""
         ports = " and ".join(str(receiver.port) for receiver in self._receivers)
         if self._misfit:

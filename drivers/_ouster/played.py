@@ -76,7 +76,7 @@ class PacketSource(ABC):
         name, core, last_packet_ns = self._sensor.name, self._core, 0
         lost: Counter[str] = Counter()  # packets since the last one that is usable
         try:
-            for packet in self._with_proof(self._packets()):
+            for packet in self._find_proof(self._packets()):
                 match packet:
                     case LostDatagram():
                         self._sensor.partial[packet.cause] += 1
@@ -114,7 +114,7 @@ class PacketSource(ABC):
         if fault is not None:
             raise self._fault(one_line(fault)) from None
 
-    def _with_proof(self, packets: Iterator[Any]) -> Iterator[Any]:
+    def _find_proof(self, packets: Iterator[Any]) -> Iterator[Any]:
         """Look for a packet with a right checksum before the first packet is used.
 
         A damaged packet at the beginning is found only then; see `Checksums`.

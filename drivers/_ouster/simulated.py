@@ -86,10 +86,10 @@ class SimulatedSource:
     def _imu_data(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
         sent = self._packets.imu(index)
         if self._packets.in_frames:
-            sent = [packet for packet in self._numbered(index) if packet.imu]
+            sent = [packet for packet in self._make_packets(index) if packet.imu]
         return imu_values(self._core, self._layout, sent)
 
-    def _numbered(self, index: int) -> list[SentPacket]:
+    def _make_packets(self, index: int) -> list[SentPacket]:
         """Return a sweep's packets; the latest sweep's are cached for its IMU data."""
         if self._kept[0] != index:
             self._kept = index, self._packets.lidar(index)
@@ -97,7 +97,7 @@ class SimulatedSource:
 
     def _sweep(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
         items: list[Item] = []
-        for packet in sdk_packets(self._core, self._layout, self._numbered(index)):
+        for packet in sdk_packets(self._core, self._layout, self._make_packets(index)):
             items += self._assembly.take(packet)
         items += self._assembly.finish()
         made = next(item.data for item in items if isinstance(item, Sample))

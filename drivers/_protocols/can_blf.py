@@ -147,12 +147,12 @@ def _read_container(data: bytes, inner: _Objects, place: str) -> Iterator[LogEnt
     if len(data) < at:
         raise FormatError(f"is damaged at {place}: a container of {len(data)} bytes")
     method, _ = _CONTAINER.unpack_from(data, _OBJECT.size)
-    for part in _decompressed(data[at:], method, place):
+    for part in _decompress(data[at:], method, place):
         for found in inner.feed(part):
             yield _entry(found, f"{place}, byte {found.at} of the objects")
 
 
-def _decompressed(data: bytes, method: int, place: str) -> Iterator[bytes]:
+def _decompress(data: bytes, method: int, place: str) -> Iterator[bytes]:
     if method == 0:
         yield data
         return

@@ -60,7 +60,7 @@ class BusErrors:
 
         errors = BusErrors()
         overflowed = errors.feed(frame_id, data)     # of a frame with the flag ERROR
-        values = errors.changed_state()              # None, or the values of a lasting state
+        values = errors.take_changed_state()              # None, or the values of a lasting state
         values = errors.report()                     # None, or the counts since the last report
 
     Attributes:
@@ -114,7 +114,7 @@ class BusErrors:
         elif status & ERROR_ACTIVE or frame_id & RESTARTED:
             self.state = "error-active"
 
-    def changed_state(self) -> dict[str, Any] | None:
+    def take_changed_state(self) -> dict[str, Any] | None:
         """Return the state of the bus if it has changed since the last call."""
         if self.state == self._told:
             return None

@@ -244,7 +244,7 @@ def _read_frame(
             fragment = fragment._replace(body=memoryview(bytes(body) + bytes(lacking)))
         if (whole := fragments.add(fragment, now_ns, cause)) is None:
             return None
-        body, cause = whole.joined(), whole.cause
+        body, cause = whole.join(), whole.cause
     source, destination = fragment.source, fragment.destination
     if cause is None and len(body) < 8:
         cause = CORRUPT

@@ -351,14 +351,14 @@ class FrameAssembler:
             frame.data[max(0, begin) : begin + PAYLOAD_BYTES] = 0
         begins = _packets(index * self._size) - first  # 1 if packet `first` began a frame earlier
         lost = int((~seen[begins : max(0, self._next - first)]).sum())
-        corrupt = self._corrupt_among(lost)
+        corrupt = self._count_corrupt(lost)
         out.append(AssembledFrame(index, t_ns, frame.data, missing, lost - corrupt, corrupt))
 
     def _miss(self, end: int, out: list[AssembledFrame | MissedFrames]) -> None:
         """Count frames of which no byte was received."""
         begin, self._frame = self._frame, end
         lost = _packets(end * self._size) - _packets(begin * self._size)
-        corrupt = self._corrupt_among(lost)
+        corrupt = self._count_corrupt(lost)
         lost -= corrupt
         if out and isinstance(before := out[-1], MissedFrames):
             out.pop()
@@ -366,7 +366,7 @@ class FrameAssembler:
             lost, corrupt = lost + before.packets_lost, corrupt + before.packets_corrupt
         out.append(MissedFrames(begin, end - begin, self._t_ns, lost, corrupt))
 
-    def _corrupt_among(self, lost: int) -> int:
+    def _count_corrupt(self, lost: int) -> int:
         """Return how many of the lost packets arrived damaged."""
         corrupt = min(lost, self.corrupt - self._corrupt_reported)
         self._corrupt_reported += corrupt

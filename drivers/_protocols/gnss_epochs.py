@@ -143,7 +143,7 @@ class Epochs:
             self._usual = frozenset()
         elif row is None and (part.last or self._usual == self._parts.keys()):
             self._is_over = True
-            row = self._made()
+            row = self._make_row()
         return row
 
     def flush(self) -> Row | None:
@@ -152,7 +152,7 @@ class Epochs:
             return None
         self._usual = frozenset(self._parts)
         self._is_over = True
-        return self._made()
+        return self._make_row()
 
     def _begin(self, time: tuple[int | None, int | None], frame: Frame | None) -> None:
         self.unplaced, self.repeated, _ = self.unrecorded
@@ -174,7 +174,7 @@ class Epochs:
             same = is_exact and np.array_equal(place, taken.place, equal_nan=True)
             (self._again if same else self._moved)[part.kind] += 1
 
-    def _made(self) -> Row | None:
+    def _make_row(self) -> Row | None:
         parts = list(self._parts.values())
         values: dict[str, Any] = {}
         for part in parts:
@@ -184,7 +184,7 @@ class Epochs:
         if "pos" not in values and "pos_of_rmc" not in values and "fix" not in values:
             return None
         if gps_ns is None:
-            gps_ns = self._dated(parts)
+            gps_ns = self._date(parts)
         if gps_ns is None or not 0 < gps_ns < _LATEST_NS:
             self.untimed += 1
             return None
@@ -193,7 +193,7 @@ class Epochs:
         before = Unrecorded(self.unplaced, self.repeated, self.untimed)
         return Row(gps_ns, data, self._first, before)
 
-    def _dated(self, parts: list[Part]) -> int | None:
+    def _date(self, parts: list[Part]) -> int | None:
         """Return the GPS time in ns by the date of the epoch before; None if it is unknown."""
         if self._date_ns is None:
             return None

@@ -45,12 +45,12 @@ class Reception:
     def feed(self, data: bytes) -> Iterator[Row]:
         """Yield the epochs that the bytes complete."""
         for frame in self.parser.feed(data):
-            yield from self._heard(frame)
+            yield from self._process(frame)
 
     def finish(self) -> Iterator[Row]:
         """End the stream; yield the remaining rows."""
         for frame in self.parser.finish():
-            yield from self._heard(frame)
+            yield from self._process(frame)
         if self._decode is None:
             yield from self.choose()
         if (row := self.epochs.flush()) is not None:
@@ -83,7 +83,7 @@ class Reception:
     def _use(self, protocol: str) -> None:
         self.protocol, self._decode = protocol, make_decoder(protocol)
 
-    def _heard(self, frame: Frame) -> Iterator[Row]:
+    def _process(self, frame: Frame) -> Iterator[Row]:
         self._seen[f"any {frame.protocol}"] = self._seen.get(f"any {frame.protocol}", 0) + 1
         if self._decode is None:
             self._waiting.append(frame)

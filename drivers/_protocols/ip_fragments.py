@@ -64,7 +64,7 @@ class PartialDatagram:
     last: int = 0
     cause: str | None = None
 
-    def joined(self) -> memoryview:
+    def join(self) -> memoryview:
         """Return the bodies one after the other."""
         return memoryview(b"".join(self.parts[at] for at in sorted(self.parts)))
 
@@ -79,7 +79,7 @@ class Fragments:
 
     >>> fragments = Fragments()
     >>> whole = fragments.add(fragment, t_ns)   # None while fragments are missing
-    >>> whole.joined()
+    >>> whole.join()
     >>> fragments.given_up                      # datagrams that never became whole; clear it
     >>> fragments.finish()                      # at the end: also the datagrams that are open
     """

@@ -96,7 +96,7 @@ class SampleClock:
         """Number of incomplete messages since the last sample."""
         return self._incomplete
 
-    def stale(self, counter: int | None, ticks: int | None) -> bool:
+    def is_stale(self, counter: int | None, ticks: int | None) -> bool:
         """Return whether a sample repeats, or precedes, one of the latest samples.
 
         Both counter and clock must show it: the sample of a restarted device is not stale.
@@ -159,7 +159,7 @@ class SampleClock:
         stepped = False
         if leap_ns is None:
             step_ns = round((1 + (count or estimate or 0)) * self._period_ns)
-        elif self._plausible(leap_ns, fit or 0):
+        elif self._is_plausible(leap_ns, fit or 0):
             step_ns = leap_ns
         else:
             # The device restarted or its clock was set: neither time nor counter are comparable.
@@ -194,7 +194,7 @@ class SampleClock:
         if self._counted:
             if fit is None:
                 return self._missing, None
-            missing = self._unwrapped(fit)
+            missing = self._unwrap(fit)
             return (min(missing, max(0, fit)) if self._interleaved else missing), None
         if fit is not None:
             return (None, fit) if fit > 0 else (0, None)
@@ -202,19 +202,19 @@ class SampleClock:
             return None, max(1, round(self._skipped / self._size))
         return self._incomplete, None
 
-    def _unwrapped(self, fit: int) -> int:
+    def _unwrap(self, fit: int) -> int:
         """Return the missing messages; the device's clock determines the counter's full turns."""
         turns = round((fit - self._missing) / _U16)
         return self._missing + max(0, turns) * _U16 if self._missing else 0
 
-    def _plausible(self, leap_ns: int, fit: int) -> bool:
+    def _is_plausible(self, leap_ns: int, fit: int) -> bool:
         """Return whether the device's clock continued, rather than being set or restarted."""
         if leap_ns <= 0:
             return False
         if not self._counted:
             return True
-        apart = abs(self._unwrapped(fit) - fit)
+        apart = abs(self._unwrap(fit) - fit)
         if self._strict and not self._interleaved:
-            step_ns = (self._unwrapped(fit) + 1) * self._period_ns
+            step_ns = (self._unwrap(fit) + 1) * self._period_ns
             return abs(leap_ns - step_ns) < self._period_ns / 2 + fit * self._period_ns / 100
         return leap_ns <= (0 if self._strict else _TRUSTED_LEAP_NS) or apart <= 2 + fit // 8

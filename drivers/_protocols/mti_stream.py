@@ -110,7 +110,7 @@ class Facts:
             return {n: np.array(c, "<f4") for n, c in zip(self.names, columns, strict=True)}
 
     @classmethod
-    def of_messages(cls, found: Sequence[MtData2]) -> Facts:
+    def from_messages(cls, found: Sequence[MtData2]) -> Facts:
         """Derive the properties of a log from its first inertial messages, at least one."""
         oriented = [k for k, values in enumerate(found) if values.has_orientation]
         rotation = "none"
@@ -136,7 +136,7 @@ class Facts:
         )
 
     @classmethod
-    def of_outputs(cls, outputs: Sequence[Output], settings: Mapping[str, Any]) -> Facts | None:
+    def from_outputs(cls, outputs: Sequence[Output], settings: Mapping[str, Any]) -> Facts | None:
         """Derive the properties from an output configuration; None if it makes no samples."""
         rates = {data_name(output.data_id): output.rate_hz for output in outputs}
         rate_hz = sample_rate(outputs)
@@ -319,11 +319,11 @@ class MtiAssembler:
         if message.mid != MID_MTDATA2:
             return False
         values = decode_mtdata2(message.data)
-        if self._clock.stale(values.packet_counter, values.sample_time_fine):
+        if self._clock.is_stale(values.packet_counter, values.sample_time_fine):
             self._repeated += 1
             return False
         self._clock.message(values.packet_counter)
-        is_sample = self._facts.takes(values) and self._known(values)
+        is_sample = self._facts.takes(values) and self._is_known(values)
         if is_sample:
             self._add_sample(message, values, arrival_ns)
         else:
@@ -424,7 +424,7 @@ class MtiAssembler:
         self._events.append(Missing(t_ns, gap, misfit=self._misfit))
         self._misfit = ""
 
-    def _known(self, values: MtData2) -> bool:
+    def _is_known(self, values: MtData2) -> bool:
         """Return whether the orientation is in the declared frame, as required.
 
         A device keeps its configuration: another frame in its message means that this is one of the

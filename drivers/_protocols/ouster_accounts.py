@@ -105,7 +105,7 @@ class Repeats:
         self._column_at = int(np.flatnonzero(packet.buf)[0])  # offset of the column's id, u2
         self._seen: dict[tuple[int, int], int] = {}
 
-    def again(self, packet: Any) -> bool:
+    def is_repeated(self, packet: Any) -> bool:
         """Return whether the packet is a duplicate; store it."""
         key = (packet.init_id(), packet.frame_id())
         at, data = self._column_at, packet.buf

@@ -128,7 +128,7 @@ class Checksums:
         self._there = core.LidarPacket(layout).crc() is not None
         self._proved, self._doubts = False, 0
 
-    def good(self, packet: Any) -> bool:
+    def is_good(self, packet: Any) -> bool:
         """Return whether the packet is undamaged; True where this cannot be checked."""
         if not self._is_there(packet) or self.proves(packet):
             return True

@@ -101,7 +101,7 @@ class CaptureFiles:
             raise SourceError(
                 f"{where}: {largest} bytes, but a frame of {shape} int16 has {chirp.frame_bytes}"
             )
-        self.warnings += self._doubts()
+        self.warnings += self._list_doubts()
         self._index = 0
         self._items = self._read()
 
@@ -127,7 +127,7 @@ class CaptureFiles:
             read = self._packets if capture.has_headers else self._samples
             yield from read(capture)
 
-    def _doubts(self) -> list[str]:
+    def _list_doubts(self) -> list[str]:
         """Return a warning where a file may continue in the next one, although it seems not to."""
         for capture in self._captures[:-1]:
             last = capture.parts[-1]
@@ -155,7 +155,7 @@ class CaptureFiles:
                 view = data.reshape(-1).view(np.uint8).data
                 got, part = content.read_into(view, begin)
                 if got == size:
-                    yield self._checked(data, *filled.in_frame(view, begin))
+                    yield self._check(data, *filled.in_frame(view, begin))
                     frame += 1
                     continue
                 resumed = content.resume(begin + got)
@@ -170,7 +170,7 @@ class CaptureFiles:
                 yield self._lost(after - frame, detail)
                 frame = after
 
-    def _checked(self, data: Frame, filled: int, packets: int) -> CapturedFrame | LostFrames:
+    def _check(self, data: Frame, filled: int, packets: int) -> CapturedFrame | LostFrames:
         """Return a frame of which `filled` bytes are zeros instead of data."""
         if filled == self._chirp.frame_bytes:
             detail = {"packets_lost": packets, "packets_corrupt": 0}
@@ -198,10 +198,10 @@ class CaptureFiles:
                 end = packets.end
             t_ns = np.zeros(len(packets.rows), np.int64)
             for item in assembler.take(packets.rows, packets.sizes, t_ns):
-                yield from self._assembled(item, missing, end)
+                yield from self._convert(item, missing, end)
         end = assembler.position if end is None else end
         for item in assembler.flush():
-            yield from self._assembled(item, missing, end)
+            yield from self._convert(item, missing, end)
         for name, count in (
             ("packets_duplicate", assembler.duplicates),
             ("packets_reordered", assembler.reordered),
@@ -211,7 +211,7 @@ class CaptureFiles:
             if count:
                 self.counts[name] = self.counts.get(name, 0) + count
 
-    def _assembled(
+    def _convert(
         self, item: AssembledFrame | MissedFrames, missing: list[str], end: int | None
     ) -> Iterator[CapturedFrame | LostFrames]:
         """Convert the assembler's item, for a capture that ends at a position."""

@@ -60,7 +60,7 @@ class LiveSource:
         deadline_ns = time.monotonic_ns() + round(_FIRST_S * 1e9)
         while self._timeout_ns and not self._queue:
             if time.monotonic_ns() > deadline_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             self._receive()
         settings = {"address": self._receiver.address, "port": self._receiver.port}
         return [datagram_stream(self._sensor, settings, self._sensor.options["rate"])]
@@ -88,7 +88,7 @@ class LiveSource:
                 yield self._queue.popleft()
             now_ns = time.monotonic_ns()
             if self._timeout_ns and now_ns - self._heard_ns > self._timeout_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             if self._others and now_ns - self._told_ns > _TELL_NS:
                 yield State(name, now_ns, {"datagrams_of_others": self._others})
                 self._others, self._told_ns = 0, now_ns
@@ -148,7 +148,7 @@ class LiveSource:
             },
         )
 
-    def _nothing(self) -> str:
+    def _explain_silence(self) -> str:
         port = self._receiver.port
         if self._only is None:
             return f"no datagram arrives at UDP port {port}"

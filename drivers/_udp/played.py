@@ -75,7 +75,7 @@ class CaptureSource:
             for item in read_capture(self._file):
                 if isinstance(item, SkippedPacket | DroppedPackets):
                     notes.take(item)
-                elif self._wanted(item):
+                elif self._is_wanted(item):
                     first = first or item
                     if item.t_ns:
                         self._first_ns = item.t_ns
@@ -107,7 +107,7 @@ class CaptureSource:
             f"has no UDP datagram {' '.join(wanted)}; its datagrams go to the ports {shown}{unread}"
         )
 
-    def _wanted(self, item: Datagram | LostDatagram) -> bool:
+    def _is_wanted(self, item: Datagram | LostDatagram) -> bool:
         port = self._sensor.options["port"]
         if self._only is not None and map_address(item.source) != self._only:
             return False
@@ -131,11 +131,11 @@ class CaptureSource:
                 if isinstance(item, SkippedPacket | DroppedPackets):
                     notes.take(item)
                     continue
-                if not self._wanted(item):
+                if not self._is_wanted(item):
                     continue
                 if isinstance(item, LostDatagram):
                     if batch:
-                        yield self._sample_of(batch)
+                        yield self._make_sample(batch)
                         batch = []
                     losses[item.cause] += 1
                     continue
@@ -147,14 +147,14 @@ class CaptureSource:
                 if batch and (
                     len(batch) == _BATCH or not 0 <= item.t_ns - batch[0].t_ns <= longest_ns
                 ):
-                    yield self._sample_of(batch)
+                    yield self._make_sample(batch)
                     batch = []
                 last_ns = item.t_ns
                 batch.append(item)
         except FormatError as error:
             fault = error
         if batch:
-            yield self._sample_of(batch)
+            yield self._make_sample(batch)
         yield from self._lost(losses, last_ns)
         if values := notes.values():
             yield State(self._sensor.name, last_ns, values)
@@ -169,7 +169,7 @@ class CaptureSource:
             yield Lost(self._sensor.name, t_ns, cause, count)
         losses.clear()
 
-    def _sample_of(self, batch: Sequence[Datagram]) -> Sample:
+    def _make_sample(self, batch: Sequence[Datagram]) -> Sample:
         sources = b"".join(map_address(datagram.source) for datagram in batch)
         return Sample(
             self._sensor.name,

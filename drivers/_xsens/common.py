@@ -26,7 +26,7 @@ def choose_outputs(sensor: SensorConfig) -> Outputs:
 
 def derive_facts(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts:
     """Return the stream of an output configuration; DeviceError if it makes no samples."""
-    facts = Facts.of_outputs(outputs, settings)
+    facts = Facts.from_outputs(outputs, settings)
     if facts is None:
         there = ", ".join(map(str, outputs)) or "nothing"
         raise DeviceError(

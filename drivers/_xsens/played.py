@@ -102,6 +102,6 @@ def _scan(path: Path, where: str, rate_hz: float) -> tuple[Facts, PositionRate |
                 break
     if not found:
         raise SourceError(f"{where}: {describe_content(_log_messages(path))}")
-    facts = Facts.of_messages(found)
+    facts = Facts.from_messages(found)
     sample_hz = 1e9 / facts.period_ns if facts.period_ns else rate_hz
     return facts, estimate_message_rate(found, sample_hz, receiver)

@@ -56,9 +56,9 @@ class SimulatedSource:
             first, count = self._next, self._batch * _SIM_BATCHES
             self._first, self._stamps = first, self._packets.imu.stamps(first, count)
             if self._positions is None:
-                self._data = DeferredData(lambda: self._arrays(self._decoded(first, count)))
+                self._data = DeferredData(lambda: self._arrays(self._decode(first, count)))
             else:
-                decoded = self._decoded(first, count)
+                decoded = self._decode(first, count)
                 self._place(self._positions, decoded)
                 self._data = DeferredData(lambda: self._arrays(filter(is_inertial, decoded)))
         start = self._next - self._first
@@ -70,7 +70,7 @@ class SimulatedSource:
             self.specs[0].name, t_ns[part], select_samples(self._data, part), t_dev_ns[part]
         )
 
-    def _decoded(self, first: int, count: int) -> list[MtData2]:
+    def _decode(self, first: int, count: int) -> list[MtData2]:
         """Generate the bytes of a port and parse them with the parser of all other sources."""
         stream = b"".join(self._packets.messages(first, count))
         return [decode_mtdata2(message.data) for message in XbusParser().feed(stream)]

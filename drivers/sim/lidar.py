@@ -254,12 +254,12 @@ class LidarScene:
         acc = rotate_back(self._imu_to_rig, force)
         avel = rotate_back(self._imu_to_rig, rate)
         if self._noise:
-            noise = np.array([self._imu_noise_of(k) for k in range(first, first + count)])
+            noise = np.array([self._make_imu_noise(k) for k in range(first, first + count)])
             noise = self._noise * noise.reshape(count, 6)
             acc, avel = acc + _ACC_NOISE * noise[:, :3], avel + _AVEL_NOISE * noise[:, 3:]
         return {"acc": acc.astype("<f4"), "avel": avel.astype("<f4")}
 
-    def _imu_noise_of(self, index: int) -> npt.NDArray[np.float64]:
+    def _make_imu_noise(self, index: int) -> npt.NDArray[np.float64]:
         block, place = divmod(index, _IMU_BLOCK)
         if block != self._imu_block[0]:
             drawn = normal(self._seed, "lidarimu", block, 6 * _IMU_BLOCK)

@@ -153,12 +153,12 @@ class ImuPackets:
             group = [message]
             if self._has_receiver:
                 for at_ns in receiver_times(t_ns[k + 1], t_ns[k + 2]):
-                    group.append(self._received(at_ns, counter + len(group)))
+                    group.append(self._make_received(at_ns, counter + len(group)))
             counter += len(group)
             made.append(group)
         return made
 
-    def _received(self, t_ns: int, counter: int) -> MtData2:
+    def _make_received(self, t_ns: int, counter: int) -> MtData2:
         """Return the receiver's message about a world time."""
         return MtData2(
             packet_counter=counter & 0xFFFF,

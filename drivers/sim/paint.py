@@ -55,7 +55,7 @@ class Paint:
     detail: npt.NDArray[np.bool_]
 
     @classmethod
-    def joined(cls, paints: Iterable[Paint]) -> Paint:
+    def join(cls, paints: Iterable[Paint]) -> Paint:
         """Concatenate paints."""
         all_ = list(paints)
         columns = ([getattr(paint, f.name) for paint in all_] for f in fields(cls))

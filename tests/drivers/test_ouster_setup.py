@@ -173,12 +173,12 @@ def test_old_settings_right_after_the_request_are_not_refusals(time: Time) -> No
 def test_only_a_restart_decides() -> None:
     wanted, right = Wanted(GOAL), FACTORY | GOAL | {"udp_dest": HERE}
     assert wanted.next_changes(7, FACTORY, HERE, 0.0) == GOAL | {"udp_dest": HERE}
-    wanted.requested(0.0)
+    wanted.record_request(0.0)
     assert wanted.next_changes(7, right, HERE, 1.0) is None  # new settings, and no restart yet
     assert wanted.next_changes(8, FACTORY, HERE, 30.0) is None  # an old answer after the restart
     assert wanted.next_changes(8, right, HERE, 31.0) == {}
     assert wanted.next_changes(8, FACTORY, HERE, 99.0) == GOAL | {"udp_dest": HERE}
-    wanted.requested(100.0)
+    wanted.record_request(100.0)
     assert wanted.next_changes(8, FACTORY, HERE, 159.0) is None
     assert wanted.next_changes(8, right, HERE, 159.0) == {}  # its id is the same after a restart
 

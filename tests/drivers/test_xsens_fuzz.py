@@ -43,7 +43,7 @@ def damaged(count: int, seed: int) -> Iterator[bytes]:
 
 
 def test_parser_and_assembler() -> None:
-    facts = Facts.of_outputs(OUTPUTS, {})
+    facts = Facts.from_outputs(OUTPUTS, {})
     assert facts is not None
     parser, rng = XbusParser(), random.Random(1)
     assembler = MtiAssembler(facts, 10, SampleClock(1e6, strict=True), "imu", MinDelayClock())

@@ -90,11 +90,11 @@ def test_a_device_is_away_since_the_last_sample_of_each_stream(stage: TwoStreams
     session = stage.enter()
     stage.give("imu", T0 + S, session)
     stage.clock.advance(3.0)
-    stage.link.device_lost()
+    stage.link.mark_device_lost()
     stage.clock.advance(1.0)
-    stage.link.device_lost()  # said again: away since the first time
+    stage.link.mark_device_lost()  # said again: away since the first time
     stage.clock.advance(2.0)
-    stage.link.device_back()
+    stage.link.mark_device_back()
     assert stage.losses() == {"imu": (6, 5, 1000), "gnss": (6, 3, None)}
 
 
@@ -102,11 +102,11 @@ def test_a_second_absence_begins_where_the_first_ended(stage: TwoStreams) -> Non
     session = stage.enter()
     for absence, reported in ((2.0, {"imu": (2, 2, 400), "gnss": (2, 2, None)}),
                           (3.0, {"imu": (5, 3, 600), "gnss": (5, 3, None)})):  # fmt: skip
-        stage.link.device_lost()
+        stage.link.mark_device_lost()
         stage.clock.advance(absence)
-        stage.link.device_back()
+        stage.link.mark_device_back()
         assert stage.losses() == reported
-    stage.link.device_back()  # it was not away
+    stage.link.mark_device_back()  # it was not away
     stage.clock.advance(0.5)
     stage.give("imu", T0 + 7 * S, session)
     stage.silent()
@@ -115,17 +115,17 @@ def test_a_second_absence_begins_where_the_first_ended(stage: TwoStreams) -> Non
 def test_an_absence_is_of_a_session_as_far_as_it_lies_in_it(stage: TwoStreams) -> None:
     first = stage.enter()
     stage.give("imu", T0, first)
-    stage.link.device_lost()
+    stage.link.mark_device_lost()
     stage.clock.advance(2.0)
     stage.link.end(first, "stopped", "")
     assert stage.losses() == {"imu": (2, 2, 400), "gnss": (2, 2, None)}
     stage.announce({"key": "s2", "start_ns": T0 + 5 * S})
     wait_until("the link", lambda: [p.session.key for p in stage.link.seam.parts][-1:] == ["s2"])
     stage.clock.advance(2.0)
-    stage.link.device_back()  # before it begins: none of its own
-    stage.link.device_lost()
+    stage.link.mark_device_back()  # before it begins: none of its own
+    stage.link.mark_device_lost()
     stage.clock.advance(4.0)
-    stage.link.device_back()
+    stage.link.mark_device_back()
     assert stage.losses() == {"imu": (8, 3, 600), "gnss": (8, 3, None)}
 
 
@@ -135,7 +135,7 @@ def test_a_device_that_is_late_is_a_loss_where_nothing_is_recorded_yet(
 ) -> None:
     stage.enter(last_ns=last_ns)
     stage.clock.advance(2.0)
-    stage.link.device_late(T0 + S // 2)
+    stage.link.report_late_device(T0 + S // 2)
     if last_ns is None:
         assert stage.losses() == {"imu": (2, 1, 300), "gnss": (2, 1, None)}
     stage.silent()
@@ -224,11 +224,11 @@ def test_what_a_driver_gave_is_reported_with_and_without_a_session(stage: TwoStr
     stats = reported()
     assert stats["given"] == {"imu": (0, 0, None), "gnss": (0, 0, None)}
     assert (stats["held"], stats["buffer"], stats["refused"]) == (0, 100_000, {})
-    stage.link.counters.passed_by("imu", 3, T0 + 3)  # of the declared size
+    stage.link.counters.count_unencoded("imu", 3, T0 + 3)  # of the declared size
     assert reported()["given"]["imu"] == (3, 30_000, T0 + 3)
     times = np.array([T0 + 4, T0 + 5])
     stage.link.publish(Message(Kind.DATA, "imu", count=2, t_mono_ns=times, frames=[bytes(8)]), None)
-    stage.link.counters.passed_by("imu", 1, T0 + 6)  # of the size that samples have now
+    stage.link.counters.count_unencoded("imu", 1, T0 + 6)  # of the size that samples have now
     assert reported()["given"]["imu"] == (6, 30_012, T0 + 6)
     stage.announce({})
     session = stage.link.wait_for_session(PATIENCE_S)

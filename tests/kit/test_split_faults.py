@@ -404,11 +404,11 @@ def test_a_device_is_away_since_its_last_sample(make_plane: Any) -> None:
     imu = plane.drivers["imu"]
     imu.data(IMU, [1, 1])
     plane.now_ns += 5_000_000_000
-    imu.link.device_lost()
+    imu.link.mark_device_lost()
     plane.now_ns += 1_000_000_000
     plane.split_session()
     plane.now_ns += 2_000_000_000
-    imu.link.device_back()
+    imu.link.mark_device_back()
     imu.data(IMU, [1])
     plane.stop_session()
     (first,), (second,) = (losses(session, "imu") for session in plane.sessions)

@@ -160,7 +160,7 @@ def fed(*given: tuple[int, bytes]) -> BusErrors:
 def test_data_frames_are_no_error_messages() -> None:
     errors = BusErrors()
     assert errors.feed(0x40, bytes(8)) is False
-    assert errors.report() is None and errors.changed_state() is None
+    assert errors.report() is None and errors.take_changed_state() is None
 
 
 def test_each_class_is_counted() -> None:
@@ -196,8 +196,8 @@ def test_each_class_is_counted() -> None:
 def test_states_of_the_bus(number: int, status: int, state: str | None) -> None:
     errors = fed((number, bytes([0, status]) + bytes(6)))
     assert errors.state == state
-    changed = errors.changed_state()
-    assert (changed or {}).get("bus") == state and errors.changed_state() is None
+    changed = errors.take_changed_state()
+    assert (changed or {}).get("bus") == state and errors.take_changed_state() is None
 
 
 def test_overflows_of_the_controller_are_losses() -> None:
@@ -214,6 +214,7 @@ def test_counters_of_the_controller() -> None:
     errors = fed((0x200, bytes(6) + b"\x05\x06"))
     assert (errors.tx_errors, errors.rx_errors) == (5, 6)
     errors.feed(ERROR | 0x4, b"\0\x10" + bytes(4) + b"\x00\x81")
-    assert errors.changed_state() == {"bus": "error-passive", "tx_errors": 0, "rx_errors": 0x81}
+    state = {"bus": "error-passive", "tx_errors": 0, "rx_errors": 0x81}
+    assert errors.take_changed_state() == state
     errors.feed(ERROR | 0x80, bytes(6) + b"\x07\x07")
     assert (errors.tx_errors, errors.rx_errors) == (0, 0x81), "not of this class"

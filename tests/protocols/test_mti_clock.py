@@ -181,13 +181,13 @@ def strict() -> SampleClock:
 
 def test_what_repeats_or_is_late_is_stale() -> None:
     clock = strict()
-    assert not clock.stale(5, 100)  # nothing is known yet
+    assert not clock.is_stale(5, 100)  # nothing is known yet
     for k in range(65_530, 65_540):
-        assert not clock.stale(k % 2**16, PERIOD * k)
+        assert not clock.is_stale(k % 2**16, PERIOD * k)
         place(clock, k, PERIOD * k)
-    assert all(clock.stale(k % 2**16, PERIOD * k) for k in range(65_532, 65_540))
-    assert not clock.stale(3, PERIOD * 65_000)  # its clock has been set
-    assert not clock.stale(0, 0) and not clock.stale(None, 5) and not clock.stale(3, None)
+    assert all(clock.is_stale(k % 2**16, PERIOD * k) for k in range(65_532, 65_540))
+    assert not clock.is_stale(3, PERIOD * 65_000)  # its clock has been set
+    assert not clock.is_stale(0, 0) and not clock.is_stale(None, 5) and not clock.is_stale(3, None)
     assert place(clock, 65_540, PERIOD * 65_540).gap is None
 
 

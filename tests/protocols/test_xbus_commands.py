@@ -56,7 +56,7 @@ def test_output_configurations_of_real_devices(
     assert [o.comes_always for o in outputs] == [rate == "Max" for rate in rates]
     assert rotation in map(str, outputs) and f"0x{outputs[3].data_id:04x}" == first
     assert sample_rate(outputs) == 100
-    facts = Facts.of_outputs(outputs, {})
+    facts = Facts.from_outputs(outputs, {})
     assert facts is not None
     assert (facts.rotation, facts.frame, facts.names) == ("all", "ENU", ("acc", "avel", "rot"))
     assert facts.period_ns == 1e7
@@ -141,7 +141,7 @@ def test_configurations_round_trip(entries: list[tuple[int, int]]) -> None:
     outputs = tuple(Output(*entry) for entry in entries)
     assert decode_outputs(encode_outputs(outputs)) == outputs
     assert are_same_outputs(outputs, outputs[::-1])
-    assert Facts.of_outputs(outputs, {}) is None or sample_rate(outputs) > 0
+    assert Facts.from_outputs(outputs, {}) is None or sample_rate(outputs) > 0
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_configurations_round_trip(entries: list[tuple[int, int]]) -> None:
 def test_facts_of_mixed_rates(rates: tuple[int, int, int], rotation: str) -> None:
     acc, avel, quaternion = rates
     outputs = (Output(0x4020, acc), Output(0x8020, avel), Output(0x2014, quaternion))
-    facts = Facts.of_outputs(outputs, {"device": "x"})
+    facts = Facts.from_outputs(outputs, {"device": "x"})
     assert facts is not None
     assert (facts.rotation, facts.frame, facts.quaternion) == (rotation, "NED", True)
     assert facts.settings["device"] == "x"
@@ -159,7 +159,7 @@ def test_facts_of_mixed_rates(rates: tuple[int, int, int], rotation: str) -> Non
 
 @pytest.mark.parametrize("rates", [(100, 50), (0, 0)])
 def test_facts_of_what_makes_no_samples(rates: tuple[int, int]) -> None:
-    assert Facts.of_outputs((Output(0x4020, rates[0]), Output(0x8020, rates[1])), {}) is None
+    assert Facts.from_outputs((Output(0x4020, rates[0]), Output(0x8020, rates[1])), {}) is None
 
 
 def test_identity() -> None:

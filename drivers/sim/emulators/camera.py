@@ -134,7 +134,7 @@ class CameraEmulator(ServedCamera[_Client]):
             index += 1
         return index
 
-    def _came_back(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
+    def _reappear(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
         self._next = max(self._next, self._next_index(elapsed_ns))
         if rebooted:
             self._first = self._next
@@ -158,7 +158,7 @@ class CameraEmulator(ServedCamera[_Client]):
         if self._first_ns is None:
             self._first_ns = due_ns
         t_s = (due_ns - self._first_ns) / 1e9
-        if self._stalls(t_s):
+        if self._count_stall(t_s):
             return
         device_ns = max(0, due_ns - self._power_on_ns + self._jump_ns)
         sent = [encode_part(jpeg, number, device_ns)]

@@ -62,7 +62,7 @@ class CanEmulator(SendingEmulator):
         except OSError as error:
             raise DeviceError(f"a frame cannot be sent: {error.strerror}") from None
 
-    def _simulated(self) -> Iterator[Due]:
+    def _simulate(self) -> Iterator[Due]:
         bus, start_ns = SimulatedBus(self.sensor.options), 0
         while True:
             frames = bus.frames(start_ns, start_ns + STEP_NS)
@@ -78,7 +78,7 @@ class CanEmulator(SendingEmulator):
                 yield t_ns, pack_frame(Frame(t_ns, number, data[:length].tobytes(), flags))
             start_ns += STEP_NS
 
-    def _recorded(self) -> Iterator[Due]:
+    def _play_recording(self) -> Iterator[Due]:
         path, wanted = Path(self.sensor.address), self.sensor.options["channel"]
         try:
             for logged in read_log(path):

@@ -50,7 +50,7 @@ class Fault:
     rate: float = 0.0
     value: float = 0.0
 
-    def during(self, t_s: float) -> bool:
+    def is_active(self, t_s: float) -> bool:
         """Return whether the fault is active at a time."""
         return t_s >= self.at_s and (not self.duration_s or t_s < self.at_s + self.duration_s)
 
@@ -163,7 +163,7 @@ class PacketFaults:
         for number, fault in enumerate(self._faults):
             left = self._left[number]
             chosen = self._random[number].random() < fault.rate if fault.rate else left > 0
-            if hit is None and chosen and fault.during(t_s):
+            if hit is None and chosen and fault.is_active(t_s):
                 hit = number
                 self._left[number] -= 0 if fault.rate else 1
         return hit

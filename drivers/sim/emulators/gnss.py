@@ -130,7 +130,7 @@ class GnssEmulator(Emulator):
         if self._epoch_ns is None:
             self._epoch_ns = now_ns
         now_s = (now_ns - self._epoch_ns) / 1e9
-        silent = next((f for f in self._silent if f.during(now_s)), None)
+        silent = next((f for f in self._silent if f.is_active(now_s)), None)
         if silent is not None and silent.kind == "unplug":
             self.stop()
         elif self._listener is None:

@@ -127,7 +127,7 @@ class OusterEmulator(Emulator):
             "nmea_baud_rate": "BAUD_9600",
             "nmea_leap_seconds": 0,
         }
-        self._api = OusterApi(self._metadata(), settings, self._fault_of)
+        self._api = OusterApi(self._metadata(), settings, self._find_fault)
         self._api.start()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
@@ -145,7 +145,7 @@ class OusterEmulator(Emulator):
         if self._back_ns is not None and now_ns >= self._back_ns:
             self._back_ns = None
             api.start()
-        if self._requested(now_ns):
+        if self._is_restart_due(now_ns):
             with api.lock:
                 assert api.reinitialize is not None
                 api.settings, api.reinitialize = api.reinitialize, None
@@ -160,7 +160,7 @@ class OusterEmulator(Emulator):
             api.run(self._identity(), self._metadata())
         return self._send(now_ns)
 
-    def _requested(self, now_ns: int) -> bool:
+    def _is_restart_due(self, now_ns: int) -> bool:
         """Return whether a reinitialization was requested long enough ago to start."""
         assert self._api is not None
         if self._api.reinitialize is None:
@@ -204,7 +204,7 @@ class OusterEmulator(Emulator):
             self.late_ns = now_ns - at_ns
             if self._first_ns is None and served:
                 self._first_ns = at_ns
-            if (fault := self._silenced(at_ns)) is not None:
+            if (fault := self._find_silence(at_ns)) is not None:
                 self.injected[fault] += 1
                 continue
             t_s = -1.0 if self._first_ns is None else (at_ns - self._first_ns) / 1e9
@@ -228,14 +228,14 @@ class OusterEmulator(Emulator):
         except OSError:
             self.injected["unsent"] += 1  # no receiver, or no valid address in the settings
 
-    def _silenced(self, at_ns: int) -> str | None:
+    def _find_silence(self, at_ns: int) -> str | None:
         """Return the fault that suppresses packets of this time."""
         if self._back_ns is not None:
             return "unplug"
         if self._first_ns is None:
             return None
         t_s = (at_ns - self._first_ns) / 1e9
-        return next((f.kind for f in self.faults if f.kind == "stall" and f.during(t_s)), None)
+        return next((f.kind for f in self.faults if f.kind == "stall" and f.is_active(t_s)), None)
 
     def _break_down(self, now_ns: int) -> None:
         """Reboot the device, or unplug it from the network, if a fault is due."""
@@ -277,7 +277,7 @@ class OusterEmulator(Emulator):
         info["image_rev"] = info.get("image_rev") or _FIRMWARE
         return metadata
 
-    def _fault_of(self, settings: Mapping[str, Any]) -> str | None:
+    def _find_fault(self, settings: Mapping[str, Any]) -> str | None:
         """Return the fault of staged settings, or None."""
         assert self._api is not None
         for name in ("udp_port_lidar", "udp_port_imu"):

@@ -81,7 +81,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         self._description = session_description(keyframe, self._fps)
         self._power_on()
         self._listen()
-        self._udp = self._port_pair()
+        self._udp = self._bind_ports()
         source = f"rtsp://{LOOPBACK}:{self._port}{PATH}"
         transport = self.sensor.options["transport"]
         return EmulatedSource(source, {"codec": "copy", "fps": self._fps, "transport": transport})
@@ -166,7 +166,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         since_ns = due_ns - self._power_on_ns
         timestamp = (self._base + round(since_ns * CLOCK_HZ / 1e9)) & 0xFFFFFFFF
         packets = self._sender.packets(unit, timestamp)
-        if self._stalls(t_s):
+        if self._count_stall(t_s):
             return
         if self._reported_ns is None or due_ns - self._reported_ns >= _REPORT_NS:
             self._reported_ns = due_ns
@@ -200,20 +200,20 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         self._sender = RtpSender(numbers.getrandbits(32), numbers.getrandbits(16))
         self._reported_ns = None
 
-    def _came_back(self, _elapsed_ns: int, /, *, rebooted: bool) -> None:
+    def _reappear(self, _elapsed_ns: int, /, *, rebooted: bool) -> None:
         if rebooted:
             self._power_on()
 
     # Connections
 
-    def _port_pair(self) -> tuple[socket.socket, socket.socket]:
+    def _bind_ports(self) -> tuple[socket.socket, socket.socket]:
         """Bind an even port and the next one (RFC 3550, section 11)."""
         for _ in range(100):
-            rtp = self._bound(socket.SOCK_DGRAM, 0)
+            rtp = self._bind(socket.SOCK_DGRAM, 0)
             port = rtp.getsockname()[1]
             with contextlib.suppress(DeviceError):
                 if port % 2 == 0:
-                    return rtp, self._bound(socket.SOCK_DGRAM, port + 1)
+                    return rtp, self._bind(socket.SOCK_DGRAM, port + 1)
             rtp.close()
         raise DeviceError(f"{self.sensor.name}: no two UDP ports in a row are free")
 

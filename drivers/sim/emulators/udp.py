@@ -58,7 +58,7 @@ class UdpEmulator(SendingEmulator):
                 where = f"{self._to[0]}:{self._to[1]}"
                 raise DeviceError(f"UDP {where}: cannot be sent to: {error.strerror}") from None
 
-    def _simulated(self) -> Iterator[Due]:
+    def _simulate(self) -> Iterator[Due]:
         sender = SimulatedSender(self.sensor.options)
         count, start = max(1, int(sender.rate_hz * STEP_NS / 1e9)), 0
         while True:
@@ -66,7 +66,7 @@ class UdpEmulator(SendingEmulator):
             yield from zip(times, sender.datagrams(start, start + count), strict=True)
             start += count
 
-    def _recorded(self) -> Iterator[Due]:
+    def _play_recording(self) -> Iterator[Due]:
         path, port = Path(self.sensor.address), self.sensor.options["port"]
         try:
             with path.open("rb") as file:

@@ -253,7 +253,7 @@ class XsensEmulator(Emulator):
             fit = [rate for rate in USUAL_BAUDRATES if rate >= need]
             baudrate = min(fit, default=max(USUAL_BAUDRATES))
         reported["baudrate"] = baudrate  # saves the host a search of a second or so
-        self._device = MtiDevice(baudrate, stored, self._taken, self._model)
+        self._device = MtiDevice(baudrate, stored, self._accept, self._model)
         return EmulatedSource(f"serial:{self._port.plug_in()}", reported)
 
     def stop(self) -> None:
@@ -296,9 +296,9 @@ class XsensEmulator(Emulator):
     def _write(self, data: bytes) -> None:
         """Write to the line what the host reads: garbage at another baud rate."""
         if data:
-            self._port.write(data if self._understood() else data.translate(_GARBAGE))
+            self._port.write(data if self._is_understood() else data.translate(_GARBAGE))
 
-    def _understood(self) -> bool:
+    def _is_understood(self) -> bool:
         """Return whether host and device have set the same baud rate."""
         ends = self._port.ends
         return (
@@ -309,7 +309,7 @@ class XsensEmulator(Emulator):
         if self._port.ends is None:
             return
         data = self._port.read()
-        if data and self._understood():
+        if data and self._is_understood():
             was_config = self._device.state is MtiState.CONFIG
             reply = self._device.receive(data, now_ns)
             if was_config and self._device.state is MtiState.MEASURING and self._first_ns is None:
@@ -321,7 +321,7 @@ class XsensEmulator(Emulator):
 
     # --- measurements -------------------------------------------------------------------------
 
-    def _taken(self, wanted: Sequence[Output]) -> Outputs | None:
+    def _accept(self, wanted: Sequence[Output]) -> Outputs | None:
         """Return the accepted outputs: a log's are fixed, the simulated device's configurable."""
         if self.sensor.scheme == "file":
             return self._device.outputs
@@ -341,18 +341,18 @@ class XsensEmulator(Emulator):
         while feed.due_ns is not None and feed.due_ns <= now_ns:
             t_ns = feed.due_ns
             self.late_ns = now_ns - t_ns
-            for packet in self._packets_of(encode(self._stamped(feed.take(), t_ns)), t_ns):
+            for packet in self._encode_packets(encode(self._stamp(feed.take(), t_ns)), t_ns):
                 free_ns = max(t_ns, self._line[-1][0] if self._line else 0)
                 takes_ns = round(len(packet) * 1e9 * BITS_PER_BYTE / self._device.baudrate)
                 self._line.append((free_ns + takes_ns, packet))
         self.finished = feed.due_ns is None and not self._line
 
-    def _packets_of(self, message: bytes, t_ns: int) -> list[bytes]:
+    def _encode_packets(self, message: bytes, t_ns: int) -> list[bytes]:
         """Return the bytes on the line for a message."""
         if self._first_ns is None:
             return [message]
         t_s = (t_ns - self._first_ns) / 1e9
-        if any(stall.during(t_s) for stall in self._stalls):
+        if any(stall.is_active(t_s) for stall in self._stalls):
             self.injected["stall"] += 1
             return []
         return self._packets.apply(t_s, message)
@@ -367,7 +367,7 @@ class XsensEmulator(Emulator):
             self._feed = SimFeed(self.sensor, self._fed)
         return self._feed
 
-    def _stamped(self, values: MtData2, t_ns: int) -> MtData2:
+    def _stamp(self, values: MtData2, t_ns: int) -> MtData2:
         """Replace counter and clock by the device's own after a restart or a clock jump."""
         ticks, counter = values.sample_time_fine, values.packet_counter
         if self._device.started_ns is not None:
