@@ -30,7 +30,7 @@ _ARPHRD_CAN: Final = 280
 _MSG_DONTROUTE: Final = 4
 """Set in the flags of a frame that this machine sent (Documentation/networking/can.rst, 4.1.7)."""
 _ROW_BYTES: Final = 80
-"""A longer structure than any of ours is seen to be too long."""
+"""Room for more than the longest structure, so that a longer one is detected."""
 _INTERFACE: Final = re.compile(r"[!-.0-9;-~]{1,15}")
 INTERFACES: Final = Path("/sys/class/net")
 

@@ -26,18 +26,18 @@ from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
 
 BAUDRATES = (38_400, 115_200, 9_600, 460_800)
-"""Those of u-blox and Septentrio receivers, as they are delivered or usually set."""
+"""Baud rates of u-blox and Septentrio receivers: factory settings and usual ones."""
 _OPEN_S = 4.5
 _TRY_S = 1.1
 _WAIT_S = 0.1
 _ENOUGH, _SOON_S = 5, 2.0
-"""So many epochs say the rate, or two where more do not come so soon."""
+"""Number of epochs that determine the rate; after this time, two suffice."""
 _WATCH = b'?WATCH={"enable":true,"json":true};\n'
 _STEP_NS = 1_000_000_000
-"""A receiver's time that differs by more from the expected one was set."""
+"""Largest deviation of a receiver's time; a larger one means that its clock was set."""
 
 _Arrived = tuple[Row, int]
-"""An epoch, and when its first byte was on the line."""
+"""An epoch, and the time at which its first byte was on the line."""
 
 
 class DeviceSource:

@@ -27,7 +27,7 @@ _SCAN_ROWS = 20
 _LONGEST_NS = 60_000_000_000
 """A longer gap may be between two logs: its epochs are estimated, not counted."""
 _SURE_EPOCHS = 20
-"""So many epochs, one after the other, that are earlier than others: the clock was set back."""
+"""Number of consecutive earlier epochs that show that the clock was set back."""
 
 
 class LogSource:

@@ -31,7 +31,7 @@ _NEVER_NS: Final = np.uint64(1 << 62)
 """No device's clock reaches this value, and twice as much would overflow the contract's stamps."""
 
 _PACKET_NS: Final = 10_000_000_000
-"""The measurements of one packet never take longer."""
+"""Longest time of one packet's measurements."""
 
 
 def last_ns(item: Item) -> int:

@@ -55,7 +55,7 @@ _PCAP_MAGICS: Final = {
 _SECTION: Final = b"\n\r\r\n"
 _INTERFACE, _PACKET, _SIMPLE, _STATISTICS, _ENHANCED = 1, 2, 3, 5, 6
 _WITHOUT_PACKETS: Final = frozenset({4, 9, 0x0A, 0x0B, 0x0C, 0x0BAD, 0x40000BAD})
-"""Names, journal entries, secrets, Hone's processes, and custom blocks."""
+"""Blocks without packets: names, journal entries, secrets, Hone's processes, custom blocks."""
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
 _EPB_DROPCOUNT: Final = 4
 _ISB_DROPS: Final = (5, 7)  # by the interface, by the operating system

@@ -30,7 +30,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 WINDOW: Final = 128
-"""A packet that is late by at most this number of packets is still used."""
+"""Largest number of packets by which a used packet may be late."""
 
 _USELESS: Final = 1024  # consecutive unusable packets that mean another sender or a new count
 _LONGEST_GAP: Final = 1 << 22  # packets, 6 GB: minutes at any rate of the card

@@ -247,7 +247,7 @@ _GNS_QUALITY: Final = {
     "R": RTK_FIXED, "F": RTK_FLOAT, "D": DIFFERENTIAL, "P": AUTONOMOUS, "A": AUTONOMOUS,
     "E": ESTIMATED, "M": AUTONOMOUS, "S": AUTONOMOUS,
 }  # fmt: skip
-"""By mode (NMEA 0183 4.11), the best one first; a GNS has a mode for each satellite system."""
+"""Quality by mode (NMEA 0183 4.11), best first; a GNS has a mode for each satellite system."""
 
 
 def _gns(m: Any) -> Part:

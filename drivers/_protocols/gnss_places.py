@@ -16,10 +16,10 @@ _FASTEST: Final = 1000.0  # m/s
 _NEAR_M: Final = 1000.0  # a receiver's position may leap so far
 _DEGREE_M: Final = 111_000.0
 _SURE: Final = 2
-"""So many returns to a place, shortly after one another, are no errors of one receiver."""
+"""Number of quick returns to a place that cannot be errors of one receiver."""
 _SHORTLY: Final = 3  # rows
 _AWAY: Final = 20
-"""So many positions at another place, without one at the first: the receiver is there."""
+"""Number of positions at another place alone after which the receiver is there."""
 
 
 class PlaceTrack:

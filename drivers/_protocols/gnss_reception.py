@@ -155,7 +155,7 @@ UNPLACED: Final = (
     "a further position for a time that has one: two receivers on one line, epochs more often than "
     "the digits of their times show, or messages that are sent twice"
 )
-"""Reason of the loss of such epochs."""
+"""Reason of the loss of an epoch for a time that has a row already."""
 
 
 class EpochReports:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 TICK_NS: Final = 100_000
-"""SampleTimeFine counts at 10 kHz."""
+"""Tick of SampleTimeFine, which counts at 10 kHz."""
 
 _U16, _U32 = 1 << 16, 1 << 32
 _TRUSTED_LEAP_NS = 10_000_000_000

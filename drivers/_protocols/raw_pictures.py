@@ -81,7 +81,7 @@ RAW_FORMATS: Final[Mapping[str, RawFormat]] = {
         *([RawFormat(f"Y{bits}" + "P" * packed, RawPixels(bits), packed)] if bits > 8 else ()),
     )
 }
-"""By name, as in ``pixel_format``."""
+"""Raw formats by name, as in ``pixel_format``."""
 
 
 def unpack_pixels(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:

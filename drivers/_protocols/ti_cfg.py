@@ -26,7 +26,7 @@ from drivers._protocols.chirp import DEVICES, ChirpConfig
 from recorder.contract.errors import ConfigError
 
 LVDS_COMMAND: Final = "lvdsStreamCfg -1 0 1 0"
-"""Sends the samples, and no headers, to the capture card."""
+"""Command that sends the samples, and no headers, to the capture card."""
 
 _PLATFORMS: Final = {
     "xWR16xx": "AWR1642", "xWR18xx": "AWR1843", "xWR18xx_AOP": "AWR1843AOP", "xWR2944": "AWR2944",

@@ -11,7 +11,7 @@ from recorder.contract.errors import ConfigError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 MOST_BYTES: Final = 65535
-"""No datagram is longer (RFC 768; jumbograms are not supported)."""
+"""Longest datagram (RFC 768; jumbograms are not supported)."""
 _USUAL_BYTES: Final = 1500
 
 

@@ -17,7 +17,7 @@ from drivers.sim.world.mounts import Mount, rotate, rotate_back
 Floats = npt.NDArray[np.float64]
 
 HORIZON_M: Final = 260.0
-"""Farther surfaces are ignored."""
+"""Distance beyond which surfaces are ignored."""
 
 _SUN: Final = (0.48, 0.36, 0.8)  # unit vector towards the sun, in the world
 _INTERVALS: Final = 16  # intervals per sweep in which targets move evenly (to 0.03 mm)

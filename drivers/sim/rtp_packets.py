@@ -12,7 +12,7 @@ from recorder.contract.channel_formats.h264 import kind_of_nal, nal_units
 PAYLOAD_TYPE: Final = 96
 CLOCK_HZ: Final = 90_000
 PAYLOAD_BYTES: Final = 1400
-"""A packet with all headers fits into an Ethernet frame."""
+"""Largest payload: the packet with all headers fits into an Ethernet frame."""
 
 _STAP_A, _FU_A = 24, 28
 _SEQUENCE_SET, _PICTURE_SET = 7, 8

@@ -111,7 +111,7 @@ class ServedCamera(Emulator, Generic[C]):
         self._absent = absent
 
     def _count_stall(self, t_s: float) -> bool:
-        """Count and report whether the camera sends nothing at a time."""
+        """Return whether the camera sends nothing at a time, and count such times."""
         active = (fault for fault in self._device_faults if fault.is_active(t_s))
         stalls = any(fault.kind == "stall" for fault in active)
         if stalls:
