@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.session_seam import SessionSeam
 from drivers._kit.tap_queue import SMALL_BYTES, TapQueue
@@ -70,7 +70,7 @@ _GATHER_NS = 50_000_000  # longest time that a small message waits for others
 Report = Callable[..., None]
 
 
-class Link:
+class WriterLink:
     """Publisher of messages to the writer, without loss, and to the tap, without waiting.
 
     Any thread may call its methods; the link's own thread sends and receives.
@@ -104,7 +104,7 @@ class Link:
         self._changed = threading.Condition()
         self.seam = SessionSeam(specs, clock, self._stall)
         self._since_ns = clock.monotonic_ns()
-        self._reported_ended: Outbox | None = None
+        self._reported_ended: SendRing | None = None
         self._warned_too_large = False
         self._owes_join = True
         self._armed = False
@@ -180,11 +180,11 @@ class Link:
         """Wait until the ring has room for that many bytes of a stream; False: not yet."""
         with self._changed:
             part = self.seam.present
-            if part is None or not part.outbox.fits(size):  # the ring refuses it in any case
+            if part is None or not part.ring.fits(size):  # the ring refuses it in any case
                 return True
 
             def ready() -> bool:
-                return part.outbox.room_for(stream, size) or part.finishing
+                return part.ring.room_for(stream, size) or part.finishing
 
             if ready():
                 return True
@@ -193,8 +193,8 @@ class Link:
 
     def fits(self, size: int) -> bool:
         """Return whether the ring can ever accept a message of that many bytes."""
-        outbox = self.seam.outbox
-        return outbox is None or outbox.fits(size)
+        ring = self.seam.ring
+        return ring is None or ring.fits(size)
 
     def wanted(self, stream: str) -> bool:
         """Return whether the stream's tap has a subscriber."""
@@ -339,10 +339,10 @@ class Link:
             with self._changed:
                 if (found := self.seam.next_to_send()) is None:
                     return False
-                outbox, message = found
+                ring, message = found
                 if not self._socket.send(message):
                     return True
-                outbox.mark_sent(message)
+                ring.mark_sent(message)
 
     def _publish_tap(self) -> None:
         if self._tap_queue:
@@ -353,17 +353,17 @@ class Link:
         self._wanted = frozenset(s.name for s in self._specs if self._tap.wanted(s.name))
 
     def _report_ended(self) -> None:
-        outbox = self.seam.outbox
-        if outbox is None or not outbox.ended or not outbox.empty:
+        ring = self.seam.ring
+        if ring is None or not ring.ended or not ring.empty:
             return
-        if self._reported_ended is not outbox:
-            self._reported_ended = outbox
+        if self._reported_ended is not ring:
+            self._reported_ended = ring
             self._report_stats()
             self._report("ended")
 
     def _report_stats(self) -> None:
         held, buffer, refused = 0, self.seam.granted_bytes, dict[str, int]()
-        if (outbox := self.seam.outbox) is not None:
-            held, buffer, refused = self.seam.bytes_held, outbox.buffer_bytes, dict(outbox.refused)
+        if (ring := self.seam.ring) is not None:
+            held, buffer, refused = self.seam.bytes_held, ring.buffer_bytes, dict(ring.refused)
         given = self.counters.report()
         self._report("stats", held=held, buffer=buffer, refused=refused, given=given)

@@ -19,7 +19,7 @@ from recorder.contract.messages import End, Lost
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
-Position = tuple[int, int, int]
+RingPosition = tuple[int, int, int]
 """(epoch, number of the next expected message, number before which all messages are appended)."""
 
 
@@ -48,19 +48,19 @@ class _Stream:
     ended: bool = False
 
 
-class Outbox:
+class SendRing:
     """Store of a driver's numbered messages until they are durable at the writer.
 
     All streams of the driver share one budget of bytes (the ring) and one window of bytes for
     messages in transit to the writer (the credit)::
 
-        outbox = Outbox(specs, epoch=clock.realtime_ns())
-        outbox.hello({}, buffer_bytes=..., window_bytes=...)
-        outbox.offer("camera", message)           # False: refused, counted, reported in order
-        while (message := outbox.next_to_send()) is not None:
+        ring = SendRing(specs, epoch=clock.realtime_ns())
+        ring.hello({}, buffer_bytes=..., window_bytes=...)
+        ring.offer("camera", message)           # False: refused, counted, reported in order
+        while (message := ring.next_to_send()) is not None:
             ... send ...
-            outbox.mark_sent(message)
-        outbox.acknowledge({"camera": (epoch, durable, received)})
+            ring.mark_sent(message)
+        ring.acknowledge({"camera": (epoch, durable, received)})
 
     Args:
         specs: the driver's streams.
@@ -176,7 +176,7 @@ class Outbox:
         self._in_flight += message.nbytes
 
     def hello(
-        self, positions: dict[str, Position], *, buffer_bytes: int, window_bytes: int
+        self, positions: dict[str, RingPosition], *, buffer_bytes: int, window_bytes: int
     ) -> None:
         """Process the writer's answer: continue with the next message that it expects per stream.
 

@@ -37,7 +37,7 @@ from drivers._kit.driver import (
 )
 from drivers._kit.encode import Encoder, make_message
 from drivers._kit.frozen_check import FrozenCheck
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.sample_batches import keep_samples, last_ns
 from drivers._kit.stamp_checks import Stamps
@@ -189,7 +189,9 @@ class Runner:
         self._specs = specs = {spec.name: spec for spec in declared}
         self._encoders = encoders = {name: Encoder(spec) for name, spec in specs.items()}
         streams = tuple(specs.values())
-        link = Link(self._sensor.name, streams, self._run_folder, self._clock, report, self._stall)
+        link = WriterLink(
+            self._sensor.name, streams, self._run_folder, self._clock, report, self._stall
+        )
         self._link = link
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
         link.start()

@@ -10,9 +10,9 @@ to the thread that reads the driver; the caller protects all other methods with 
             seam.cross()
         seam.offer(message_of(part), owner)
     while (found := seam.next_to_send()) is not None:
-        outbox, message = found
+        ring, message = found
         ... send ...
-        outbox.mark_sent(message)
+        ring.mark_sent(message)
     seam.acknowledge(positions)
 """
 
@@ -25,7 +25,7 @@ from msgspec import UNSET
 
 from drivers._kit.driver import Item, Sample
 from drivers._kit.keyframe_gate import SEAM_PATIENCE_NS, KeyframeGate
-from drivers._kit.outbox import Outbox, Position
+from drivers._kit.outbox import RingPosition, SendRing
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.sample_batches import keep_samples, last_ns, single_samples
 from drivers._kit.tap_queue import SMALL_BYTES
@@ -44,25 +44,25 @@ class Part:
 
     Attributes:
         session: as announced by the writer.
-        outbox: its unacknowledged messages.
+        ring: its unacknowledged messages.
         admitted: the writer accepts the messages.
         finishing: the writer has ended the session.
         ended_by: reason and detail of the end of its streams.
     """
 
     session: Session
-    outbox: Outbox
+    ring: SendRing
     admitted: bool = False
     finishing: bool = False
     ended_by: tuple[str, str] = ("", "")
 
     @property
     def open(self) -> bool:
-        return not self.outbox.ended and not self.finishing
+        return not self.ring.ended and not self.finishing
 
     def hello(self, hello: Hello) -> None:
-        ring, window = hello.buffer_bytes, hello.window_bytes
-        self.outbox.hello(hello.positions, buffer_bytes=ring, window_bytes=window)
+        buffer, window = hello.buffer_bytes, hello.window_bytes
+        self.ring.hello(hello.positions, buffer_bytes=buffer, window_bytes=window)
 
 
 class SessionSeam:
@@ -99,9 +99,9 @@ class SessionSeam:
         return present.session if present is not None and present.open else None
 
     @property
-    def outbox(self) -> Outbox | None:
+    def ring(self) -> SendRing | None:
         """The messages of the present session."""
-        return None if self.present is None else self.present.outbox
+        return None if self.present is None else self.present.ring
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -111,12 +111,12 @@ class SessionSeam:
     @property
     def empty(self) -> bool:
         """True if all messages are durable at the writer."""
-        return all(part.outbox.empty for part in self.parts)
+        return all(part.ring.empty for part in self.parts)
 
     @property
     def bytes_held(self) -> int:
         """Bytes in the rings."""
-        return sum(part.outbox.bytes_held for part in self.parts)
+        return sum(part.ring.bytes_held for part in self.parts)
 
     def is_current(self, session: Session) -> bool:
         """Return whether the present session is this one, or continues it."""
@@ -170,23 +170,21 @@ class SessionSeam:
 
         A message of a session that is no longer open is dropped.
         """
-        return (
-            self.present is None or not self.is_open(session) or self.present.outbox.offer(message)
-        )
+        return self.present is None or not self.is_open(session) or self.present.ring.offer(message)
 
-    def next_to_send(self) -> tuple[Outbox, Message] | None:
+    def next_to_send(self) -> tuple[SendRing, Message] | None:
         """Return the next message within the credit, of the session before the seam first."""
         for part in self.parts:
             if part is self.leaving or part.admitted:
-                message = part.outbox.next_to_send()
+                message = part.ring.next_to_send()
                 if message is not None:
-                    return part.outbox, message
+                    return part.ring, message
         return None
 
-    def acknowledge(self, positions: dict[str, Position]) -> None:
-        """Release durable messages and renew the credit; see `Outbox.acknowledge`."""
+    def acknowledge(self, positions: dict[str, RingPosition]) -> None:
+        """Release durable messages and renew the credit; see `SendRing.acknowledge`."""
         for part in self.parts:
-            part.outbox.acknowledge(positions)
+            part.ring.acknowledge(positions)
             self._share_ring()  # the session before releases room for the present one
 
     def follow(self, hello: Hello) -> None:
@@ -204,20 +202,20 @@ class SessionSeam:
     def end(self, reason: str, detail: str = "") -> None:
         """End the streams of the present session."""
         present = self.present
-        if present is None or present.outbox.ended:
+        if present is None or present.ring.ended:
             return
         if self._absent_since_ns is not None:
             self._report_absence("absent")
         elif reason == "stopped":
             self._report_stall()
-        present.outbox.end(reason, detail)
+        present.ring.end(reason, detail)
         present.ended_by = reason, detail
 
     def cross(self) -> None:
         """End the present session and begin the next, if one is known."""
         if self.next is None or self.present is None:
             return
-        before, went_on = self.present, not self.present.outbox.ended
+        before, went_on = self.present, not self.present.ring.ended
         self.end("split")
         self.leaving, following, self.next = before, self.next, None
         self._begin(following)
@@ -267,22 +265,22 @@ class SessionSeam:
         if self.present is not None:
             self.present.admitted = True
             self.present.hello(hello)
-            if self.present.outbox.ended:
+            if self.present.ring.ended:
                 self.cross()  # no more messages will be published
 
     def _begin(self, session: Session) -> None:
         epoch = self._clock.realtime_ns()
-        outbox = Outbox(self._specs, epoch=epoch, merge_bytes=SMALL_BYTES, session=session.key)
-        self.present = Part(session, outbox)
+        ring = SendRing(self._specs, epoch=epoch, merge_bytes=SMALL_BYTES, session=session.key)
+        self.present = Part(session, ring)
 
     def _begin_unexpected(self, session: Session) -> None:
         before, self.next, self.leaving = self.present, None, None
         self._begin(session)
         if before is None or not session.goes_on_from(before.session):
             return
-        if before.outbox.ended and before.ended_by[0] != "stopped":
+        if before.ring.ended and before.ended_by[0] != "stopped":
             self.end(*before.ended_by)  # an ended stream does not restart in a later part
-        elif not before.outbox.empty:
+        elif not before.ring.empty:
             # The part before is closed already: its unacknowledged messages are lost.
             for spec in self._specs:
                 self._report_loss(spec, "driver", session.begin_ns)
@@ -290,9 +288,9 @@ class SessionSeam:
     def _share_ring(self) -> None:
         """Reduce the ring by the bytes that it still holds for the session before the seam."""
         if self.present is not None:
-            held = 0 if self.leaving is None else self.leaving.outbox.bytes_held
-            self.present.outbox.buffer_bytes = max(0, self.granted_bytes - held)
-            self.present.outbox.ring_bytes = self.granted_bytes
+            held = 0 if self.leaving is None else self.leaving.ring.bytes_held
+            self.present.ring.buffer_bytes = max(0, self.granted_bytes - held)
+            self.present.ring.ring_bytes = self.granted_bytes
 
     def _report_absence(self, cause_of_all: str) -> None:
         """Report the loss while the device is absent; `cause_of_all`: for a whole session."""
@@ -318,14 +316,14 @@ class SessionSeam:
         self, spec: StreamSpec, cause: str, since_ns: int, at_least_ns: int | None = None
     ) -> None:
         """Report an uncounted loss up to now, limited to the present session."""
-        if self.present is None or self.present.outbox.ended:
+        if self.present is None or self.present.ring.ended:
             return
         span_ns = since_ns, self._clock.monotonic_ns()
         lost = make_interval_of_loss(self.present.session, spec, cause, span_ns, at_least_ns)
         if lost is not None:
             assert isinstance(lost.t_mono_ns, int)
             self.last_ns[spec.name] = lost.t_mono_ns
-            self.present.outbox.offer(lost)
+            self.present.ring.offer(lost)
 
 
 def make_interval_of_loss(

@@ -30,9 +30,9 @@ class TapQueue:
         return bool(self._runs)
 
     def put(self, message: Message) -> None:
-        """Queue a message after it was offered to the outbox, which numbers it."""
+        """Queue a message after it was offered to the ring, which numbers it."""
         if message.stream in self._joinable and _small(message):
-            message = replace(message)  # the outbox may join further samples to its own
+            message = replace(message)  # the ring may join further samples to its own
             last = next((r for r in reversed(self._runs) if r[0].stream == message.stream), None)
             if last is not None and len(last) < _MOST and _continues(last[-1], message):
                 last.append(message)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from recorder.contract.bus import TapSubscriber, tap_address
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -31,7 +31,7 @@ class TwoStreams(Stage):
         self.link._socket.close()
         self.link._tap.close()
         self.link._waker.close()
-        self.link = Link("rig", SPECS, self.folder, self.clock, self.note)
+        self.link = WriterLink("rig", SPECS, self.folder, self.clock, self.note)
 
     def note(self, event: str, **values: Any) -> None:
         self.reports.append(event)
@@ -168,12 +168,12 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     for n in range(3):
         stage.give("imu", T0 + n, session)
     following = {"key": "s2", "start_ns": T0, "until_ns": None, "last_ns": T0, "seam_ns": T0 + S}
-    before_seam = {"imu": [stage.link.seam.outbox.epoch, 3, 3]} if stage.link.seam.outbox else {}
+    before_seam = {"imu": [stage.link.seam.ring.epoch, 3, 3]} if stage.link.seam.ring else {}
     stage.announce({}, next=following, positions=before_seam)
     wait_until("the link", lambda: stage.link.seam.next is not None)
-    outbox = stage.link.seam.outbox
-    assert outbox is not None
-    before = outbox.bytes_held
+    ring = stage.link.seam.ring
+    assert ring is not None
+    before = ring.bytes_held
     assert before > 30_000
     stage.clock.advance(0.5)  # or both would be of one epoch
     stage.link.enter(stage.link.seam.next)
@@ -188,14 +188,14 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     own = figures["held"] - held
     assert 10_000 < own < 10_200
     assert (figures["buffer"], figures["refused"]) == (100_000 - held, {})
-    stage.say(Kind.ACK, positions={s.name: [outbox.epoch, 99, 99] for s in SPECS})
+    stage.say(Kind.ACK, positions={s.name: [ring.epoch, 99, 99] for s in SPECS})
     reported = len(stage.stats)
     stage.clock.advance(1.0)
     wait_until("the link", lambda: len(stage.stats) > reported)
     figures = stage.stats[-1]
     del figures["given"]
     assert figures == {"held": own, "buffer": 100_000, "refused": {}}
-    assert epoch != outbox.epoch
+    assert epoch != ring.epoch
 
 
 def test_figures_come_four_times_a_second(stage: TwoStreams) -> None:
