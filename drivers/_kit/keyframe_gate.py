@@ -5,7 +5,7 @@ A pure state machine for one stream whose samples are not all decodable alone
 
     gate = KeyframeGate(spec)
     admitted, session = gate.admit(item, session)
-    gate.refused()                                # the ring refused the item
+    gate.record_refusal()                          # the ring refused the item
 
 - Samples before a session's first keyframe belong to no session, as samples before its start do.
 - Samples between a loss and the next keyframe cannot be decoded without the lost pictures: each is
@@ -80,6 +80,6 @@ class KeyframeGate:
         t_ns = int(item.t_ns[-1])
         return Lost(item.stream, t_ns, "corrupt", 1, detail={"reason": _REASON}), session
 
-    def refused(self) -> None:
+    def record_refusal(self) -> None:
         """Wait for the next keyframe, because the item was not recorded."""
         self._waits = self._counts = True

@@ -24,7 +24,7 @@ from recorder.contract.wire import OVERHEAD, Kind, Message
 
 
 @dataclass(slots=True)
-class _Given:
+class _Counts:
     sample_bytes: float  # of the last encoded sample; of a declared one before
     samples: int = 0
     nbytes: float = 0.0
@@ -39,26 +39,26 @@ class Counters:
     """
 
     def __init__(self, specs: Iterable[StreamSpec]) -> None:
-        self._given = {spec.name: _Given(spec.encoded_bytes) for spec in specs}
+        self._counts = {spec.name: _Counts(spec.encoded_bytes) for spec in specs}
 
     def count_encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
         """Count samples with their encoded bytes; `last_ns`: the last one's CLOCK_MONOTONIC."""
-        given = self._given[stream]
-        given.samples += samples
-        given.nbytes += nbytes
-        given.last_ns = last_ns
-        given.sample_bytes = nbytes / samples
+        counts = self._counts[stream]
+        counts.samples += samples
+        counts.nbytes += nbytes
+        counts.last_ns = last_ns
+        counts.sample_bytes = nbytes / samples
 
     def count_unencoded(self, stream: str, samples: int, last_ns: int) -> None:
         """Count samples without a recipient, which are not encoded; their bytes are estimated."""
-        given = self._given[stream]
-        given.samples += samples
-        given.nbytes += samples * given.sample_bytes
-        given.last_ns = last_ns
+        counts = self._counts[stream]
+        counts.samples += samples
+        counts.nbytes += samples * counts.sample_bytes
+        counts.last_ns = last_ns
 
     def report(self) -> dict[str, tuple[int, int, int | None]]:
         """Return by stream: samples, bytes, CLOCK_MONOTONIC ns of the latest sample (or None)."""
-        return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in self._given.items()}
+        return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in self._counts.items()}
 
 
 _POLL_S = 0.25
@@ -365,5 +365,5 @@ class WriterLink:
         held, buffer, refused = 0, self.seam.granted_bytes, dict[str, int]()
         if (ring := self.seam.ring) is not None:
             held, buffer, refused = self.seam.bytes_held, ring.buffer_bytes, dict(ring.refused)
-        given = self.counters.report()
-        self._report("stats", held=held, buffer=buffer, refused=refused, given=given)
+        counts = self.counters.report()
+        self._report("stats", held=held, buffer=buffer, refused=refused, counts=counts)

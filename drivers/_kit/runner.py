@@ -432,7 +432,7 @@ class Runner:
         for part, owner in self._link.seam.assign(item, session):
             self._link.enter(owner)
             if not self._publish_part(part, owner):
-                self._link.seam.refused(part.stream)
+                self._link.seam.record_refusal(part.stream)
 
     def _publish_part(self, item: Item, session: Session | None) -> bool:
         """Encode and publish an item; return False where the ring refused it."""

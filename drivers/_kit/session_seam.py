@@ -1,7 +1,7 @@
 """The sessions of a driver around a seam: the one before it, the present one, and the next.
 
-A state machine without sockets and threads; the clock is injectable.  `assign` and `refused` belong
-to the thread that reads the driver; the caller protects all other methods with a lock::
+A state machine without sockets and threads; the clock is injectable.  `assign` and `record_refusal`
+belong to the thread that reads the driver; the caller protects all other methods with a lock::
 
     seam = SessionSeam(specs, clock, watchdog)
     seam.follow(hello)                                      # the writer's sessions
@@ -160,10 +160,10 @@ class SessionSeam:
         keep_samples(item, behind)
         return [(before, session), (item, following)]
 
-    def refused(self, stream: str) -> None:
+    def record_refusal(self, stream: str) -> None:
         """Record that a message of a stream was refused: video continues with a keyframe."""
         if (gate := self._gates.get(stream)) is not None:
-            gate.refused()
+            gate.record_refusal()
 
     def offer(self, message: Message, session: Session) -> bool:
         """Store a message of a session; False: refused and counted.

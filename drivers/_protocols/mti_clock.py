@@ -65,12 +65,12 @@ class SampleClock:
 
         clock = SampleClock(period_ns=1e7)
         for message in messages:
-            clock.skipped(message.skipped)
-            clock.message(values.packet_counter)
+            clock.record_skipped(message.skipped)
+            clock.record_message(values.packet_counter)
             if is_sample:
-                placed = clock.sample(values.sample_time_fine, message.size)
+                placed = clock.place_sample(values.sample_time_fine, message.size)
             else:
-                clock.other(incomplete=False)
+                clock.record_other(incomplete=False)
 
     Args:
         period_ns: mean interval of samples on the device's clock.
@@ -107,11 +107,11 @@ class SampleClock:
         late_ns = ((self._ticks or 0) - (ticks or 0)) % _U32 * TICK_NS
         return back <= _LATE and abs(late_ns - back * self._period_ns) < self._period_ns / 2
 
-    def skipped(self, count: int) -> None:
+    def record_skipped(self, count: int) -> None:
         """Record that `count` bytes of no good message precede the next message."""
         self._skipped += count
 
-    def message(self, counter: int | None) -> None:
+    def record_message(self, counter: int | None) -> None:
         """Record an MTData2 message, sample or not, with its packet counter."""
         self._counted = counter is not None and self._counter is not None
         if counter is None:
@@ -120,7 +120,7 @@ class SampleClock:
             self._missing += (counter - self._counter - 1) % _U16
         self._counter = counter
 
-    def other(self, *, incomplete: bool) -> None:
+    def record_other(self, *, incomplete: bool) -> None:
         """Record a message that is not a sample; `incomplete`: it is an incomplete sample."""
         if incomplete:
             self._incomplete += 1
@@ -128,7 +128,7 @@ class SampleClock:
         else:
             self._interleaved = True
 
-    def sample(self, ticks: int | None, size: int) -> Placed:
+    def place_sample(self, ticks: int | None, size: int) -> Placed:
         """Place a sample with this SampleTimeFine, of `size` bytes in all."""
         if self._placed is None:
             # Messages before the first sample were never part of the log.
@@ -140,7 +140,7 @@ class SampleClock:
         self._missing = self._skipped = self._incomplete = 0
         return placed
 
-    def tail(self, skipped: int) -> Gap | None:
+    def end(self, skipped: int) -> Gap | None:
         """Return the gap at the end, where `skipped` bytes follow the last good message.
 
         Fewer bytes than a sample's are the truncated end of a recording; more bytes are damage.

@@ -314,7 +314,7 @@ class MtiAssembler:
             message: of any kind.
             arrival_ns: host time by which the message's measurement was complete.
         """
-        self._clock.skipped(message.skipped)
+        self._clock.record_skipped(message.skipped)
         self._skipped += message.skipped
         if message.mid != MID_MTDATA2:
             return False
@@ -322,12 +322,12 @@ class MtiAssembler:
         if self._clock.is_stale(values.packet_counter, values.sample_time_fine):
             self._repeated += 1
             return False
-        self._clock.message(values.packet_counter)
+        self._clock.record_message(values.packet_counter)
         is_sample = self._facts.takes(values) and self._is_known(values)
         if is_sample:
             self._add_sample(message, values, arrival_ns)
         else:
-            self._clock.other(incomplete=is_inertial(values))
+            self._clock.record_other(incomplete=is_inertial(values))
         if self._positions is not None:
             row = self._positions.add(values, self._skipped, self._sample)
             self._skipped = 0
@@ -337,7 +337,7 @@ class MtiAssembler:
 
     def _add_sample(self, message: XbusMessage, values: MtData2, arrival_ns: int) -> None:
         incomplete = self._clock.incomplete
-        placed = self._clock.sample(values.sample_time_fine, message.size)
+        placed = self._clock.place_sample(values.sample_time_fine, message.size)
         t_ns = self._place(placed, arrival_ns)
         if self._t_ns is None and incomplete:
             self._note(t_ns, {"messages_without_orientation": incomplete})
@@ -373,7 +373,7 @@ class MtiAssembler:
         if self._misfit:
             count = self._clock.incomplete
             self._lose(self._t_ns or 0, Gap(count, None, False, 0, None, 0, count))
-        gap = self._clock.tail(skipped)
+        gap = self._clock.end(skipped)
         if gap is not None:
             self._lose(self._t_ns or 0, gap)
 

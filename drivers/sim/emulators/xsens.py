@@ -157,13 +157,13 @@ class LogFeed:
         clock = SampleClock(1e9 / rate_hz)
         last_ns: int | None = None
         for values in _log_values(self._path):
-            clock.message(values.packet_counter)
+            clock.record_message(values.packet_counter)
             if is_inertial(values):
-                placed_ns = clock.sample(values.sample_time_fine, 0).t_ns
+                placed_ns = clock.place_sample(values.sample_time_fine, 0).t_ns
                 t_ns += placed_ns - (placed_ns if last_ns is None else last_ns)
                 last_ns = placed_ns
             else:
-                clock.other(incomplete=False)
+                clock.record_other(incomplete=False)
             yield t_ns, values
 
 
