@@ -20,7 +20,7 @@ from drivers._devices.video_file import ASSUMED_FPS, VideoFile
 from recorder.contract.errors import ProtocolError, SourceError
 from recorder.contract.numbered_files import numbered_files
 
-_LONGEST_GAP_S = 60.0  # numbers that are farther apart say nothing of the time between them
+_LONGEST_GAP_S = 60.0  # a larger gap of the numbers does not give the time between
 
 
 class NumberedPictures:

@@ -242,7 +242,7 @@ def _start(call: Callable[[], Any]) -> Future[Any]:
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001  raised where the result is requested
             future.set_exception(error)
 
     threading.Thread(target=run, name="ouster-setup", daemon=True).start()

@@ -114,7 +114,7 @@ class LogSource:
             self._record(row, row.gps_ns)
             return
         advance_ns = row.gps_ns - last.gps_ns
-        if abs(advance_ns) > DAY_NS:  # the date was wrong, or is
+        if abs(advance_ns) > DAY_NS:  # the date before was wrong, or this one is
             self._leave_out()
             self._step(row)
         elif advance_ns > 0:

@@ -110,6 +110,7 @@ class VrsSource(RecordedSource):
         labels = set(layout.as_dict()) if layout is not None else set()
         self._device_time = next((n for n in _DEVICE_TIMES if n in labels), "")
         self._has_device_time = bool(self._device_time)
+        # The recorder's own files have times in ns; a record's own time is a rounded double.
         offset = vrs.tags.get("clock_offset_ns", "")
         exact = "t_mono_ns" in labels and offset.lstrip("-").isdecimal()
         self._clock_offset_ns = int(offset) if exact else None

@@ -94,6 +94,7 @@ class PacketSource(ABC):
                         damaged = self._sensor.corrupt
                         lidar = isinstance(packet, core.LidarPacket)
                         if self._intake.is_usable(packet):
+                            # Its frame id shows the losses before it: these need no estimate.
                             if lidar:
                                 lost.clear()
                             last_packet_ns = int(packet.host_timestamp)

@@ -139,7 +139,7 @@ _TUNNELS: Final = {
 _UDP: Final = 17
 _FRAGMENT, _AUTHENTICATION = 44, 51
 _EXTENSIONS: Final = frozenset({0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135, 139, 140})
-"""IPv6 extension headers that may stand before UDP (IANA's registry)."""
+"""IPv6 extension headers that may precede UDP (IANA's registry)."""
 _UDP_HEAD: Final = struct.Struct(">HHHH")
 
 

@@ -86,7 +86,7 @@ class Epochs:
             if (part := decode(frame)) is not None and (row := epochs.add(part, frame)):
                 ...
 
-    An epoch is over with its last message: one that says so, or the last of the kinds that the
+    An epoch ends with its last message: one marked as last, or the last of the kinds that the
     epoch before had.  Else it is over when the next one begins.  The first message of a kind counts
     for a time; a further one is counted.
 

@@ -103,6 +103,7 @@ class Fragments:
         key, body = fragment[:3], bytes(fragment.body)
         if not body:
             return None
+        # Senders without open datagrams are forgotten, so that memory is bounded.
         if len(self._counts) > _SENDER_LIMIT:
             senders = {each.source for each in self._open.values()} | {fragment.source}
             self._counts = {each: self._counts.get(each, 0) for each in senders}
@@ -129,6 +130,7 @@ class Fragments:
         if datagram.size is None or sum(map(len, datagram.parts.values())) < datagram.size:
             return None
         del self._open[key]
+        # A second link may repeat the fragments: `is_repetition` compares them with these.
         self._whole[key] = datagram.parts
         if len(self._whole) > _WHOLE_LIMIT:
             del self._whole[next(iter(self._whole))]

@@ -346,6 +346,7 @@ class Assembly(Generic[T]):
         restart = not self._legacy and int(packet.init_id()) != self._init_id
         if restart:
             self._init_id = int(packet.init_id())
+        # The packet that completes a sweep may be of the next one, which the batcher caches.
         if self._batcher.batch(packet, frame):
             finished = int(frame.frame_id)
             yield from self._emit(frame)
@@ -364,6 +365,7 @@ class Assembly(Generic[T]):
             if lidar:
                 yield from self._release(t_ns)
         elif (dropped := self._batcher.dropped_packets()) > self._dropped:
+            # The batcher drops packets of ended sweeps; more than a sweep of them mean a restart.
             self._dropped = dropped
             self._behind.append(packet)
             if len(self._behind) > self._per_sweep:

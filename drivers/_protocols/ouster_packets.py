@@ -255,6 +255,7 @@ class SensorPackets:
                 continue
             packet = self._packet(datagram)
             if packet is None:
+                # A packet of another size from the lidar: the sensor's settings have changed.
                 misfit = (
                     datagram.port == self._sorter.ports[0]
                     and datagram.source == self._sorter.address
@@ -274,6 +275,7 @@ class SensorPackets:
             if self._stamped and not datagram.stamped:
                 t_ns = last_ns
                 self.notes.unstamped += 1
+            # The host's clock was set back: later stamps continue from the last one.
             if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
                 yield ClockStep(last_ns, t_ns - last_ns)
                 shift_ns += last_ns - t_ns

@@ -278,7 +278,7 @@ class _Bytes:
             self._open(self._at + 1)
 
     def resume(self, position: int) -> Part | None:
-        """Return the next file after the one at a position, and go on there; None: the end."""
+        """Return the next file after the one at a position, and continue there; None: the end."""
         following = self._at if position < self._parts[self._at].begin else self._at + 1
         if following == len(self._parts):
             return None

@@ -162,7 +162,7 @@ class GnssEmulator(Emulator):
         for host in list(self._hosts):
             try:
                 host.sendall(packet)
-            except OSError:  # it has gone, or takes nothing
+            except OSError:  # the host has gone, or accepts no bytes
                 host.close()
                 self._hosts.remove(host)
 

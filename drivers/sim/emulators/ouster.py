@@ -192,6 +192,7 @@ class OusterEmulator(Emulator):
         if not self._running or not destination:
             return now_ns + _IDLE_NS
         if isinstance(feed, _CaptureFeed):
+            # A receiver that fetches the metadata exists from then on: the capture begins.
             if served > self._served and not feed.playing:
                 feed.play(now_ns - self._start_ns)
                 self.finished = False
