@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from drivers._can.stream import Decoding, frame_sample, frame_stream
-from drivers._devices.can import CanReceiver, interface_fault, is_fd_interface, stand_in
+from drivers._devices.can import CanReceiver, find_interface_fault, is_fd_interface, parse_stand_in
 from drivers._devices.udp import Batch
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._protocols.can_errors import BusErrors
@@ -48,7 +48,7 @@ class LiveSource:
         address, options = sensor.address.removeprefix("//").rstrip("/"), sensor.options
         asked = round(options["socket_buffer_mb"] * 1e6)
         try:
-            self._interface = address if stand_in(address) is None else None
+            self._interface = address if parse_stand_in(address) is None else None
             fd = options["fd"]
             if fd is None:
                 fd = self._interface is None or is_fd_interface(self._interface)
@@ -179,7 +179,7 @@ class LiveSource:
             self._queue.append(State(name, t_ns, state, lasting=True))
 
     def _fault(self) -> str | None:
-        return None if self._interface is None else interface_fault(self._interface)
+        return None if self._interface is None else find_interface_fault(self._interface)
 
     def _explain_silence(self) -> str:
         if self._interface is not None and self._errors.state == "bus-off":

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from drivers._kit.driver import Sample, SensorConfig, State
 from drivers._protocols.can_frames import CLASSIC_BYTES, Frames
-from drivers._protocols.can_signals import MessageDecoder, SignalTable, signals_json
+from drivers._protocols.can_signals import MessageDecoder, SignalTable, format_signals
 from recorder.contract.errors import ConfigError, FormatError, ProtocolError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
@@ -120,7 +120,7 @@ class Decoding:
             ),
             finite=self._finite,
             description=f"signals of the CAN message {message.name}",
-            files={SIGNALS_FILE: signals_json(message)},
+            files={SIGNALS_FILE: format_signals(message)},
             settings={"message": message.name, "id": message.frame_id, "cycle_s": message.period_s},
             sporadic=True,
         )

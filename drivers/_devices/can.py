@@ -35,7 +35,7 @@ _INTERFACE: Final = re.compile(r"[!-.0-9;-~]{1,15}")
 INTERFACES: Final = Path("/sys/class/net")
 
 
-def stand_in(address: str) -> tuple[str, int] | None:
+def parse_stand_in(address: str) -> tuple[str, int] | None:
     """Return host and port of a stand-in's address; None for an interface's name.
 
     Raises:
@@ -47,7 +47,7 @@ def stand_in(address: str) -> tuple[str, int] | None:
     return host or "127.0.0.1", port
 
 
-def interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
+def find_interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
     """Return the fault of a CAN interface and the command that repairs it; None without a fault.
 
     Args:
@@ -145,9 +145,9 @@ class CanReceiver(SocketReceiver):
         self, address: str, *, width: int, buffer_bytes: int, timeout_s: float, batch: int
     ) -> None:
         self.width = width
-        place = stand_in(address)
+        place = parse_stand_in(address)
         if place is None:
-            if fault := interface_fault(address):
+            if fault := find_interface_fault(address):
                 raise DeviceError(fault)
             made = open_can_socket(address, width > 8)
         else:

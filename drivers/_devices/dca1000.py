@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from drivers._devices.udp import Batch, UdpReceiver, cap_warning
+from drivers._devices.udp import Batch, UdpReceiver, make_cap_warning
 from drivers._protocols.chirp import DEVICES, ChirpConfig
 from drivers._protocols.dca1000 import PACKET_BYTES, SYSTEM_ALIVENESS, SYSTEM_ERROR, Answer
 from drivers._protocols.ti_cfg import CfgFile
@@ -161,7 +161,7 @@ class RadarCapture:
                 f"address sys_ip, {card['sys_ip']}"
             ) from None
         self._closers.append(receiver.close)
-        if warning := cap_warning(receiver, self._where):
+        if warning := make_cap_warning(receiver, self._where):
             self.warnings.append(warning)
         return receiver
 

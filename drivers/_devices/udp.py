@@ -311,7 +311,7 @@ class UdpReceiver(SocketReceiver):
         )
 
 
-def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
+def make_cap_warning(receiver: UdpReceiver, name: str) -> str | None:
     """Return a warning for the user where the kernel granted a smaller buffer than requested."""
     if receiver.granted_bytes >= receiver.asked_bytes:
         return None

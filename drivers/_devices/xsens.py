@@ -5,7 +5,7 @@ Usage::
     mti = Mti("/dev/ttyUSB0", "imu: serial:/dev/ttyUSB0")
     try:
         mti.find(USUAL_BAUDRATES)                  # takes the device to config state
-        outputs = mti.configure(wanted_outputs(100, ["euler_angles"]))
+        outputs = mti.configure(make_outputs(100, ["euler_angles"]))
         mti.measure()
         while True:
             for message, began_ns in mti.receive(0.1):

@@ -14,7 +14,7 @@ from drivers._mmwave.stream import frame_data, shape_frame
 from drivers._protocols.dca1000_frames import AssembledFrame, FrameAssembler
 from drivers._protocols.radar_options import RadarSetup
 from drivers.sim.dca1000_packets import FramePackets
-from drivers.sim.radar import simulated_radar
+from drivers.sim.radar import make_radar
 
 
 class SimulatedFrames:
@@ -26,7 +26,7 @@ class SimulatedFrames:
     """
 
     def __init__(self, sensor: SensorConfig, setup: RadarSetup) -> None:
-        radar = simulated_radar(sensor.name, sensor.options, setup.chirp, setup.iq_order)
+        radar = make_radar(sensor.name, sensor.options, setup.chirp, setup.iq_order)
         self._name, self.radar, self._index = sensor.name, radar, 0
         self._size = radar.chirp.frame_bytes
         self._packets = FramePackets(radar.frame, self._size)

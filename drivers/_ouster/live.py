@@ -14,7 +14,7 @@ from typing import Any, Final
 from drivers._devices.ouster import News, Watch
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._devices.ouster_setup import Setup, Wanted, is_same_address
-from drivers._devices.udp import UdpReceiver, cap_warning, is_multicast, parse_address
+from drivers._devices.udp import UdpReceiver, is_multicast, make_cap_warning, parse_address
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns
@@ -168,7 +168,7 @@ class LiveSource:
                 UdpReceiver(address, port, asked, 0.0, batch=_BATCH, interface=interface)
             )
         lidar = next(r for r in self._receivers if r.port == ports[0])
-        if (warning := cap_warning(lidar, self._config.name)) is not None:
+        if (warning := make_cap_warning(lidar, self._config.name)) is not None:
             _warn(warning)
             self._opening["socket_buffer_bytes"] = lidar.granted_bytes
             self._opening["socket_buffer_bytes_asked"] = asked

@@ -16,7 +16,7 @@ from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers._kit.sample_batches import DeferredData, select_samples
 from drivers._ouster.sensor import Sensor
 from drivers._protocols.ouster_frames import Assembly, Fields, packet_fields
-from drivers.sim.lidar import DEFAULT_MODE, default_info, simulated_lidar
+from drivers.sim.lidar import DEFAULT_MODE, default_info, make_lidar_scene
 from drivers.sim.ouster_packets import LidarPackets, SentPacket, imu_values, sdk_packets
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
@@ -39,7 +39,7 @@ class SimulatedSource:
         if options["metadata"]:
             info, text = load_info(core, Path(options["metadata"]))
         try:
-            self._scene = simulated_lidar(core, info, self._config.name, options)
+            self._scene = make_lidar_scene(core, info, self._config.name, options)
             self._packets = LidarPackets(core, info, self._scene)
             fields: Fields = {name: (dtype, ()) for name, dtype in self._scene.fields.items()}
             self._sensor = Sensor(core, self._config, info, fields)

@@ -304,7 +304,7 @@ def _about(signal: Any) -> dict[str, Any]:
     return about
 
 
-def signals_json(message: MessageDecoder) -> str:
+def format_signals(message: MessageDecoder) -> str:
     """Return the definitions of a message's chosen signals, for the file beside their channels."""
     number = message.frame_id & ~EXTENDED
     head = {"message": message.name, "id": number, "extended": bool(message.frame_id & EXTENDED)}

@@ -9,7 +9,7 @@ commands.
 The output configuration is a list of data identifiers, each with a rate in Hz.  Time stamps and
 status are sent with every message, whatever their configured rate; the rate 0xFFFF means this.
 
->>> wanted_outputs(100, ["euler_angles"]) == (
+>>> make_outputs(100, ["euler_angles"]) == (
 ...     Output(0x1020), Output(0x1060), Output(0x2030, 100), Output(0x4020, 100),
 ...     Output(0x8020, 100))
 True
@@ -155,7 +155,7 @@ def decode_outputs(data: bytes) -> Outputs:
     return tuple(Output(*entry) for entry in struct.iter_unpack(">HH", data) if entry[0])
 
 
-def wanted_outputs(
+def make_outputs(
     rate_hz: int, names: Sequence[str], coordinates: Coordinates = Coordinates.ENU
 ) -> Outputs:
     """Return the output configuration for samples: all float32, in order of the identifiers.
@@ -180,7 +180,7 @@ def wanted_outputs(
     return tuple(sorted(set(outputs)))
 
 
-def gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
+def make_gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
     """Return the outputs of a GNSS/INS device's positions, to be added to those of samples.
 
     The encoding FP16.32 resolves 0.03 mm of latitude; float32 only 0.4 m.  Velocities are in ENU,

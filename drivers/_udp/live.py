@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.udp import Batch, UdpReceiver, cap_warning, is_multicast, parse_address
+from drivers._devices.udp import Batch, UdpReceiver, is_multicast, make_cap_warning, parse_address
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._udp.stream import datagram_stream, parse_sender
 from recorder.contract.errors import DeviceError, SourceError
@@ -46,7 +46,7 @@ class LiveSource:
             )
         except (DeviceError, SourceError) as error:
             raise type(error)(f"{self._where}: {error}") from None
-        warning = cap_warning(self._receiver, sensor.name)
+        warning = make_cap_warning(self._receiver, sensor.name)
         self.warnings = [] if warning is None else [warning]
         self._timeout_ns = round(options["timeout_s"] * 1e9)
         self._queue: deque[Item] = deque()

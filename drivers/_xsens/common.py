@@ -9,7 +9,7 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.mtdata2 import Coordinates
 from drivers._protocols.mti_gnss import PositionRate, Positions, gnss_stream
 from drivers._protocols.mti_stream import Batch, Event, Facts, Missing
-from drivers._protocols.xbus_commands import Outputs, wanted_outputs
+from drivers._protocols.xbus_commands import Outputs, make_outputs
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.streams import StreamSpec
 
@@ -19,7 +19,7 @@ def choose_outputs(sensor: SensorConfig) -> Outputs:
     options = sensor.options
     frame = Coordinates[options["coordinates"]]
     try:
-        return wanted_outputs(max(1, round(options["rate"])), options["outputs"], frame)
+        return make_outputs(max(1, round(options["rate"])), options["outputs"], frame)
     except ProtocolError as error:
         raise ConfigError(str(error), key=f"{sensor.name}.outputs") from None
 

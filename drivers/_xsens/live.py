@@ -21,8 +21,8 @@ from drivers._protocols.xbus_commands import (
     Outputs,
     bytes_per_second,
     error_text,
-    gnss_outputs,
     has_receiver,
+    make_gnss_outputs,
 )
 from drivers._xsens.common import add_positions, batch_size, choose_outputs, derive_facts, make_item
 from recorder.contract.errors import DeviceError, RecorderError, SourceError
@@ -113,7 +113,7 @@ class SerialSource:
         options, mti = self._sensor.options, self._mti
         if not options["gnss"] or not has_receiver(product, mti.outputs()):
             return mti.configure(wanted)
-        more = gnss_outputs(max(1, round(options["rate"])), options["gnss_rate"])
+        more = make_gnss_outputs(max(1, round(options["rate"])), options["gnss_rate"])
         for without in _LEFT_OUT:  # old firmware and some devices lack UtcTime or GnssPvtData
             asked = tuple(sorted((*wanted, *(o for o in more if o.data_type not in without))))
             if bytes_per_second(asked) <= mti.bytes_per_second:

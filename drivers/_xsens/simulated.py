@@ -14,9 +14,9 @@ from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
 from drivers._protocols.mti_gnss import Position, Positions, find_output_rate
 from drivers._protocols.mti_stream import is_inertial
 from drivers._protocols.xbus import XbusParser
-from drivers._protocols.xbus_commands import gnss_outputs
+from drivers._protocols.xbus_commands import make_gnss_outputs
 from drivers._xsens.common import add_positions, batch_size, choose_outputs, derive_facts
-from drivers.sim.imu import simulated_imu
+from drivers.sim.imu import make_imu
 from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import ImuPackets
 
@@ -28,10 +28,10 @@ class SimulatedSource:
 
     def __init__(self, sensor: SensorConfig) -> None:
         rate_hz = float(sensor.options["rate"])
-        imu = simulated_imu(sensor.name, sensor.options, rate_hz)
+        imu = make_imu(sensor.name, sensor.options, rate_hz)
         model, outputs = MODELS[sensor.options["model"]], choose_outputs(sensor)
         if model.pvt_hz and sensor.options["gnss"]:
-            more = gnss_outputs(max(1, round(rate_hz)), sensor.options["gnss_rate"])
+            more = make_gnss_outputs(max(1, round(rate_hz)), sensor.options["gnss_rate"])
             outputs = tuple(sorted((*outputs, *more)))
         self._packets = ImuPackets(imu, outputs, model)
         self._batch = batch_size(sensor, 1e9 / rate_hz)

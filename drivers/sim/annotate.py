@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, make_lens, simulated_camera
+from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, make_camera, make_lens
 from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import check_options
 from recorder.contract.config.yaml_lines import read_yaml
@@ -187,10 +187,10 @@ def _annotate_camera(
 ) -> None:
     name = sensor.name
     options = _camera_options(sensor)
-    width, height = _size(sensor)
+    width, height = _read_size(sensor)
     # Noise does not matter here, and the stamps contain the rate.
     options |= {"noise": 0.0}
-    camera = simulated_camera(name, options, (width, height), SIM_FPS, world, prepared=False)
+    camera = make_camera(name, options, (width, height), SIM_FPS, world, prepared=False)
     shift_s = options["exposure_ms"] / 2e3
     lines = (
         truth.box_line(world, box, frame, t_ns + session.start_ns)
@@ -216,7 +216,7 @@ def _camera_options(sensor: SimulatedSensor) -> dict[str, Any]:
     return check_options(SIM_CAMERA_OPTIONS, chosen, f"sensors.{sensor.name}")
 
 
-def _size(camera: SimulatedSensor) -> tuple[int, int]:
+def _read_size(camera: SimulatedSensor) -> tuple[int, int]:
     """Return width and height of the recorded pictures."""
     height, width = camera.channels[camera.pictures]["shape"][:2]
     return width, height
@@ -235,7 +235,7 @@ def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> No
             continue
         lens = None
         if sensor.pictures:
-            lens = make_lens(sensor.name, _camera_options(sensor), _size(sensor))
+            lens = make_lens(sensor.name, _camera_options(sensor), _read_size(sensor))
         mount = mounts.make_mount(sensor.name, sensor.entry.get("mount"), default)
         placed.append(Placed(sensor.name, mount, lens))
     _write(path, calibration_text(placed).encode())

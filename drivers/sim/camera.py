@@ -217,7 +217,7 @@ def _glyphs(scale: int) -> Image:
     return levels.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
-def simulated_camera(
+def make_camera(
     name: str,
     options: Mapping[str, Any],
     size: tuple[int, int],

@@ -33,7 +33,7 @@ def encode_part(jpeg: bytes | memoryview, number: int, t_device_ns: int) -> byte
     return b"".join((head.encode(), jpeg, b"\r\n"))
 
 
-def simulated_jpeg(camera: SimulatedCamera, index: int, quality: int) -> bytes:
+def make_jpeg(camera: SimulatedCamera, index: int, quality: int) -> bytes:
     """Return picture `index` of a simulated camera as the JPEG of the camera's own encoder."""
     return encode_picture(camera.frame(index), quality)
 
@@ -46,13 +46,13 @@ def encode_picture(image: Image, quality: int) -> bytes:
     return bytes(jpeg)
 
 
-def simulated_pictures(
+def make_pictures(
     camera: SimulatedCamera, index: int, quality: int, channel: str
 ) -> dict[str, list[bytes]]:
     """Draw, encode and parse picture `index`; return the data of its sample."""
     t_ns = round(index * 1e9 / camera.fps)
     (parsed,) = MultipartParser(BOUNDARY).feed(
-        encode_part(simulated_jpeg(camera, index, quality), index, t_ns)
+        encode_part(make_jpeg(camera, index, quality), index, t_ns)
     )
     assert isinstance(parsed, Part)
     return {channel: [parsed.body]}
@@ -61,7 +61,7 @@ def simulated_pictures(
 _CHANNEL = {"B": 0, "G": 1, "R": 2}  # of a BGR picture
 
 
-def raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | None:
+def choose_raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | None:
     """Return the raw format that a simulated camera's options name; None if it makes JPEGs.
 
     Args:
@@ -83,7 +83,7 @@ def raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | N
     return form
 
 
-def raw_values(image: Image, levels: Levels) -> npt.NDArray[Any]:
+def make_raw_values(image: Image, levels: Levels) -> npt.NDArray[Any]:
     """Return the values of a sensor that sees a picture.
 
     Args:
@@ -123,11 +123,11 @@ def pack_pixels(values: npt.NDArray[Any], form: RawFormat) -> bytes:
     return np.hstack([(groups >> low_bits).astype(np.uint8), low_bytes]).tobytes()
 
 
-def raw_pictures(
+def make_raw_pictures(
     camera: SimulatedCamera, index: int, form: RawFormat, levels: Levels
 ) -> dict[str, npt.NDArray[Any]]:
     """Draw, pack and unpack picture `index`; return the data of its sample."""
-    values = raw_values(camera.frame(index), levels)
+    values = make_raw_values(camera.frame(index), levels)
     rows = np.frombuffer(pack_pixels(values, form), np.uint8).reshape(len(values), -1)
     return {form.pixels.channel: unpack_pixels(rows, form)[None]}
 

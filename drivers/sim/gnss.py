@@ -92,7 +92,7 @@ class SimulatedReceiver:
         return np.array([convert_utc_to_gps(int(t)) for t in utc_ns], np.int64), data
 
 
-def simulated_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
+def make_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
     """Make the receiver that a sensor's checked options describe.
 
     Raises:

@@ -160,7 +160,7 @@ def angles(rotation: Floats) -> Floats:
     return np.stack([roll, pitch, yaw], axis=1)
 
 
-def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
+def make_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
     """Make the IMU that a sensor's checked options describe.
 
     Raises:

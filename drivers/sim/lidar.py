@@ -68,7 +68,7 @@ def default_info(core: Any, mode: str, beams: int) -> Any:
     return info
 
 
-def simulated_lidar(core: Any, info: Any, name: str, options: Mapping[str, Any]) -> LidarScene:
+def make_lidar_scene(core: Any, info: Any, name: str, options: Mapping[str, Any]) -> LidarScene:
     """Make the scene that a sensor's checked options describe.
 
     Args:

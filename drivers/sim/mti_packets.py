@@ -92,7 +92,7 @@ class ImuPackets:
 
     Usage::
 
-        packets = ImuPackets(SimulatedImu(100.0), wanted_outputs(100, ["euler_angles"]))
+        packets = ImuPackets(SimulatedImu(100.0), make_outputs(100, ["euler_angles"]))
         stream = b"".join(packets.messages(0, 1000))
 
     Args:

@@ -238,7 +238,7 @@ class SimulatedRadar:
         return np.asarray(np.where((x > 0) & (distance > _NEAREST_M), amplitude, 0.0))
 
 
-def simulated_radar(
+def make_radar(
     name: str, options: Mapping[str, Any], chirp: ChirpConfig, iq_order: str
 ) -> SimulatedRadar:
     """Make the radar that a sensor's checked options describe.

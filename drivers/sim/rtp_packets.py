@@ -19,7 +19,7 @@ _SEQUENCE_SET, _PICTURE_SET = 7, 8
 _NTP_1970_S = 2_208_988_800
 
 
-def payloads(unit: bytes) -> Iterator[bytes]:
+def split_payloads(unit: bytes) -> Iterator[bytes]:
     """Split an access unit into payloads: small NAL units joined (STAP-A), large ones cut (FU-A).
 
     Args:
@@ -70,7 +70,7 @@ class RtpSender:
 
     def packets(self, unit: bytes, timestamp: int) -> list[bytes]:
         """Return the packets of an access unit; the last one has the marker."""
-        parts = list(payloads(unit))
+        parts = list(split_payloads(unit))
         made = []
         for k, part in enumerate(parts):
             kind = PAYLOAD_TYPE | (128 if k == len(parts) - 1 else 0)
@@ -92,7 +92,7 @@ class RtpSender:
         )  # fmt: skip
 
 
-def session_description(keyframe: bytes, fps: float) -> str:
+def make_session_description(keyframe: bytes, fps: float) -> str:
     """Return the SDP of a video with a keyframe's parameter sets."""
     sets = [nal for nal in nal_units(keyframe) if kind_of_nal(nal) in (_SEQUENCE_SET, _PICTURE_SET)]
     texts = ",".join(base64.b64encode(nal).decode() for nal in sets)

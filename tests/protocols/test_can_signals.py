@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.can_frames import ERROR, EXTENDED, REMOTE, Frame, collect_frames
-from drivers._protocols.can_signals import MessageDecoder, Place, SignalTable, signals_json
+from drivers._protocols.can_signals import MessageDecoder, Place, SignalTable, format_signals
 from drivers.sim.can import DATABASE
 from recorder.contract.errors import FormatError, SourceError
 
@@ -252,13 +252,13 @@ def test_signals_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
 def test_definitions_are_kept() -> None:
     found = SignalTable(DATABASE, ["Brake.*", "Service.UpTime", "WheelSpeeds.RearLeft"])
     brake, service, wheels = found.messages
-    about = json.loads(signals_json(brake))
+    about = json.loads(format_signals(brake))
     assert about["message"] == "Brake" and about["id"] == 230
     assert about["signals"]["brake_pedal"]["choices"] == {"0": "released", "1": "pressed"}
     assert brake.period_s == 0.02 and len(found.sha256) == 64
-    multiplexed = json.loads(signals_json(service))["signals"]["up_time"]
+    multiplexed = json.loads(format_signals(service))["signals"]["up_time"]
     assert (multiplexed["multiplexer"], multiplexed["multiplexer_ids"]) == ("Page", [1])
-    assert json.loads(signals_json(wheels))["id"] == 0x18FEF100
+    assert json.loads(format_signals(wheels))["id"] == 0x18FEF100
     assert wheels.frame_id == 0x18FEF100 | EXTENDED
 
 

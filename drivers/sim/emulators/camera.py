@@ -29,8 +29,8 @@ from typing import Protocol
 
 from drivers._devices.numbered_pictures import open_video
 from drivers._devices.pictures import Missing, Note, choose_size, resize_picture
-from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
-from drivers.sim.camera_output import BOUNDARY, encode_part, encode_picture, simulated_jpeg
+from drivers.sim.camera import SIM_FPS, SIM_SIZE, make_camera
+from drivers.sim.camera_output import BOUNDARY, encode_part, encode_picture, make_jpeg
 from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.served_camera import POLL_NS, Client, ServedCamera
@@ -254,11 +254,11 @@ class _Simulated:
         options = sensor.options
         self.fps: float = options["fps"] or SIM_FPS
         size = choose_size(options, SIM_SIZE) or SIM_SIZE
-        self._camera = simulated_camera(sensor.name, options, size, self.fps)
+        self._camera = make_camera(sensor.name, options, size, self.fps)
         self._quality = options["quality"]
 
     def jpeg(self, index: int) -> bytes | None:
-        return simulated_jpeg(self._camera, index, self._quality)
+        return make_jpeg(self._camera, index, self._quality)
 
     def close(self) -> None:
         pass

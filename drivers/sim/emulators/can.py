@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from drivers._devices.can import open_can_socket, stand_in
+from drivers._devices.can import open_can_socket, parse_stand_in
 from drivers._protocols.can_frames import ERROR, Frame, Logged, pack_frame
 from drivers._protocols.can_logs import read_log
 from drivers.sim.can import DATABASE, SimulatedBus
@@ -36,7 +36,7 @@ class CanEmulator(SendingEmulator):
         self._begin("frame")
         address = options["to"] or f"{LOOPBACK}:{free_port()}"
         try:
-            place = stand_in(address)
+            place = parse_stand_in(address)
         except SourceError as error:
             raise SourceError(f"to: {address!r} {error}") from None
         self._is_interface = place is None

@@ -22,7 +22,7 @@ from drivers._protocols.gnss_reception import Reception
 from drivers._protocols.gps_time import SECOND_NS, WEEK_NS
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
-from drivers.sim.gnss import simulated_receiver
+from drivers.sim.gnss import make_receiver
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.extras import need_extra
@@ -94,7 +94,7 @@ class GnssEmulator(Emulator):
         if self.sensor.scheme == "file":
             yield from _log(Path(self.sensor.address))
             return
-        receiver = simulated_receiver(self.sensor.name, self.sensor.options)
+        receiver = make_receiver(self.sensor.name, self.sensor.options)
         for number in itertools.count():
             times, data = receiver.epochs(number, 1)
             row = {name: values[0] for name, values in data.items()}

@@ -18,7 +18,7 @@ from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, open_ca
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.ouster_http import OusterApi
-from drivers.sim.lidar import DEFAULT_MODE, START_NS, default_info, simulated_lidar
+from drivers.sim.lidar import DEFAULT_MODE, START_NS, default_info, make_lidar_scene
 from drivers.sim.ouster_packets import LidarPackets, SentPacket
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, FormatError, SourceError
@@ -327,7 +327,7 @@ class OusterEmulator(Emulator):
                 config.udp_profile_lidar = layout.udp_profile_lidar
                 info.format, info.config = layout, config
         try:
-            scene = simulated_lidar(self._core, info, self.sensor.name, options)
+            scene = make_lidar_scene(self._core, info, self.sensor.name, options)
             return _SceneFeed(LidarPackets(self._core, info, scene), info, scene.period_ns)
         except SDK_ERRORS as error:
             raise SourceError(f"{options['metadata']}: unusable metadata: {error}") from None

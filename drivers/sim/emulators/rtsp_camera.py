@@ -23,12 +23,12 @@ from typing import Final
 
 from drivers._devices.h264_file import H264File
 from drivers._devices.pictures import CodedPicture, choose_size
-from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
+from drivers.sim.camera import SIM_FPS, SIM_SIZE, make_camera
 from drivers.sim.camera_output import SimulatedVideo
 from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.served_camera import POLL_NS, Client, ServedCamera
-from drivers.sim.rtp_packets import CLOCK_HZ, RtpSender, session_description
+from drivers.sim.rtp_packets import CLOCK_HZ, RtpSender, make_session_description
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 
@@ -78,7 +78,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
 
     def start(self) -> EmulatedSource:
         keyframe = self._feed()
-        self._description = session_description(keyframe, self._fps)
+        self._description = make_session_description(keyframe, self._fps)
         self._power_on()
         self._listen()
         self._udp = self._bind_ports()
@@ -98,7 +98,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             return self._held[1].data
         size = choose_size(options, SIM_SIZE) or SIM_SIZE
         self._fps = options["fps"] or SIM_FPS
-        self._camera = simulated_camera(name, options, size, self._fps)
+        self._camera = make_camera(name, options, size, self._fps)
         return SimulatedVideo(name, self._camera, 0).unit()
 
     def step(self, now_ns: int) -> int:

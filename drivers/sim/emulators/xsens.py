@@ -34,14 +34,14 @@ from drivers._protocols.xbus_commands import (
     Output,
     Outputs,
     bytes_per_second,
-    gnss_outputs,
+    make_gnss_outputs,
+    make_outputs,
     sample_rate,
-    wanted_outputs,
 )
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.serial_port import SerialPort
-from drivers.sim.imu import simulated_imu
+from drivers.sim.imu import make_imu
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import LATENCY_NS, ImuPackets, accept_outputs, encode
@@ -91,7 +91,7 @@ class SimFeed:
     def __init__(self, sensor: SensorEntry, outputs: Outputs) -> None:
         self.due_ns: int | None = 0
         self._rate_hz = sample_rate(outputs) or 1
-        imu = simulated_imu(sensor.name, sensor.options, float(self._rate_hz))
+        imu = make_imu(sensor.name, sensor.options, float(self._rate_hz))
         self._packets = ImuPackets(imu, outputs, MODELS[sensor.options["model"]])
         self._next = self._first = 0
         self._made: list[list[MtData2]] = []
@@ -241,9 +241,9 @@ class XsensEmulator(Emulator):
             frame = Coordinates[options["coordinates"]]
             stored = _STORED
             rate = round(options["rate"])
-            sent = wanted_outputs(rate, options["outputs"], frame)
+            sent = make_outputs(rate, options["outputs"], frame)
             if options["gnss"] and self._model.pvt_hz:
-                sent += gnss_outputs(rate, options["gnss_rate"])
+                sent += make_gnss_outputs(rate, options["gnss_rate"])
             reported |= {
                 name: options[name] for name in ("outputs", "coordinates", "gnss", "gnss_rate")
             }
