@@ -94,8 +94,8 @@ class DeviceSource:
                 self.close()
                 raise
             self.close()
-        seen = self._reception.seen
-        raise DeviceError(f"{self._where}: no position within {_OPEN_S:g} s, but {seen}")
+        summary = self._reception.summary
+        raise DeviceError(f"{self._where}: no position within {_OPEN_S:g} s, but {summary}")
 
     def _connect(self, rate: int) -> Line:
         self._last_ns = time.monotonic_ns()
@@ -120,7 +120,7 @@ class DeviceSource:
         """Wait for the first epochs; return whether the receiver sends any."""
         rows: deque[_Arrived] = deque()
         soon_s = time.monotonic() + _SOON_S
-        while time.monotonic() < (deadline_s if rows or self._reception.heard else until_s):
+        while time.monotonic() < (deadline_s if rows or self._reception.has_input else until_s):
             rows += self._receive()
             if len(rows) >= _ENOUGH or (len(rows) >= 2 and time.monotonic() > soon_s):
                 break

@@ -68,7 +68,7 @@ class LogSource:
         if not rows:
             untimed = self._reception.epochs.untimed
             why = f"; {untimed} positions without a time" if untimed else ""
-            raise SourceError(f"{self._where}: no position: {self._reception.seen}{why}")
+            raise SourceError(f"{self._where}: no position: {self._reception.summary}{why}")
         own = PlaceTrack.of(rows)
         rate_hz = (
             options["rate"] or estimate_rate([r for r in rows if not own.is_of_another(r)]) or 1.0

@@ -66,12 +66,12 @@ class Reception:
                 yield from self._take(frame)
 
     @property
-    def heard(self) -> bool:
+    def has_input(self) -> bool:
         """True if any frame has arrived."""
         return any(self._all.values())
 
     @property
-    def seen(self) -> str:
+    def summary(self) -> str:
         """Counts of the frames by protocol, for people."""
         found = [f"{count} {name.upper()}" for name, count in self._all.items() if count]
         return ", ".join(found) or "nothing that a receiver sends"

@@ -103,11 +103,11 @@ class GpsdReception:
         return iter(())
 
     @property
-    def heard(self) -> bool:
+    def has_input(self) -> bool:
         return self._lines > 0
 
     @property
-    def seen(self) -> str:
+    def summary(self) -> str:
         others = ", ".join(sorted(device for device in self.epochs.senders if device))
         return f"{self._lines} lines of gpsd" + (f", positions of {others}" if others else "")
 
