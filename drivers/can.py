@@ -78,8 +78,8 @@ class CanDriver(SourceDriver):
         "rate": Option(
             "float",
             None,
-            "frames per second: of sim (default: 310, without filler); of other sources, what the "
-            "bus nominally has",
+            "frames per second: of sim (default: 310, without filler); of other sources, the "
+            "bus's nominal rate",
             minimum=0.001,
             maximum=100_000,
         ),

@@ -34,7 +34,7 @@ class GnssDriver(ReadDriver):
 
     options: ClassVar[OptionTable] = {
         "protocol": Option(
-            "str", "auto", "what is read; auto: the best that comes", choices=("auto", *PROTOCOLS)
+            "str", "auto", "protocol to read; auto: the best received", choices=("auto", *PROTOCOLS)
         ),
         "talker": Option(
             "str", None, "nmea: talker whose sentences are used, as GN (default: all)"

@@ -13,7 +13,7 @@ from drivers._kit.driver import SensorConfig
 from drivers._kit.runner import main
 from drivers._kit.source_driver import ItemSource, SourceDriver
 from drivers._ouster.bags import BagSource
-from drivers._ouster.live import LiveSource, setup_of
+from drivers._ouster.live import LiveSource, make_setup
 from drivers._ouster.played import OsfSource, PcapSource
 from drivers._ouster.simulated import SimulatedSource
 from drivers.sim.lidar import START_NS
@@ -179,7 +179,7 @@ class OusterDriver(SourceDriver):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._setup = setup_of(sensor)
+        self._setup = make_setup(sensor)
         # The simulated world's start is not the end of a sweep.
         self._origin_ns = START_NS if sensor.scheme == "sim" else None
         self._bag_source: BagSource | None = None

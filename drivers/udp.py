@@ -76,8 +76,8 @@ class UdpDriver(SourceDriver):
         "rate": Option(
             "float",
             None,
-            "datagrams per second: of sim (default: 1000); of other sources, what the sensor "
-            "nominally sends",
+            "datagrams per second: of sim (default: 1000); of other sources, the sensor's "
+            "nominal rate",
             minimum=0.001,
             maximum=100_000,
         ),

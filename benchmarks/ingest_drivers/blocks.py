@@ -1,6 +1,6 @@
 """Driver that sends blocks from memory on one or more streams, and times their acknowledgements.
 
-Its source is a folder, in which ``times.json`` is written at the end.  The kit's real outbox runs
+Its source is a folder, in which ``times.json`` is written at the end.  The kit's real send ring runs
 here, because its path of a sample is measured; it only records times in addition.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from drivers._kit import session_seam
 from drivers._kit.driver import Driver, EndOfSource, Sample
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from drivers._kit.runner import main
 from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -43,13 +43,13 @@ def warm_memory(blocks: int, size: int = BLOCK_BYTES) -> None:
     np.ones((blocks + BLOCKS, size), np.uint8)
 
 
-class TimedOutbox(Outbox):
-    """Outbox that records when a message was first sent, and when it was acknowledged."""
+class TimedSendRing(SendRing):
+    """Send ring that records when a message was first sent, and when it was acknowledged."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._sent_ns: dict[tuple[str, int], int] = {}
-        _KEPT.update(outbox=self, wait_ns=[], first_ns=0, last_ns=0)
+        _KEPT.update(ring=self, wait_ns=[], first_ns=0, last_ns=0)
 
     def mark_sent(self, message: Message) -> None:
         super().mark_sent(message)
@@ -97,7 +97,7 @@ class BlocksDriver(Driver):
         self._blocks = make_blocks(self._size, self._batch)
         self._streams, self._rate = options["streams"], options["rate"]
         self._index = 0
-        vars(session_seam)["Outbox"] = TimedOutbox
+        vars(session_seam)["SendRing"] = TimedSendRing
         folder = self.sensor.path
         _KEPT["write"] = lambda: _write_times(folder)
         channel = ChannelSpec("block", "raw", "u1", (self._size,))

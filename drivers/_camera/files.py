@@ -7,14 +7,14 @@ from typing import ClassVar
 from drivers._camera.stream import CameraSource
 from drivers._devices.h264_file import H264File
 from drivers._devices.numbered_pictures import NumberedPictures, open_video
-from drivers._devices.pictures import Note, wanted_size
+from drivers._devices.pictures import Note, choose_size
 from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import EndOfSource, Item, State
 from recorder.contract.streams import StreamSpec
 
 
 class FileSource(CameraSource):
-    """Plays a video file, or a pattern of numbered pictures.
+    """Source that plays a video file or a pattern of numbered pictures.
 
     Stamps are the container's presentation times of the frames' starts, in ns from the first frame.
     Where a container has no stamp, or a stamp that does not increase, the next stamp is 1/fps
@@ -38,7 +38,7 @@ class FileSource(CameraSource):
             self._video = copied
             return self.spec(copied.size, copied.fps, {"codec": "h264"}, finite=True)
         video = open_video(where, self.address, self.config["fps"])
-        self._video, self._size = video, wanted_size(self.config, video.size)
+        self._video, self._size = video, choose_size(self.config, video.size)
         passed_through = video.jpegs and self._size is None
         settings = {"codec": video.codec, "passed_through": passed_through}
         return self.spec(self._size or video.size, video.fps, settings, finite=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from drivers._camera.stream import CameraSource
 from drivers._devices.http_camera import HttpCamera
-from drivers._devices.pictures import LiveCamera, Note, Shot, wanted_size
+from drivers._devices.pictures import LiveCamera, Note, Shot, choose_size
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._devices.v4l2 import V4l2Camera
 from drivers._devices.v4l2_pixels import PIXEL_FORMATS
@@ -46,7 +46,7 @@ _REFUSED_BY_NETWORK: Final = {
 
 
 class LiveSource(CameraSource):
-    """Records a camera's pictures with their times.
+    """Source of a live camera's pictures with their times.
 
     A picture that cannot be decoded and a gap in the device's own frame numbers are counted losses.
     A size other than that of the first opening raises `StreamChangedError`.
@@ -72,7 +72,7 @@ class LiveSource(CameraSource):
         live = self.make()
         live.open()
         self._live = live
-        self._size = wanted_size(self.config, live.size)
+        self._size = choose_size(self.config, live.size)
         if self._device_clock is None:
             self._device_clock, self._exposures = live.device_clock, live.reports_exposure
         passed_through = self.copying or (live.jpegs and self._size is None)

@@ -1,4 +1,4 @@
-"""The simulated camera as a source: its bytes pass the parser of a real camera's."""
+"""The simulated camera as a source: the parser for real cameras parses its bytes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from drivers._camera.stream import CHANNEL, RAW_OPTIONS, VIDEO, CameraSource
-from drivers._devices.pictures import wanted_size
+from drivers._devices.pictures import choose_size
 from drivers._kit.driver import Sample
 from drivers._kit.sample_batches import DeferredData
-from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
-from drivers.sim.camera_output import SimulatedVideo, raw_format, raw_pictures, simulated_pictures
+from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, make_camera
+from drivers.sim.camera_output import (
+    SimulatedVideo,
+    choose_raw_format,
+    make_pictures,
+    make_raw_pictures,
+)
 from recorder.contract.raw_pixels import Levels
 from recorder.contract.streams import StreamSpec
 
 
 class SimulatedSource(CameraSource):
-    """Draws the simulated world, without an end."""
+    """Endless source of drawn pictures of the simulated world."""
 
     options: ClassVar = {**RAW_OPTIONS, **SIM_CAMERA_OPTIONS}
     refused: ClassVar = {
@@ -28,14 +33,14 @@ class SimulatedSource(CameraSource):
     copies = copies_sizes = True
 
     def open(self) -> StreamSpec:
-        size = wanted_size(self.config, SIM_SIZE) or SIM_SIZE
+        size = choose_size(self.config, SIM_SIZE) or SIM_SIZE
         self._fps = self.config["fps"] or SIM_FPS
-        self._camera = simulated_camera(self.name, self.config, size, self._fps)
+        self._camera = make_camera(self.name, self.config, size, self._fps)
         self._index = 0
         self._coded = SimulatedVideo(self.name, self._camera, 0) if self.copying else None
         settings: dict[str, Any] = {"scene": self.config["scene"], "seed": self.config["seed"]}
         settings |= self.known_times()
-        self._raw = raw_format(self.name, self.config["pixel_format"], size[0])
+        self._raw = choose_raw_format(self.name, self.config["pixel_format"], size[0])
         if self._raw is not None:
             settings["pixel_format"] = self._raw.name
         pixels = None if self._raw is None else self._raw.pixels
@@ -49,9 +54,9 @@ class SimulatedSource(CameraSource):
             return Sample(self.name, t_ns, {VIDEO: [self._coded.unit()]})
         if self._raw is not None:
             levels = Levels.from_settings(self._raw.pixels, self.config)
-            raw = partial(raw_pictures, self._camera, index, self._raw, levels)
+            raw = partial(make_raw_pictures, self._camera, index, self._raw, levels)
             return Sample(self.name, t_ns, DeferredData(raw))
-        make = partial(simulated_pictures, self._camera, index, self.config["quality"], CHANNEL)
+        make = partial(make_pictures, self._camera, index, self.config["quality"], CHANNEL)
         return Sample(self.name, t_ns, DeferredData(make))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The stream of a camera, and what its sources share."""
+"""The stream of a camera, and the base class of its sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from drivers._devices.pictures import CodedPicture, Missing, Picture, resized
+from drivers._devices.pictures import CodedPicture, Missing, Picture, resize_picture
 from drivers._devices.v4l2_pixels import COPIED_FORMAT
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig
 from recorder.contract.config.options import Option, OptionTable
@@ -61,7 +61,7 @@ RAW_OPTIONS: Final[OptionTable] = {
 
 
 class CameraSource(ABC):
-    """One kind of source of pictures: its options, its pictures as the kit's items.
+    """Base of camera sources: their options, and their pictures as the kit's items.
 
     >>> source = FileSource(sensor)
     >>> spec = source.open()
@@ -74,8 +74,8 @@ class CameraSource(ABC):
     Attributes:
         options: the source's own options, beside `COMMON_OPTIONS`; an option that several sources
             have is declared by one of them.
-        refused: options that the source does not have, and what an error says of each; of others
-            that it does not have, no value would change what is recorded.
+        refused: options that the source rejects, with the text of each error.  Values of other
+            options that the source does not have would not change the recording.
         config: the sensor's options, checked.
         copies: the source gives H.264 for ``codec: copy``.
         copies_sizes: the source also gives H.264 of a requested size.
@@ -106,13 +106,13 @@ class CameraSource(ABC):
         """Release the source."""
 
     def check_options(self, table: OptionTable) -> None:
-        """Check the options of which a source has some and others do not.
+        """Check the options that not every source supports.
 
         Args:
             table: the driver's options.
 
         Raises:
-            SourceError: an option is set that the source does not have.
+            SourceError: an option is set that the source does not support.
         """
         copies_format = self.config["pixel_format"] == COPIED_FORMAT
         if copies_format and not self.copying:
@@ -146,7 +146,7 @@ class CameraSource(ABC):
         if isinstance(picture, CodedPicture):
             picture = picture.data
         elif self._size is not None and not isinstance(picture, Missing):
-            picture = resized(picture, self._size)
+            picture = resize_picture(picture, self._size)
         if isinstance(picture, Missing):
             detail = {"reason": picture.reason}
             return Lost(self.name, t_ns, picture.cause, picture.count, detail=detail)
@@ -173,7 +173,7 @@ class CameraSource(ABC):
             settings: of the source, beside those of every camera.
             finite: the source ends.
             device_clock: samples have the camera's own times.
-            pixels: what the values of raw pictures are.
+            pixels: format of the values of raw pictures.
             further: channels beside the pictures.
         """
         width, height = size
@@ -206,7 +206,7 @@ class CameraSource(ABC):
         )
 
     def _raw_settings(self, pixels: RawPixels | None) -> Mapping[str, Any]:
-        """Return what is known of raw pictures; nothing if the pictures are not raw."""
+        """Return the known properties of raw pictures; empty if the pictures are not raw."""
         stated = {key: self.config[key] for key in RAW_OPTIONS if self.config[key] is not None}
         if pixels is None:
             for key in stated:

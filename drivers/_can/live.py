@@ -1,4 +1,4 @@
-"""Frames of an interface, stamped by the kernel."""
+"""Source of a CAN interface's frames, stamped by the kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from drivers._can.stream import Decoding, frame_sample, frame_stream
-from drivers._devices.can import CanReceiver, interface_fault, is_fd_interface, stand_in
+from drivers._devices.can import CanReceiver, find_interface_fault, is_fd_interface, parse_stand_in
 from drivers._devices.udp import Batch
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._protocols.can_errors import BusErrors
@@ -28,14 +28,14 @@ _TELL_NS: Final = 1_000_000_000  # shortest interval between two reports of coun
 
 
 class LiveSource:
-    """Frames of an interface or of a stand-in.
+    """Source of the frames of an interface or of a stand-in.
 
     Args:
         sensor: the sensor's entry, of scheme ``can``.
         decoding: of its signals.
 
     Attributes:
-        warnings: what may cost frames.
+        warnings: possible causes of lost frames.
 
     Raises:
         SourceError: the address has a wrong form.
@@ -48,7 +48,7 @@ class LiveSource:
         address, options = sensor.address.removeprefix("//").rstrip("/"), sensor.options
         asked = round(options["socket_buffer_mb"] * 1e6)
         try:
-            self._interface = address if stand_in(address) is None else None
+            self._interface = address if parse_stand_in(address) is None else None
             fd = options["fd"]
             if fd is None:
                 fd = self._interface is None or is_fd_interface(self._interface)
@@ -87,7 +87,7 @@ class LiveSource:
         deadline_ns = time.monotonic_ns() + round(_FIRST_S * 1e9)
         while self._timeout_ns and not self._queue:
             if time.monotonic_ns() > deadline_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             self._receive()
         settings = {"address": self._sensor.address} | self._decoding.settings
         rate_hz = self._sensor.options["rate"]
@@ -110,7 +110,7 @@ class LiveSource:
                 yield self._queue.popleft()
             now_ns = time.monotonic_ns()
             if self._timeout_ns and now_ns - self._heard_ns > self._timeout_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             if now_ns - self._told_ns > _TELL_NS:
                 self._told_ns = now_ns
                 yield from self._reports(now_ns)
@@ -151,7 +151,7 @@ class LiveSource:
         rows: np.ndarray[tuple[int], np.dtype[np.intp]],
         times: np.ndarray[tuple[int], np.dtype[np.int64]],
     ) -> None:
-        """Queue the frames, and the losses before the first frame whose count has them."""
+        """Queue the frames; losses come before the first frame whose count includes them."""
         name = self._sensor.name
         begin = 0
         steps = np.flatnonzero(np.diff(batch.dropped, prepend=self._dropped))
@@ -175,13 +175,13 @@ class LiveSource:
         if self._errors.feed(frame_id, data):
             detail = {"reason": "the controller's receive buffer was full"}
             self._queue.append(Lost(name, t_ns, "device", None, detail=detail))
-        if (state := self._errors.changed_state()) is not None:
+        if (state := self._errors.take_changed_state()) is not None:
             self._queue.append(State(name, t_ns, state, lasting=True))
 
     def _fault(self) -> str | None:
-        return None if self._interface is None else interface_fault(self._interface)
+        return None if self._interface is None else find_interface_fault(self._interface)
 
-    def _nothing(self) -> str:
+    def _explain_silence(self) -> str:
         if self._interface is not None and self._errors.state == "bus-off":
             return (
                 f"the interface is bus-off: sudo ip link set {self._interface} type can restart, "

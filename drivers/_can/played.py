@@ -1,4 +1,4 @@
-"""Frames of logs."""
+"""Source that plays the frames of CAN logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from drivers._protocols.can_frames import (
     LogEntry,
     Logged,
     OtherEvent,
-    frames_of,
+    collect_frames,
 )
 from drivers._protocols.can_logs import read_log
 from recorder.contract.errors import FormatError
@@ -37,7 +37,7 @@ _TELL_NS: Final = 1_000_000_000
 
 
 class LogSource:
-    """Frames of a log, with the log's stamps.
+    """Source that plays the frames of a log, with the log's stamps.
 
     Args:
         sensor: the sensor's entry, of scheme ``file``.
@@ -87,7 +87,7 @@ class LogSource:
         return [frame_stream(self._sensor, self._width, options["rate"], settings), *streams]
 
     def _choose(self, channels: set[str]) -> str:
-        """The channel of the log that is recorded."""
+        """Choose the log's channel to record; SourceError if it is missing or ambiguous."""
         known = sorted(channels)
         wanted: str | None = self._sensor.options["channel"]
         shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
@@ -161,7 +161,7 @@ class LogSource:
                 yield logged.frame
 
     def _batch(self, batch: list[Frame]) -> Iterator[Item]:
-        frames = frames_of(batch, self._width)
+        frames = collect_frames(batch, self._width)
         yield frame_sample(self._sensor.name, frames)
         for k in np.flatnonzero(frames.id & ERROR).tolist():
             yield from self._error(batch[k])
@@ -177,7 +177,7 @@ class LogSource:
         if self._errors.feed(frame.id, frame.data):
             detail = {"reason": "the controller's receive buffer was full"}
             yield Lost(self._sensor.name, frame.t_ns, "device", None, detail=detail)
-        if (state := self._errors.changed_state()) is not None:
+        if (state := self._errors.take_changed_state()) is not None:
             yield State(self._sensor.name, frame.t_ns, state, lasting=True)
 
     def _reports(self, t_ns: int, *, is_over: bool = False) -> Iterator[Item]:

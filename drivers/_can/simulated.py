@@ -41,11 +41,11 @@ class SimulatedSource:
                 yield from self._decoding.samples(frames)
             else:
                 t_ns, _, _ = self._bus.times(start_ns, stop_ns)
-                data = DeferredData[npt.NDArray[Any]](partial(self._made, start_ns, stop_ns))
+                data = DeferredData[npt.NDArray[Any]](partial(self._make_data, start_ns, stop_ns))
                 yield Sample(self._sensor.name, t_ns, data)
             start_ns = stop_ns
 
-    def _made(self, start_ns: int, stop_ns: int) -> dict[str, npt.NDArray[Any]]:
+    def _make_data(self, start_ns: int, stop_ns: int) -> dict[str, npt.NDArray[Any]]:
         return dict(self._bus.frames(start_ns, stop_ns).channels())
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from drivers._kit.driver import Sample, SensorConfig, State
 from drivers._protocols.can_frames import CLASSIC_BYTES, Frames
-from drivers._protocols.can_signals import MessageDecoder, SignalTable, signals_json
+from drivers._protocols.can_signals import MessageDecoder, SignalTable, format_signals
 from recorder.contract.errors import ConfigError, FormatError, ProtocolError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
@@ -49,7 +49,7 @@ def frame_stream(
 
 
 class Decoding:
-    """Decodes the chosen signals of frames.
+    """Decoder of the chosen signals of frames.
 
     Args:
         sensor: the sensor's entry.
@@ -57,7 +57,7 @@ class Decoding:
         chosen: the signals; see `SignalTable`.
 
     Attributes:
-        settings: what the stream of frames declares of the database.
+        settings: the database's properties, for the declaration of the stream of frames.
 
     Raises:
         ConfigError: the database cannot be read, or a signal is not in it; names the key.
@@ -88,7 +88,7 @@ class Decoding:
 
     @property
     def active(self) -> bool:
-        """Whether signals are decoded."""
+        """True if signals are decoded."""
         return self._table is not None
 
     def streams(self) -> list[StreamSpec]:
@@ -120,7 +120,7 @@ class Decoding:
             ),
             finite=self._finite,
             description=f"signals of the CAN message {message.name}",
-            files={SIGNALS_FILE: signals_json(message)},
+            files={SIGNALS_FILE: format_signals(message)},
             settings={"message": message.name, "id": message.frame_id, "cycle_s": message.period_s},
             sporadic=True,
         )
@@ -129,7 +129,7 @@ class Decoding:
         return f"{self._name}_{message.suffix}"
 
     def samples(self, frames: Frames) -> Iterator[Sample]:
-        """Yield the decoded signals of frames, a sample for each message that is among them."""
+        """Yield the decoded signals of frames, one sample for each message among them."""
         if self._table is None:
             return
         for message, part in self._table.split(frames):
@@ -148,5 +148,5 @@ class Decoding:
 
 
 def frame_sample(stream: str, frames: Frames) -> Sample:
-    """Return frames as a sample."""
+    """Convert frames to a sample."""
     return Sample(stream, frames.t_ns, frames.channels())

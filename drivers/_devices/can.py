@@ -1,4 +1,4 @@
-"""Receives the frames of a CAN interface (SocketCAN), or of a stand-in, in batches.
+"""Reception of frames from a CAN interface (SocketCAN) or a stand-in, in batches.
 
 A raw socket of AF_CAN gives each frame as ``struct can_frame`` or ``canfd_frame`` (linux/can.h)
 with the kernel's stamp, the kernel's count of dropped frames, and the interface's error messages
@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from drivers._devices.udp import Batch, SocketReceiver, address_and_port
+from drivers._devices.udp import Batch, SocketReceiver, parse_address
 from drivers._protocols.can_errors import ALL_CLASSES
 from drivers._protocols.can_frames import FD_MTU, Frames, parse_frames
 from recorder.contract.errors import DeviceError
@@ -30,25 +30,25 @@ _ARPHRD_CAN: Final = 280
 _MSG_DONTROUTE: Final = 4
 """Set in the flags of a frame that this machine sent (Documentation/networking/can.rst, 4.1.7)."""
 _ROW_BYTES: Final = 80
-"""A longer structure than any of ours is seen to be too long."""
+"""Room for more than the longest structure, so that a longer one is detected."""
 _INTERFACE: Final = re.compile(r"[!-.0-9;-~]{1,15}")
 INTERFACES: Final = Path("/sys/class/net")
 
 
-def stand_in(address: str) -> tuple[str, int] | None:
-    """Return host and port of a stand-in's address, None where it is an interface's name.
+def parse_stand_in(address: str) -> tuple[str, int] | None:
+    """Return host and port of a stand-in's address; None for an interface's name.
 
     Raises:
         SourceError: the address has neither form.
     """
     if _INTERFACE.fullmatch(address):
         return None
-    host, port = address_and_port(address, FORM)
+    host, port = parse_address(address, FORM)
     return host or "127.0.0.1", port
 
 
-def interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
-    """Return what is wrong with a CAN interface, with the command that mends it; None if nothing.
+def find_interface_fault(name: str, folder: Path = INTERFACES) -> str | None:
+    """Return the fault of a CAN interface and the command that repairs it; None without a fault.
 
     Args:
         name: of the interface.
@@ -125,7 +125,7 @@ def _open_stand_in(host: str, port: int) -> socket.socket:
 
 
 class CanReceiver(SocketReceiver):
-    """Receives frames.
+    """Receiver of CAN frames in batches.
 
     >>> with CanReceiver("can0", width=64, buffer_bytes=4 << 20, timeout_s=0.2, batch=512) as can:
     ...     batch = can.receive()
@@ -145,9 +145,9 @@ class CanReceiver(SocketReceiver):
         self, address: str, *, width: int, buffer_bytes: int, timeout_s: float, batch: int
     ) -> None:
         self.width = width
-        place = stand_in(address)
+        place = parse_stand_in(address)
         if place is None:
-            if fault := interface_fault(address):
+            if fault := find_interface_fault(address):
                 raise DeviceError(fault)
             made = open_can_socket(address, width > 8)
         else:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from drivers._devices.udp import Batch, UdpReceiver, cap_warning
+from drivers._devices.udp import Batch, UdpReceiver, make_cap_warning
 from drivers._protocols.chirp import DEVICES, ChirpConfig
 from drivers._protocols.dca1000 import PACKET_BYTES, SYSTEM_ALIVENESS, SYSTEM_ERROR, Answer
 from drivers._protocols.ti_cfg import CfgFile
@@ -47,7 +47,7 @@ _RADAR_KEYS: Final = (
 
 
 class CardReceiver(UdpReceiver):
-    """Receives a capture card's packets, several hundred per call.
+    """Receiver of a capture card's packets, several hundred per call.
 
     The cost is per call, not per packet, so the receiver waits 10 ms for more packets where fewer
     than a full batch have arrived.  The kernel's stamps hold each packet's arrival.
@@ -65,7 +65,7 @@ class CardReceiver(UdpReceiver):
         self._gather = False
 
     def receive(self, timeout_s: float | None = None) -> Batch:
-        """See `UdpReceiver.receive`."""
+        """Receive packets; see `UdpReceiver.receive`."""
         if self._gather:
             time.sleep(_GATHER_S)
         batch = super().receive(timeout_s)
@@ -74,7 +74,7 @@ class CardReceiver(UdpReceiver):
 
 
 class RadarCapture:
-    """Starts a radar with its capture card, receives its packets, and stops both.
+    """Control of a radar with its capture card: start, reception of packets, stop.
 
     >>> capture = RadarCapture("radar: dca1000:", chirp, port, card)
     >>> batch = capture.receive(0.2)     # packets; empty without data
@@ -161,7 +161,7 @@ class RadarCapture:
                 f"address sys_ip, {card['sys_ip']}"
             ) from None
         self._closers.append(receiver.close)
-        if warning := cap_warning(receiver, self._where):
+        if warning := make_cap_warning(receiver, self._where):
             self.warnings.append(warning)
         return receiver
 
@@ -236,7 +236,7 @@ class RadarCapture:
                 pass
             self._card.start()
             self._closers += [self._card.reset_ar_device, self._card.stop, self._hurry]
-            with _rejections(radar):
+            with _convert_rejections(radar):
                 if self._cfg is not None:
                     for line in (*self._cfg.commands, self._cfg.start):
                         radar.send(line)
@@ -246,7 +246,7 @@ class RadarCapture:
         except (DeviceError, TimeoutError, OSError) as error:
             # pyserial's errors are OSErrors too, some without a strerror.
             reason = getattr(error, "strerror", None) or str(error)
-            raise DeviceError(_after(self._where, reason)) from None
+            raise DeviceError(_prefix(self._where, reason)) from None
         except AssertionError:
             raise ConfigError(
                 f"xwr cannot set a {chirp.device} to {chirp.frequency:g} GHz with "
@@ -327,7 +327,7 @@ class RadarCapture:
 
 
 @contextlib.contextmanager
-def _rejections(radar: Any) -> Iterator[None]:
+def _convert_rejections(radar: Any) -> Iterator[None]:
     """Convert xwr's error for a rejected command to a DeviceError that names the command."""
     from xwr.radar import XWRError
 
@@ -349,7 +349,7 @@ def _rejections(radar: Any) -> Iterator[None]:
 
 
 class _Collector(logging.Handler):
-    """Collects xwr's warnings."""
+    """Logging handler that collects xwr's warnings."""
 
     def __init__(self, into: list[str]) -> None:
         super().__init__(logging.WARNING)
@@ -367,7 +367,7 @@ def _flags(status: int) -> str:
     return ", ".join(names) or f"status {status:#x}"
 
 
-def _after(where: str, reason: str) -> str:
+def _prefix(where: str, reason: str) -> str:
     return reason if reason.startswith(where) else f"{where}: {reason}"
 
 

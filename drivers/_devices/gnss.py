@@ -1,4 +1,4 @@
-"""A satellite receiver's line: a serial port, or a TCP connection, and when bytes arrived."""
+"""A satellite receiver's line: a serial port or a TCP connection, with arrival times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONNECT_S: Final = 3.0
 
 
 class Line(Protocol):
-    """Gives bytes; a `SerialLine` or a `TcpLine`.
+    """Interface of `SerialLine` and `TcpLine`.
 
     Attributes:
         byte_ns: time of a byte on the line; 0 where that is not known.
@@ -26,7 +26,7 @@ class Line(Protocol):
     byte_ns: float
 
     def receive(self, timeout_s: float) -> tuple[bytes, int]:
-        """Bytes and the CLOCK_MONOTONIC of their arrival; no bytes after the timeout.
+        """Return bytes and the CLOCK_MONOTONIC of their arrival; no bytes after the timeout.
 
         Raises:
             DeviceError: the line is lost.
@@ -34,7 +34,7 @@ class Line(Protocol):
         ...
 
     def close(self) -> None:
-        """Release it; may be called twice."""
+        """Release the line; may be called twice."""
         ...
 
 
@@ -92,11 +92,11 @@ class TcpLine:
     Args:
         address: ``HOST:PORT``.
         where: sensor and source, for messages.
-        greeting: what is sent first.
+        greeting: bytes to send first.
         now_ns: CLOCK_MONOTONIC.
 
     Raises:
-        DeviceError: nobody answers there.
+        DeviceError: the address does not answer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Video files whose H.264 is recorded as it is, through PyAV's demuxers."""
+"""Video files whose H.264 is recorded unchanged, through PyAV's demuxers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 from drivers._devices.h264_pictures import B_FRAMES, H264Pictures
 from drivers._devices.pictures import CodedPicture, Missing
 from drivers._devices.video_decoder import require_pyav
-from drivers._devices.video_file import ASSUMED_FPS, FrameClock, index_of, readable, truncated
+from drivers._devices.video_file import (
+    ASSUMED_FPS,
+    FrameClock,
+    find_readable_address,
+    make_truncation_error,
+    read_index,
+)
 from recorder.contract.channel_formats.h264 import is_key
 from recorder.contract.errors import SourceError, StreamChangedError
 from recorder.contract.messages import CHANGED
@@ -18,7 +24,7 @@ from recorder.contract.numbered_files import find_numbered_files
 
 
 class H264File:
-    """Reads the access units of a file in order, as FFmpeg's demuxer and ``h264_mp4toannexb`` do.
+    """Reader of a file's access units in order, through FFmpeg's demuxer and ``h264_mp4toannexb``.
 
     Any container that FFmpeg knows (MP4, MKV, AVI, TS, a bare ``.h264``).  Access units before the
     first keyframe are left out.
@@ -65,7 +71,7 @@ class H264File:
                 raise SourceError(f"{self.where}: has pictures, no H.264; use codec: jpeg")
             raise SourceError(f"{self.where}: no such file")
         try:
-            self._container = av.open(readable(self._address))
+            self._container = av.open(find_readable_address(self._address))
             self._start(av)
         except av.error.FFmpegError as error:
             self.close()
@@ -119,9 +125,9 @@ class H264File:
                 f"{self.where}: cannot be read after {self._taken} pictures: {error.strerror}"
             ) from None
         if shot is None:
-            index = index_of(self._address)
+            index = read_index(self._address)
             if index.is_cut or self._taken < (index.pictures or 0):
-                raise truncated(self.where, self._taken, index)
+                raise make_truncation_error(self.where, self._taken, index)
         return shot
 
     def close(self) -> None:

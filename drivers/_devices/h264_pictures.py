@@ -1,8 +1,8 @@
-"""Access units of H.264 on their way into the recording, unchanged."""
+"""H.264 access units that are recorded unchanged."""
 
 from __future__ import annotations
 
-from drivers._devices.pictures import CodedPicture, Missing, Shot, same_size
+from drivers._devices.pictures import CodedPicture, Missing, Shot, require_same_size
 from drivers._protocols.rtp import AccessUnit
 from drivers._protocols.rtsp import Media
 from recorder.contract.channel_formats.h264 import ParameterSets, has_picture, is_key, picture_size
@@ -16,7 +16,7 @@ B_FRAMES = (
 
 
 class H264Pictures:
-    """Checks access units, and inserts the parameter sets that keyframes lack.
+    """Checker of access units that inserts the parameter sets which keyframes lack.
 
     Args:
         where: the source, for messages.
@@ -33,7 +33,9 @@ class H264Pictures:
         self._pending = b""
 
     def take(self, data: bytes) -> CodedPicture | Missing | None:
-        """The picture of a buffer; None before the first keyframe, and for parameter sets alone.
+        """Return the picture of a buffer; None for parameter sets alone.
+
+        Buffers before the first keyframe give None, too.
 
         Raises:
             StreamChangedError: the pictures' size has changed.
@@ -49,14 +51,16 @@ class H264Pictures:
         except FormatError as error:
             return Missing(str(error))
         if size is not None and self.size != (0, 0):
-            same_size(self._where, size, self.size)
+            require_same_size(self._where, size, self.size)
         if self.size == (0, 0) and is_key(unit):
             self.size = size or (0, 0)
         return None if self.size == (0, 0) else CodedPicture(unit, self.size)
 
 
 class H264Passing:
-    """Passes the access units of a network stream on; see `drivers._devices.video_decoder`.
+    """Decoder that passes a network stream's access units on unchanged.
+
+    `drivers._devices.video_decoder` defines its interface.
 
     Args:
         where: the camera, for messages.
@@ -90,7 +94,7 @@ class H264Passing:
         if picture is None:
             return []
         if first and isinstance(picture, CodedPicture):
-            self.fps = declared_fps(picture.data)
+            self.fps = read_fps(picture.data)
         return [Shot(unit.t_ns, picture, unit.t_device_ns)]
 
     def drain(self) -> list[Shot]:
@@ -98,8 +102,8 @@ class H264Passing:
         return []
 
 
-def declared_fps(keyframe: bytes) -> float | None:
-    """Pictures per second by a keyframe's parameter sets, as FFmpeg reads them."""
+def read_fps(keyframe: bytes) -> float | None:
+    """Return the pictures per second that FFmpeg reads from a keyframe's parameter sets."""
     decoder = H264Decoder()
     try:
         decoder.decode(keyframe, "")

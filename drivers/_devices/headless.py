@@ -1,4 +1,4 @@
-"""Loads libraries that are linked against desktop libraries without using them here.
+"""Empty substitutes for desktop libraries that are linked against but not used here.
 
 ouster-sdk keeps its viewer in the same library as its decoder, so it requires ``libGL.so.1``
 although it calls no function of it before a window is opened.  A computer in a vehicle, or a
@@ -29,7 +29,7 @@ def provide_library(name: str) -> bool:
     architectures x86-64 and AArch64.
 
     Returns:
-        Whether an empty library was loaded.
+        True if an empty library was loaded.
     """
     try:
         _kept.append(ctypes.CDLL(name))
@@ -41,14 +41,14 @@ def provide_library(name: str) -> bool:
         return False
     fd = os.memfd_create(name)
     try:
-        os.write(fd, empty_library(name, machine))
+        os.write(fd, make_empty_library(name, machine))
         _kept.append(ctypes.CDLL(f"/proc/self/fd/{fd}"))
     finally:
         os.close(fd)
     return True
 
 
-def empty_library(name: str, machine: int) -> bytes:
+def make_empty_library(name: str, machine: int) -> bytes:
     """Make an ELF-64 shared object, little endian, with a name (DT_SONAME) and no content."""
     strings = b"\0" + name.encode() + b"\0"
     headers = 64 + 3 * 56

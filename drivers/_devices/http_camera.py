@@ -23,12 +23,12 @@ from drivers._devices.pictures import (
     Missing,
     Note,
     Shot,
-    gap_event,
-    passable,
-    same_size,
+    check_jpeg,
+    make_gap_event,
+    require_same_size,
 )
 from drivers._protocols.http_stream import Head, ResponseParser, authorization
-from drivers._protocols.multipart import Damage, MultipartParser, Part, boundary_of
+from drivers._protocols.multipart import Damage, MultipartParser, Part, parse_boundary
 from recorder.contract.errors import DeviceError, ProtocolError, SourceError, StreamChangedError
 from recorder.contract.redaction import mask_value
 
@@ -209,7 +209,7 @@ class HttpCamera(LiveCamera):
         if head.status != 200:
             raise DeviceError(f"{self.where}: answers {head.status} {head.reason}".rstrip())
         try:
-            boundary = boundary_of(head.headers.get("content-type", ""))
+            boundary = parse_boundary(head.headers.get("content-type", ""))
         except ProtocolError as error:
             raise SourceError(f"{self.where}: no stream of JPEGs: {error}") from None
         self._parts = MultipartParser(boundary)
@@ -298,9 +298,9 @@ class HttpCamera(LiveCamera):
         self._over = self._parts.ended or self._response.ended
 
     def _came_ns(self, end: int) -> int:
-        """Return the arrival of the body's byte before `end`, later than the last stamp by 2 ns.
+        """Return the arrival of the body's byte before `end`, at least 2 ns after the last stamp.
 
-        The loss of pictures before it is stamped in between.
+        The stamp in between is for the loss of pictures before this one.
         """
         chunk = min(bisect_left(self._ends, end), len(self._ends) - 1)
         self._last_ns = max(self._times[chunk], self._last_ns + 2)
@@ -321,7 +321,7 @@ class HttpCamera(LiveCamera):
             missing = Missing(part.reason)
         else:
             try:
-                header = passable(part.body)
+                header = check_jpeg(part.body)
             except ProtocolError as error:
                 missing = Missing(str(error))
         if missing is not None:
@@ -333,7 +333,7 @@ class HttpCamera(LiveCamera):
             self.device_clock = _seconds_ns(part.headers.get("x-timestamp")) is not None
             self.settings = {"stamps": "arrival", "numbered": number is not None}
         try:
-            same_size(self.where, (header.width, header.height), self.size)
+            require_same_size(self.where, (header.width, header.height), self.size)
         except StreamChangedError as error:
             self._changed = error
             return
@@ -362,7 +362,7 @@ class HttpCamera(LiveCamera):
             gap = number - self._number - 1
             if gap:
                 lost = gap if 0 < gap < _LONGEST_GAP else None
-                self._events.append(gap_event("camera", t_ns - 1, self._number, number, lost))
+                self._events.append(make_gap_event("camera", t_ns - 1, self._number, number, lost))
         self._number = number
 
 

@@ -1,4 +1,4 @@
-"""Pictures in files of their own that are named by numbers, played as a video."""
+"""Numbered picture files, played as a video."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from drivers._devices.pictures import (
     Missing,
     Note,
     Still,
-    decoded,
-    passable,
-    pixels_of,
-    quiet_opencv,
-    resized,
+    check_jpeg,
+    decode_image,
+    find_size,
+    import_opencv,
+    resize_picture,
 )
 from drivers._devices.video_file import ASSUMED_FPS, VideoFile
 from recorder.contract.errors import ProtocolError, SourceError
 from recorder.contract.numbered_files import find_numbered_files
 
-_LONGEST_GAP_S = 60.0  # numbers that are farther apart say nothing of the time between them
+_LONGEST_GAP_S = 60.0  # a larger gap of the numbers does not give the time between
 
 
 class NumberedPictures:
-    """Reads the pictures of a pattern (``img_%04d.jpg``) by ascending number.
+    """Reader of the pictures of a pattern (``img_%04d.jpg``) by ascending number.
 
     The usual step between two numbers is one period.  Where numbers are missing, the next picture
     keeps its time, and a `Note` names them: each picture is played.  JPEGs are returned as they
@@ -63,7 +63,7 @@ class NumberedPictures:
         Raises:
             SourceError: no file has such a name, or the first one cannot be decoded.
         """
-        quiet_opencv()
+        import_opencv()
         files = find_numbered_files(self._address)
         if not files:
             raise SourceError(f"{self.where}: no file has such a name")
@@ -75,13 +75,13 @@ class NumberedPictures:
         except OSError as error:
             raise SourceError(f"{self.where}: {first.name}: {error.strerror or error}") from None
         try:
-            header = passable(data)
+            header = check_jpeg(data)
             self.jpegs, self.size = True, (header.width, header.height)
         except ProtocolError:
-            picture = decoded(data)
+            picture = decode_image(data)
             if isinstance(picture, Missing):
                 raise SourceError(f"{self.where}: {first.name}: {picture.reason}") from None
-            self.jpegs, self.size = False, pixels_of(picture)
+            self.jpegs, self.size = False, find_size(picture)
 
     def read(self) -> tuple[int, Still] | Note | None:
         """Return stamp in ns and picture (`Missing`: damaged), or a note; None at the end."""
@@ -117,17 +117,17 @@ class NumberedPictures:
         try:
             data = path.read_bytes()
             if self.jpegs:
-                return data[: passable(data).length]
+                return data[: check_jpeg(data).length]
         except (ProtocolError, OSError) as error:
             return Missing(f"{path.name}: {getattr(error, 'strerror', None) or error}")
-        picture = decoded(data)
+        picture = decode_image(data)
         if isinstance(picture, Missing):
             return Missing(f"{path.name}: {picture.reason}")
-        return picture if pixels_of(picture) == self.size else resized(picture, self.size)
+        return picture if find_size(picture) == self.size else resize_picture(picture, self.size)
 
 
 def open_video(where: str, address: str, fps: float | None) -> VideoFile | NumberedPictures:
-    """Open a video file, or numbered pictures if the address is no file, but a pattern of some.
+    """Open a video file, or numbered pictures if the address is a pattern and not a file.
 
     Raises:
         SourceError: no file matches, or no picture of the files can be decoded.

@@ -38,8 +38,8 @@ _POLL_S: Final = 10.0
 class OusterHttp:
     """Requests to one sensor, each on its own connection.
 
-    A request may take 40 s: it belongs into a thread of its own.  A sensor that vanishes
-    during a request is noticed after about 10 s.
+    A request may take 40 s, so it must not run in the thread that receives packets.  The loss of
+    a sensor during a request is detected after about 10 s.
 
     Args:
         host: name or address, with ``:PORT`` where the port is not 80; an IPv6 address in brackets,
@@ -53,7 +53,7 @@ class OusterHttp:
 
     Raises:
         DeviceError: any request: no answer, an unreadable answer, or a rejection.
-        SourceError: the host is not a host.
+        SourceError: the host is invalid.
     """
 
     def __init__(self, host: str, timeout_s: float = _ANSWER_S) -> None:
@@ -265,7 +265,7 @@ def _at(value: Any, *keys: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An answer for the `Watch`.
+    """An answer to a request of the `Watch`.
 
     `kind` is ``metadata`` (a str), ``clock``, ``clock_offset``, ``settings`` or ``alerts``.
     """
@@ -275,7 +275,7 @@ class News:
 
 
 class Watch:
-    """Sends requests to the sensor in its own thread, so that no packet waits for an answer.
+    """Thread that sends requests to the sensor, so that no packet waits for an answer.
 
     >>> watch = Watch(sensor, settings)
     >>> watch.ask("metadata")                # repeated until there is an answer

@@ -1,4 +1,4 @@
-"""ouster-sdk: loading it, and reading its files of metadata and captures.
+"""Loading of ouster-sdk, and reading of metadata files and captures.
 
 ouster-sdk is heavy, so it is only imported when a source is opened.
 """

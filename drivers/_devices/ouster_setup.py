@@ -1,4 +1,4 @@
-"""Configures an Ouster: which settings to change, when to reinitialize, what the sensor refuses.
+"""Configuration of an Ouster: changed settings, reinitialization, refused settings.
 
 After a reinitialization is requested, the sensor answers RUNNING with its old settings for a while.
 Only its new initialization id shows that it has restarted.
@@ -67,7 +67,7 @@ class Wanted:
         destination = str(active.get("udp_dest") or "")
         if self.udp_dest not in (None, _AUTO):
             wanted["udp_dest"] = self.udp_dest
-        elif not same_address(destination, here) and not is_multicast(destination):
+        elif not is_same_address(destination, here) and not is_multicast(destination):
             wanted["udp_dest"] = _AUTO if "%" in here else here
         if "operating_mode" in active:
             wanted.setdefault("operating_mode", "NORMAL")
@@ -80,7 +80,7 @@ class Wanted:
         return {
             name: value
             for name, value in wanted.items()
-            if not _equal(name, value, has := active.get(name))
+            if not _is_equal(name, value, has := active.get(name))
             and self.refused.get(name, _NEVER) != has
         }
 
@@ -116,26 +116,26 @@ class Wanted:
             self._tries = 0
         return left
 
-    def requested(self, now_s: float) -> None:
-        """Note that the sensor accepted the request to reinitialize with the changes."""
+    def record_request(self, now_s: float) -> None:
+        """Record that the sensor accepted the request to reinitialize with the changes."""
         self._asked_id, self._asked_s, self._restarted = self._init_id, now_s, False
         self._until_s = now_s + _RESTART_S
         self._tries += 1
         self.stored = False
 
 
-def _equal(name: str, value: Any, has: Any) -> bool:
+def _is_equal(name: str, value: Any, has: Any) -> bool:
     if name in _ADDRESSES and isinstance(value, str) and isinstance(has, str):
-        return same_address(value, has)
+        return is_same_address(value, has)
     return bool(value == has)
 
 
-def same_address(one: str, other: str) -> bool:
-    """Whether two addresses are equal; the names of a link on two machines may differ."""
-    return bool(_without_scope(one) == _without_scope(other))
+def is_same_address(one: str, other: str) -> bool:
+    """Return whether two addresses are equal; the names of a link on two machines may differ."""
+    return bool(_strip_scope(one) == _strip_scope(other))
 
 
-def _without_scope(address: str) -> Any:
+def _strip_scope(address: str) -> Any:
     text = address.partition("%")[0]
     try:
         return ipaddress.ip_address(text)
@@ -159,13 +159,13 @@ def bring_up(
             continues to start.
     """
     while True:
-        info = _running(sensor, deadline_s)
+        info = _await_running(sensor, deadline_s)
         active = sensor.settings()
         init_id, here = info.get("initialization_id"), sensor.local_address
         changes = wanted.next_changes(init_id, active, here, time.monotonic())
         if changes:
             sensor.configure({**active, **changes})
-            wanted.requested(time.monotonic())
+            wanted.record_request(time.monotonic())
         elif changes is not None:
             break
         _wait(deadline_s, "the sensor has not restarted with its new settings yet")
@@ -181,8 +181,8 @@ def bring_up(
     return active, info
 
 
-def _running(sensor: OusterHttp, deadline_s: float) -> dict[str, Any]:
-    """Return sensor_info once the sensor runs, or waits for settings."""
+def _await_running(sensor: OusterHttp, deadline_s: float) -> dict[str, Any]:
+    """Return sensor_info once the sensor runs, stands by or is unconfigured."""
     while True:
         info = sensor.sensor_info()
         status = str(info.get("status"))
@@ -200,7 +200,7 @@ def _wait(deadline_s: float, reason: str) -> None:
 
 
 class Setup:
-    """Asks a sensor in threads of their own: an answer may take longer than `open` may wait.
+    """Threads that query a sensor, since an answer may take longer than `open` may wait.
 
     >>> setup = Setup("192.168.1.20", Wanted({"lidar_mode": "1024x10"}))
     >>> settings, info = setup.bring_up(3.5)     # DeviceError until the sensor runs; call again
@@ -242,7 +242,7 @@ def _start(call: Callable[[], Any]) -> Future[Any]:
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001  raised where the result is requested
             future.set_exception(error)
 
     threading.Thread(target=run, name="ouster-setup", daemon=True).start()

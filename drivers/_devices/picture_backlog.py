@@ -1,4 +1,4 @@
-"""Pictures that wait for a decoder, and what is dropped when the decoder is too slow."""
+"""A bounded queue of pictures for a decoder, which drops pictures if the decoder is too slow."""
 
 from __future__ import annotations
 

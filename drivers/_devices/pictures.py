@@ -1,4 +1,4 @@
-"""Pictures between a source of any kind and the recording."""
+"""Picture types, and checks and conversions of pictures, for all camera sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: suppo
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Replaces `count` pictures of the source that cannot be recorded.
+    """Substitute for `count` pictures of the source that cannot be recorded.
 
     `cause` is ``corrupt`` for damaged pictures, ``undecoded`` for pictures of an undamaged file
     that the decoder omits (an edit list that cuts the file's ends), and ``device`` for pictures
@@ -91,7 +91,7 @@ class LiveCamera(ABC):
         size: (width, height) in pixels.
         fps: nominal pictures per second; None where the rate is unknown.
         jpegs: pictures are the camera's own JPEGs, unchanged.
-        raw: what the values of raw pictures are; None if the pictures are not raw.
+        raw: format of the values of raw pictures; None if the pictures are not raw.
         device_clock: shots have `t_device_ns`.
         reports_exposure: shots have `exposure_us` where it is known.
         settings: properties of the device that are constant between two starts.
@@ -129,7 +129,7 @@ class LiveCamera(ABC):
         """Release the camera; may be called twice."""
 
 
-def passable(data: bytes) -> JpegHeader:
+def check_jpeg(data: bytes) -> JpegHeader:
     """Check a JPEG that is to be recorded unchanged.
 
     Raises:
@@ -145,14 +145,14 @@ def passable(data: bytes) -> JpegHeader:
     return header
 
 
-def pixels_of(picture: Image | CodedPicture) -> tuple[int, int]:
+def find_size(picture: Image | CodedPicture) -> tuple[int, int]:
     """Return (width, height) of a picture."""
     if isinstance(picture, CodedPicture):
         return picture.size
     return picture.shape[1], picture.shape[0]
 
 
-def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> None:
+def require_same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> None:
     """Raise StreamChangedError if a picture's (width, height) differs from the declared size."""
     if size != declared:
         raise StreamChangedError(
@@ -161,29 +161,31 @@ def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> N
         )
 
 
-def gap_event(whose: str, t_ns: int, before: int, number: int, lost: int | None) -> Shot | Note:
-    """Report a gap in the numbers of the ``camera`` or ``kernel``; `lost` None: a restart."""
+def make_gap_event(
+    whose: str, t_ns: int, before: int, number: int, lost: int | None
+) -> Shot | Note:
+    """Return the loss in the numbers of the ``camera`` or ``kernel``; `lost` None: a restart."""
     if lost is None:
         return Note(t_ns, {"numbers_restarted": {"from": before, "to": number}})
     reason = f"the {whose}'s numbers go from {before} to {number}"
     return Shot(t_ns, Missing(reason, lost, "device"))
 
 
-def trimmed(where: str, data: bytes, declared: tuple[int, int]) -> bytes | Missing:
+def trim_jpeg(where: str, data: bytes, declared: tuple[int, int]) -> bytes | Missing:
     """Return a JPEG without the padding after its end, or `Missing` if it cannot be recorded.
 
     Raises:
         StreamChangedError: its (width, height) differs from the declared size.
     """
     try:
-        header = passable(data)
+        header = check_jpeg(data)
     except ProtocolError as error:
         return Missing(str(error))
-    same_size(where, (header.width, header.height), declared)
+    require_same_size(where, (header.width, header.height), declared)
     return data[: header.length]
 
 
-def wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[int, int] | None:
+def choose_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[int, int] | None:
     """Return (width, height) to resize to; None where the source already has the size."""
     width, height = options["width"], options["height"]
     if width is None and height is None:
@@ -193,7 +195,7 @@ def wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[in
     return None if (width, height) == source else (width, height)
 
 
-def decoded(data: bytes) -> Image | Missing:
+def decode_image(data: bytes) -> Image | Missing:
     """Decode a JPEG, or a picture of another format that OpenCV reads."""
     import cv2
 
@@ -202,12 +204,12 @@ def decoded(data: bytes) -> Image | Missing:
     return Missing("the picture does not decode") if found is None else np.asarray(found, np.uint8)
 
 
-def resized(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
+def resize_picture(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
     """Decode the picture and resize it to (width, height) pixels."""
     import cv2
 
     if isinstance(picture, bytes):
-        picture_or_loss = decoded(picture)
+        picture_or_loss = decode_image(picture)
         if isinstance(picture_or_loss, Missing):
             return picture_or_loss
         picture = picture_or_loss
@@ -216,7 +218,7 @@ def resized(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
     return np.asarray(cv2.resize(picture, size, interpolation=how), np.uint8)
 
 
-def quiet_opencv() -> Any:
+def import_opencv() -> Any:
     """Import OpenCV with one thread and without output on stderr.
 
     The driver turns failures into exceptions or counted losses.

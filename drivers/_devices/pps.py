@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drivers._protocols.gps_time import SECOND_NS, utc_of_gps
+from drivers._protocols.gps_time import SECOND_NS, convert_gps_to_utc
 
 _EVERY_NS = 10 * SECOND_NS
 _FRESH_NS = 2 * SECOND_NS
@@ -40,7 +40,7 @@ class PulsePerSecond:
         self._told_ns: int | None = None
 
     def latest(self) -> tuple[int, int] | None:
-        """CLOCK_REALTIME of the latest pulse in ns, and its number; None without a fresh one."""
+        """Return the latest pulse's CLOCK_REALTIME in ns and number; None without a fresh one."""
         try:
             stamp, _, number = self._path.read_text().strip().partition("#")
             seconds, _, rest = stamp.partition(".")
@@ -51,7 +51,7 @@ class PulsePerSecond:
         return found if 0 <= self._realtime_ns() - t_ns <= _FRESH_NS else None
 
     def host_ns(self, gps_ns: int) -> int | None:
-        """CLOCK_MONOTONIC of a GPS time, by the latest pulse; None without a fresh one.
+        """Convert a GPS time to CLOCK_MONOTONIC in ns by the latest pulse; None without one.
 
         The pulse marks a whole second.  Which one it is follows from the host's clock, which must
         be right within half a second.
@@ -61,13 +61,13 @@ class PulsePerSecond:
             return None
         realtime_ns, monotonic_ns = self._realtime_ns(), self._monotonic_ns()
         second_ns = (pulse[0] + _NEAR_NS) // SECOND_NS * SECOND_NS
-        ahead_ns = utc_of_gps(gps_ns) - second_ns
+        ahead_ns = convert_gps_to_utc(gps_ns) - second_ns
         if abs(ahead_ns) > 2 * _FRESH_NS:
             return None
         return monotonic_ns - (realtime_ns - pulse[0]) + ahead_ns
 
     def report(self) -> dict[str, Any] | None:
-        """The host's clock against the pulse, every ten seconds; None in between.
+        """Return the host's clock against the pulse, every ten seconds; None in between.
 
         ``offset_ns`` is the host's clock at the pulse minus the whole second that it marks;
         ``pulse`` is its number, None without a fresh one.

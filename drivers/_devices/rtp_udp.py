@@ -50,7 +50,7 @@ class RtpPorts(Closing):
         self._sender: bytes | None = None
 
     def listen_to(self, address: str) -> None:
-        """Name the sender, by its address; until then nothing is received."""
+        """Set the sender's address; before this call, no packet is received."""
         found = ipaddress.ip_address(address.partition("%")[0])
         mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
         self._sender = (mapped or found).packed
@@ -63,7 +63,7 @@ class RtpPorts(Closing):
     def receive(self, timeout_s: float) -> tuple[list[tuple[int, bytes]], list[bytes]]:
         """Return RTP packets in order with their arrival by the kernel, and RTCP packets.
 
-        Packets of others than the sender are left out: anybody in the network could end the stream.
+        Packets of other senders are discarded: any host in the network could end the stream.
         """
         packets: list[tuple[int, bytes]] = []
         batch = self._rtp.receive(timeout_s)
@@ -93,8 +93,8 @@ def check_transport(transport: str) -> None:
         raise ProtocolError(f"offers no RTP over UDP, but {transport[:80]!r}; set transport: tcp")
 
 
-def sender_of(transport: str, camera: str) -> str:
-    """Return the address that the answer to SETUP names as sender of RTP, else the camera's own."""
+def find_sender(transport: str, camera: str) -> str:
+    """Return the address that the answer to SETUP names as RTP's sender, else the camera's own."""
     match = re.search(r";\s*source\s*=\s*\"?([0-9A-Fa-f.:]{2,45})", transport, re.IGNORECASE)
     try:
         return str(ipaddress.ip_address(match[1])) if match else camera

@@ -26,11 +26,11 @@ from drivers._devices.pictures import (
     Missing,
     Note,
     Shot,
-    passable,
-    pixels_of,
-    trimmed,
+    check_jpeg,
+    find_size,
+    require_same_size,
+    trim_jpeg,
 )
-from drivers._devices.pictures import same_size as check_size
 from drivers._devices.rtp_udp import RtpPorts
 from drivers._devices.rtsp_client import RtspClient
 from drivers._devices.video_decoder import Decoder, make_decoder, require_pyav
@@ -219,7 +219,7 @@ class _Player:
             self._client.close()
 
     def _decode(self) -> None:
-        """Decode what was received, until the end of the stream."""
+        """Decode the received units until the end of the stream."""
         try:
             while not self._stopping.is_set():
                 self._work_off(_TURN_S)
@@ -252,16 +252,16 @@ class _Player:
             picture = shot.picture
             if isinstance(picture, bytes) and self.size == (0, 0):
                 try:
-                    header = passable(picture)
+                    header = check_jpeg(picture)
                     self.size = header.width, header.height
                 except ProtocolError:
                     continue
             if isinstance(picture, bytes):
-                picture = trimmed(self._where, picture, self.size)
+                picture = trim_jpeg(self._where, picture, self.size)
             elif not isinstance(picture, Missing):
-                size = pixels_of(picture)
+                size = find_size(picture)
                 self.size = size if self.size == (0, 0) else self.size
-                check_size(self._where, size, self.size)
+                require_same_size(self._where, size, self.size)
             if self.size != (0, 0):  # the stream begins with its first picture
                 self._last_ns = max(shot.t_ns, self._last_ns + 1)
                 self._put(replace(shot, t_ns=self._last_ns, picture=picture))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from drivers._devices.http_camera import Connection, Url, require_access
-from drivers._devices.rtp_udp import RtpPorts, check_transport, sender_of
+from drivers._devices.rtp_udp import RtpPorts, check_transport, find_sender
 from drivers._protocols.rtp import SenderReport, parse_rtcp
 from drivers._protocols.rtsp import (
     Interleaved,
@@ -17,9 +17,9 @@ from drivers._protocols.rtsp import (
     Reply,
     Request,
     Requests,
-    channels_of,
+    parse_channels,
     parse_sdp,
-    session_of,
+    parse_session,
 )
 from recorder.contract.errors import DeviceError, ProtocolError
 
@@ -33,7 +33,7 @@ _MAX_EARLY_BYTES = 8 << 20
 
 
 class RtspClient:
-    """Receives a camera's video: RTP interleaved in the RTSP connection, or over UDP.
+    """Client of a camera's video: RTP interleaved in the RTSP connection, or over UDP.
 
     >>> media = client.start(deadline_ns)
     >>> for t_ns, packet in client.receive(timeout_s=0.2):
@@ -82,17 +82,17 @@ class RtspClient:
         self._logged_in_again = False
 
     def start(self, deadline_ns: int) -> Media:
-        """Connect and play; return what the camera sends.
+        """Connect and play; return the description of the camera's video.
 
         Raises:
             DeviceError: the camera is absent, refuses, or is not done at `deadline_ns`.
-            SourceError: the address refers to another one.
+            SourceError: the camera redirects to another address.
         """
         try:
             self._connection = self._connecting(self._url)
             self._connection.settimeout(_CONNECT_S)
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            raise self._lost(error) from None
+            raise self._make_loss_error(error) from None
         try:
             options = self._ask("OPTIONS", self._uri, {}, deadline_ns)
             if "GET_PARAMETER" in options.head.headers.get("public", "").upper():
@@ -109,12 +109,12 @@ class RtspClient:
             wanted = {"Transport": transport}
             setup = self._ask("SETUP", media.control, wanted, deadline_ns).head.headers
             if self._ports is None:
-                self._channels = channels_of(setup.get("transport", ""))
+                self._channels = parse_channels(setup.get("transport", ""))
             else:
                 answer = setup.get("transport", "")
                 check_transport(answer)
-                self._ports.listen_to(sender_of(answer, self._connection.getpeername()[0]))
-            session, timeout_s = session_of(setup.get("session", ""))
+                self._ports.listen_to(find_sender(answer, self._connection.getpeername()[0]))
+            session, timeout_s = parse_session(setup.get("session", ""))
             self._requests.session = session
             self._uri = media.session_control
             self._ask("PLAY", self._uri, {"Range": "npt=0.000-"}, deadline_ns)
@@ -181,13 +181,13 @@ class RtspClient:
         return packets
 
     def _read_rtcp(self, data: bytes) -> bool:
-        """Keep the sender's latest report; return whether the packet ends the stream."""
+        """Store the sender's latest report; return whether the packet ends the stream."""
         reports, ends = parse_rtcp(data)
         self.report = reports[-1] if reports else self.report
         return ends
 
     def close(self) -> None:
-        """Say goodbye, without waiting for the answer, and disconnect."""
+        """Send TEARDOWN without waiting for the answer, and disconnect."""
         connection, self._connection = self._connection, None
         ports, self._ports = self._ports, None
         if ports is not None:
@@ -254,7 +254,7 @@ class RtspClient:
             self._connection.settimeout(_SEND_S)
             self._connection.sendall(data)
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._make_loss_error(error) from None
 
     def _fill(self, timeout_s: float) -> None:
         """Parse the next bytes; an error follows the messages before it."""
@@ -268,7 +268,7 @@ class RtspClient:
         except (TimeoutError, InterruptedError):
             return
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._make_loss_error(error) from None
         t_ns = self._clock()
         if not data:
             raise ProtocolError("the camera closed the connection")
@@ -296,6 +296,6 @@ class RtspClient:
         else:
             self._logged_in_again = False
 
-    def _lost(self, error: OSError | UnicodeError) -> DeviceError:
+    def _make_loss_error(self, error: OSError | UnicodeError) -> DeviceError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return DeviceError(f"{self._where}: {reason}")

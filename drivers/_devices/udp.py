@@ -1,4 +1,4 @@
-"""Receives a device's datagrams in batches, each with its arrival time.
+"""Reception of a device's datagrams in batches, each with its arrival time.
 
 A lidar sends several thousand packets a second, a radar's capture card about ten thousand.  One
 system call and one object per packet would cost more than all further processing.  This module
@@ -113,10 +113,10 @@ _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 class SocketReceiver(Closing):
-    """Reads the messages of a socket in batches, with the kernel's stamps and count of drops.
+    """Reader of a socket's messages in batches, with the kernel's stamps and drop count.
 
     Args:
-        made: the bound socket; it is closed with the receiver, and if this fails.
+        made: the bound socket; it is closed with the receiver, or if the construction fails.
         name: names the socket in messages.
         buffer_bytes: requested receive buffer; see `granted_bytes`.
         timeout_s: how long `receive` waits for a first message.
@@ -298,7 +298,7 @@ class UdpReceiver(SocketReceiver):
         interface: str = "",
     ) -> None:
         self.address = address
-        made = _bound(address, port, interface)
+        made = _bind(address, port, interface)
         self.port = int(made.getsockname()[1])
         super().__init__(
             made,
@@ -311,7 +311,7 @@ class UdpReceiver(SocketReceiver):
         )
 
 
-def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
+def make_cap_warning(receiver: UdpReceiver, name: str) -> str | None:
     """Return a warning for the user where the kernel granted a smaller buffer than requested."""
     if receiver.granted_bytes >= receiver.asked_bytes:
         return None
@@ -323,7 +323,7 @@ def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
     )
 
 
-def address_and_port(text: str, form: str) -> tuple[str, int]:
+def parse_address(text: str, form: str) -> tuple[str, int]:
     """Return address and port to receive at; the address "" means all of this machine.
 
     Args:
@@ -344,14 +344,14 @@ def address_and_port(text: str, form: str) -> tuple[str, int]:
 
 
 def is_multicast(address: str) -> bool:
-    """Whether an address is a multicast group."""
+    """Return whether an address is a multicast group."""
     try:
         return ipaddress.ip_address(address).is_multicast
     except ValueError:
         return False
 
 
-def _bound(address: str, port: int, interface: str) -> socket.socket:
+def _bind(address: str, port: int, interface: str) -> socket.socket:
     try:
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(address or None, port, type=socket.SOCK_DGRAM, flags=flags)

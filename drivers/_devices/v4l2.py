@@ -26,8 +26,8 @@ from drivers._devices.pictures import (
     Note,
     Picture,
     Shot,
-    gap_event,
-    trimmed,
+    make_gap_event,
+    trim_jpeg,
 )
 from drivers._devices.v4l2_buffers import BufferQueue, FilledBuffer
 from drivers._devices.v4l2_controls import (
@@ -40,12 +40,12 @@ from drivers._devices.v4l2_pixels import (
     COPIED_FORMAT,
     JPEG_FORMATS,
     PIXEL_FORMATS,
-    decoded,
+    decode_planes,
+    find_layout,
     format_code,
     format_name,
-    layout_of,
 )
-from drivers._devices.v4l2_stamps import Stamps, Timing, flagged_meaning
+from drivers._devices.v4l2_stamps import Stamps, Timing, describe_flagged
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 
@@ -194,22 +194,22 @@ class V4l2Camera(LiveCamera):
             "card": capability.card.decode("utf-8", "replace"),
             "driver": capability.driver.decode("utf-8", "replace"),
         }
-        self._stamps = Stamps(self._timing, flagged_meaning(self._kernel, self.settings["driver"]))
+        self._stamps = Stamps(self._timing, describe_flagged(self._kernel, self.settings["driver"]))
         self._bus = capability.bus_info.decode("utf-8", "replace")
 
     def _offered_formats(self) -> list[str]:
         formats = (abi.FormatDescription(index=k, type=self._kind) for k in range(_MOST))
-        listed = self._listed(abi.ENUM_FMT, formats, (errno.EINVAL,))
+        listed = self._list(abi.ENUM_FMT, formats, (errno.EINVAL,))
         return [format_name(description.pixelformat) for description in listed]
 
     def _offered_sizes(self, name: str) -> list[tuple[int, int]]:
         """Return the sizes that a device lists for a format; empty if it lists a range."""
         sizes = (abi.FrameSize(index=k, pixel_format=format_code(name)) for k in range(_MOST))
-        listed = self._listed(abi.ENUM_FRAMESIZES, sizes, (errno.EINVAL, errno.ENOTTY))
+        listed = self._list(abi.ENUM_FRAMESIZES, sizes, (errno.EINVAL, errno.ENOTTY))
         discrete = takewhile(lambda found: found.type == abi.FRAME_SIZE_DISCRETE, listed)
         return [(found.size[0], found.size[1]) for found in discrete]
 
-    def _listed(self, request: int, items: Iterable[T], end: Sequence[int]) -> Iterator[T]:
+    def _list(self, request: int, items: Iterable[T], end: Sequence[int]) -> Iterator[T]:
         """Yield structures as the device fills them in, until an error that ends its list."""
         for item in items:
             try:
@@ -235,7 +235,7 @@ class V4l2Camera(LiveCamera):
         chosen, pixels = self._empty_format()
         self._ioctl(abi.G_FMT, chosen)
         sizes = self._offered_sizes(name)
-        width, height = self._size_to_ask(sizes, (pixels.width, pixels.height))
+        width, height = self._choose_size(sizes, (pixels.width, pixels.height))
         # A new structure, so that no field of the previous format remains (strides, colours).
         chosen, pixels = self._empty_format()
         pixels.width, pixels.height, pixels.pixelformat = width, height, format_code(name)
@@ -253,7 +253,7 @@ class V4l2Camera(LiveCamera):
             )
         self.size = got
         self.jpegs = name in JPEG_FORMATS
-        self._layout = layout_of(self.where, name, pixels)
+        self._layout = find_layout(self.where, name, pixels)
         self.raw = None if self._layout.raw is None else self._layout.raw.pixels
         self.settings = {**self.settings, "pixel_format": name}
 
@@ -262,7 +262,7 @@ class V4l2Camera(LiveCamera):
         made = abi.Format(type=self._kind)
         return made, made.fmt.pix if self._kind == abi.CAPTURE else made.fmt.pix_mp
 
-    def _size_to_ask(
+    def _choose_size(
         self, sizes: list[tuple[int, int]], current: tuple[int, int]
     ) -> tuple[int, int]:
         width, height = self._wanted_size
@@ -380,7 +380,7 @@ class V4l2Camera(LiveCamera):
         elif self.jpegs or self._copying:
             try:
                 if self.jpegs:
-                    picture = trimmed(self.where, filled.planes[0], self.size)
+                    picture = trim_jpeg(self.where, filled.planes[0], self.size)
                 else:
                     picture = self._video.take(filled.planes[0])
             except StreamChangedError as error:
@@ -390,7 +390,7 @@ class V4l2Camera(LiveCamera):
             size = sum(map(len, filled.planes))
             picture = Missing(f"{size} bytes of a picture of {self._layout.size}")
         else:
-            picture = decoded(filled.planes, self._layout)
+            picture = decode_planes(filled.planes, self._layout)
         self._count_gap(t_ns, filled.sequence)
         if before not in (None, self._stamps.source):
             self._events.append(Note(t_ns, self._stamps_state()))
@@ -404,7 +404,7 @@ class V4l2Camera(LiveCamera):
         gap = (sequence - before - 1) % _SEQUENCES
         if gap:
             lost = gap if gap < _LONGEST_GAP else None
-            self._events.append(gap_event("kernel", t_ns - 1, before, sequence, lost))
+            self._events.append(make_gap_event("kernel", t_ns - 1, before, sequence, lost))
 
 
 def _is_incomplete(event: Shot | Note) -> bool:

@@ -287,7 +287,7 @@ _WRITE, _READ = 1, 2
 
 
 def _request(direction: int, number: int, argument: type[ctypes.Structure]) -> int:
-    """_IOC of asm-generic/ioctl.h: x86 and ARM; the V4L2 group is 'V'."""
+    """Return _IOC of asm-generic/ioctl.h for x86 and ARM; the V4L2 group is 'V'."""
     return direction << 30 | ctypes.sizeof(argument) << 16 | ord("V") << 8 | number
 
 
@@ -357,7 +357,7 @@ class LinuxKernel:
         return Path(path).read_text("ascii", "replace")
 
     def poll(self, fd: int, timeout_s: float) -> bool:
-        """Whether a buffer or an error is pending."""
+        """Wait up to `timeout_s`; return whether a buffer or an error is pending."""
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         return bool(poll.poll(max(0.0, timeout_s) * 1e3))

@@ -12,7 +12,7 @@ from drivers._devices import v4l2_abi as abi
 
 @dataclass(frozen=True, slots=True)
 class FilledBuffer:
-    """What the kernel delivered in a buffer.
+    """Content of a buffer that the kernel filled.
 
     Attributes:
         stamp_ns: the kernel's stamp, on the clock that `flags` name.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from drivers._devices.pictures import Image
 from drivers._devices.v4l2_abi import PixelFormat, PlanesFormat, fourcc, fourcc_name
-from drivers._protocols.raw_pictures import RAW_FORMATS, RawFormat, unpacked
+from drivers._protocols.raw_pictures import RAW_FORMATS, RawFormat, unpack_pixels
 from recorder.contract.errors import SourceError
 
 PIXEL_FORMATS: Final = (
@@ -84,11 +84,11 @@ class Layout:
         return sum(plane.size for plane in self.planes)
 
     def fits(self, planes: Sequence[bytes]) -> bool:
-        """Whether every plane has all its rows."""
+        """Return whether every plane has all its rows."""
         return all(len(data) >= p.size for data, p in zip(planes, self.planes, strict=True))
 
 
-def layout_of(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layout:
+def find_layout(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layout:
     """Return the layout that the kernel's driver granted; SourceError if it is not supported."""
     width, height = pixels.width, pixels.height
     if isinstance(pixels, PlanesFormat):
@@ -120,7 +120,7 @@ def layout_of(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layo
     return Layout(name, width, height, tuple(laid))
 
 
-def decoded(planes: Sequence[bytes], layout: Layout) -> Image:
+def decode_planes(planes: Sequence[bytes], layout: Layout) -> Image:
     """Decode a picture of an uncompressed format.
 
     Args:
@@ -132,9 +132,9 @@ def decoded(planes: Sequence[bytes], layout: Layout) -> Image:
     """
     import cv2
 
-    parts = [_unpadded(data, plane) for data, plane in zip(planes, layout.planes, strict=True)]
+    parts = [_strip_padding(data, plane) for data, plane in zip(planes, layout.planes, strict=True)]
     if layout.raw is not None:
-        return unpacked(parts[0].reshape(layout.height, -1), layout.raw)
+        return unpack_pixels(parts[0].reshape(layout.height, -1), layout.raw)
     flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
     shape = -1, layout.width, _BYTES_PER_PIXEL.get(layout.name, 1)
     pixels = flat.reshape(shape if shape[2] > 1 else shape[:2])
@@ -152,7 +152,7 @@ def decoded(planes: Sequence[bytes], layout: Layout) -> Image:
     return np.asarray(convert[layout.name](), np.uint8)
 
 
-def _unpadded(data: bytes, plane: PlaneLayout) -> npt.NDArray[np.uint8]:
+def _strip_padding(data: bytes, plane: PlaneLayout) -> npt.NDArray[np.uint8]:
     """Return the rows of a plane without padding, u1 [rows * row_bytes], contiguous."""
     rows = np.frombuffer(data, np.uint8, plane.size).reshape(plane.rows, plane.stride)
     return np.ascontiguousarray(rows[:, : plane.row_bytes]).reshape(-1)

@@ -1,4 +1,4 @@
-"""From the kernel's stamp of a V4L2 buffer to the end of the picture's exposure.
+"""Conversion of a V4L2 buffer's kernel stamp to the end of the picture's exposure.
 
 The kernel flags a stamp as the start of the exposure or as the end of the frame's arrival (buffer
 flags, section "Buffers" of the V4L2 documentation).  Linux' USB video driver (``uvcvideo``) sets
@@ -45,7 +45,7 @@ class Timing:
 
 
 class Stamps:
-    """Places pictures of one opened device in time, in rising order.
+    """Exposure ends of one opened device's pictures, in rising order.
 
     Args:
         timing: the camera's times.
@@ -99,8 +99,8 @@ class Stamps:
         return {"stamps": self.source} | ({"stamps_added_ms": added} if added else {})
 
 
-def flagged_meaning(kernel: abi.Kernel, driver: str) -> str:
-    """Return what stamps are that a kernel driver flags as the start of the exposure."""
+def describe_flagged(kernel: abi.Kernel, driver: str) -> str:
+    """Return the meaning of stamps that a kernel driver flags as the start of the exposure."""
     if driver != "uvcvideo":
         return EXPOSURE_START
     try:

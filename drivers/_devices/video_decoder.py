@@ -1,4 +1,4 @@
-"""Decodes access units: H.264 and H.265 by FFmpeg's decoders in PyAV; JPEGs pass unchanged."""
+"""Decoders of access units: FFmpeg's in PyAV for H.264 and H.265; JPEGs pass unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_INSIDE = 64  # pictures in the decoder; FFmpeg's decoders keep 16, and one
 
 
 class Decoder(Protocol):
-    """Makes pictures of access units.
+    """Interface of decoders, which make pictures of access units.
 
     Attributes:
         fps: the pictures' rate as the data declare it; None where they do not.
@@ -32,7 +32,7 @@ class Decoder(Protocol):
         """Return the pictures that are ready, in the order of their times."""
 
     def drain(self) -> list[Shot]:
-        """Return the rest; the next unit is a key."""
+        """Return the remaining pictures; the next unit is a keyframe."""
 
 
 def require_pyav(where: str) -> None:
@@ -49,7 +49,7 @@ def make_decoder(media: Media) -> Decoder:
 
 
 class JpegPassing:
-    """Passes JPEGs on."""
+    """Decoder that passes JPEGs on unchanged."""
 
     fps: float | None = None
 
@@ -61,7 +61,7 @@ class JpegPassing:
 
 
 class VideoDecoder:
-    """FFmpeg's decoder on up to four threads; a thread delays pictures, but not their stamps.
+    """FFmpeg's decoder on up to four threads, which delay pictures, but not their stamps.
 
     A picture has the stamp of its access unit.  Where the camera sends pictures in another order
     than it shows them, the k-th shown picture has the k-th arrival, so that stamps increase.  A
@@ -124,6 +124,6 @@ class VideoDecoder:
         return shots
 
     def _leave(self, number: int) -> Shot:
-        """Take a unit out; return it as missing, with the earliest arrival inside."""
+        """Remove a unit; return it as missing, with the earliest arrival inside."""
         self._inside.remove(number)
         return Shot(heapq.heappop(self._arrivals), Missing("the decoder gives no picture"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.pictures import Missing, Still, passable, quiet_opencv
+from drivers._devices.pictures import Missing, Still, check_jpeg, import_opencv
 from drivers._protocols.jpeg import parse_jpeg
 from drivers._protocols.video_index import VideoIndex, read_video_index
 from recorder.contract.errors import ProtocolError, SourceError
@@ -20,7 +20,7 @@ _LONGEST_MS = 1e12  # a container's time beyond 30 years is invalid
 
 
 class VideoFile:
-    """Reads a video through OpenCV's FFmpeg, frame by frame, decoded or as the file's own JPEGs.
+    """Reader of a video through OpenCV's FFmpeg: decoded frames, or the file's own JPEGs.
 
     >>> video = VideoFile("camera: file:drive.mp4", "/data/drive.mp4", fps=None)
     >>> video.open()
@@ -62,7 +62,7 @@ class VideoFile:
         Raises:
             SourceError: the file does not exist, or holds no frame that can be decoded.
         """
-        cv2 = quiet_opencv()
+        cv2 = import_opencv()
         path = Path(self._address)
         if not path.exists():
             raise SourceError(f"{self.where}: no such file")
@@ -110,7 +110,7 @@ class VideoFile:
 
     def _start(self, raw: bool) -> Any:
         """Open a capture of packets (`raw`) or pictures; return its first item, or None."""
-        self._capture = _open_capture(readable(self._address), raw)
+        self._capture = _open_capture(find_readable_address(self._address), raw)
         done, first = self._capture.read() if self._capture.isOpened() else (False, None)
         return first if done else None
 
@@ -146,7 +146,9 @@ class VideoFile:
 
     def _end(self) -> tuple[int, Missing] | None:
         """Decide at the end of the file whether it is complete, undecoded in part, or truncated."""
-        index = index_of(self._address)  # OpenCV has an estimate where the file declares no number
+        index = read_index(
+            self._address
+        )  # OpenCV has an estimate where the file declares no number
         missing = (index.pictures or 0) - self._taken
         if missing <= 0 and not index.is_cut:
             return None
@@ -159,11 +161,11 @@ class VideoFile:
                 self._taken += missing
                 reason = "in the file, but the decoder does not give them"
                 return self._clock.last_ns, Missing(reason, missing, "undecoded")
-        raise truncated(self.where, self._taken, index)
+        raise make_truncation_error(self.where, self._taken, index)
 
     def _packets(self) -> int:
         """Count the file's video packets; reads the file again, without decoding."""
-        capture = _open_capture(readable(self._address), raw=True)
+        capture = _open_capture(find_readable_address(self._address), raw=True)
         count = 0
         while capture.grab():
             count += 1
@@ -172,7 +174,7 @@ class VideoFile:
 
 
 class FrameClock:
-    """Makes strictly increasing stamps in ns from a container's times, even from invalid ones.
+    """Strictly increasing stamps in ns from a container's times, even from invalid ones.
 
     >>> clock = FrameClock(fps=25)
     >>> [clock.stamp(ms) for ms in (0.0, 40.0, 40.0, float("nan"))]
@@ -218,11 +220,11 @@ def _open_capture(address: str, raw: bool) -> Any:
 
 
 def _can_pass(data: bytes, capture: Any) -> bool:
-    """Whether packets like this one are images that every reader of MJPEG files shows correctly."""
+    """Return whether every reader of MJPEG files shows packets like this one correctly."""
     import cv2
 
     try:
-        header = passable(data)
+        header = check_jpeg(data)
     except ProtocolError:
         return False
     # Interlaced MJPEG has two images of half the height per packet; a phone's MOV may be rotated.
@@ -235,8 +237,8 @@ def _is_avi(path: Path) -> bool:
         return file.read(4) == b"RIFF"
 
 
-def index_of(address: str) -> VideoIndex:
-    """What the file of an address declares; nothing if it cannot be read."""
+def read_index(address: str) -> VideoIndex:
+    """Return the declarations of an address's file; empty if it cannot be read."""
     try:
         with Path(address).open("rb") as file:
             return read_video_index(file)
@@ -244,13 +246,13 @@ def index_of(address: str) -> VideoIndex:
         return VideoIndex()
 
 
-def readable(address: str) -> str:
-    """The address at which FFmpeg opens a file: without a fragment's head that the end cuts."""
-    end = index_of(address).broken_at
+def find_readable_address(address: str) -> str:
+    """Return the address at which FFmpeg opens a file, without a fragment's head that is cut."""
+    end = read_index(address).broken_at
     return address if end is None else f"subfile,,start,0,end,{end},,:{address}"
 
 
-def truncated(where: str, taken: int, index: VideoIndex) -> SourceError:
+def make_truncation_error(where: str, taken: int, index: VideoIndex) -> SourceError:
     """Return the error of a file that ends too early."""
     number = "" if index.pictures is None else f" of {index.pictures}"
     return SourceError(

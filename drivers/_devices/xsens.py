@@ -5,7 +5,7 @@ Usage::
     mti = Mti("/dev/ttyUSB0", "imu: serial:/dev/ttyUSB0")
     try:
         mti.find(USUAL_BAUDRATES)                  # takes the device to config state
-        outputs = mti.configure(wanted_outputs(100, ["euler_angles"]))
+        outputs = mti.configure(make_outputs(100, ["euler_angles"]))
         mti.measure()
         while True:
             for message, began_ns in mti.receive(0.1):
@@ -36,13 +36,13 @@ from drivers._protocols.xbus_commands import (
     Identity,
     Mid,
     Outputs,
+    are_same_outputs,
     decode_outputs,
     device_id,
     encode_outputs,
     error_text,
     firmware_revision,
     product_code,
-    same_outputs,
 )
 from recorder.contract.errors import DeviceError, ProtocolError
 
@@ -261,7 +261,7 @@ class Mti:
             RefusedError: the device does not support an output.
         """
         found = self.outputs()
-        return found if same_outputs(found, wanted) else self._outputs(encode_outputs(wanted))
+        return found if are_same_outputs(found, wanted) else self._outputs(encode_outputs(wanted))
 
     def _outputs(self, data: bytes) -> Outputs:
         answer = self.request(Mid.SET_OUTPUT_CONFIGURATION, data)
@@ -283,7 +283,7 @@ class Mti:
 
 
 def _has_line(path: str) -> bool:
-    """Whether bytes take time on a line: not where the device itself is on USB."""
+    """Return whether bytes take time on a line; a USB device has no line."""
     name = Path(os.path.realpath(path)).name
     driver = Path("/sys/class/tty", name, "device/driver")
     return not (name.startswith("ttyACM") or Path(os.path.realpath(driver)).name in _NO_LINE)

@@ -14,28 +14,34 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.gnss_epochs import Row
 from drivers._protocols.gnss_fixes import gnss_spec
 from drivers._protocols.gnss_places import PlaceTrack
-from drivers._protocols.gnss_reception import UNPLACED, Cadence, EpochReports, Reception, rate_of
+from drivers._protocols.gnss_reception import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    Reception,
+    estimate_rate,
+)
 from drivers._protocols.gpsd import GpsdReception
 from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
 from recorder.contract.errors import DeviceError
 
 BAUDRATES = (38_400, 115_200, 9_600, 460_800)
-"""Those of u-blox and Septentrio receivers, as they are delivered or usually set."""
+"""Baud rates of u-blox and Septentrio receivers: factory settings and usual ones."""
 _OPEN_S = 4.5
 _TRY_S = 1.1
 _WAIT_S = 0.1
 _ENOUGH, _SOON_S = 5, 2.0
-"""So many epochs say the rate, or two where more do not come so soon."""
+"""Number of epochs that determine the rate; after this time, two suffice."""
 _WATCH = b'?WATCH={"enable":true,"json":true};\n'
 _STEP_NS = 1_000_000_000
-"""A receiver's time that differs by more from the expected one was set."""
+"""Largest deviation of a receiver's time; a larger one means that its clock was set."""
 
 _Arrived = tuple[Row, int]
-"""An epoch, and when its first byte was on the line."""
+"""An epoch, and the time at which its first byte was on the line."""
 
 
 class DeviceSource:
-    """A receiver that sends.
+    """Source of a live receiver.
 
     Args:
         sensor: its address is the port, or HOST:PORT.
@@ -88,8 +94,8 @@ class DeviceSource:
                 self.close()
                 raise
             self.close()
-        seen = self._reception.seen
-        raise DeviceError(f"{self._where}: no position within {_OPEN_S:g} s, but {seen}")
+        summary = self._reception.summary
+        raise DeviceError(f"{self._where}: no position within {_OPEN_S:g} s, but {summary}")
 
     def _connect(self, rate: int) -> Line:
         self._last_ns = time.monotonic_ns()
@@ -111,10 +117,10 @@ class DeviceSource:
         return GpsdReception(self.gpsd.device, self.gpsd.others)
 
     def _listen(self, until_s: float, deadline_s: float) -> bool:
-        """Wait for the first epochs; whether the receiver sends any."""
+        """Wait for the first epochs; return whether the receiver sends any."""
         rows: deque[_Arrived] = deque()
         soon_s = time.monotonic() + _SOON_S
-        while time.monotonic() < (deadline_s if rows or self._reception.heard else until_s):
+        while time.monotonic() < (deadline_s if rows or self._reception.has_input else until_s):
             rows += self._receive()
             if len(rows) >= _ENOUGH or (len(rows) >= 2 and time.monotonic() > soon_s):
                 break
@@ -124,7 +130,7 @@ class DeviceSource:
         first = [row for row, _ in rows]
         track = PlaceTrack.of(first)
         own = [(row, at_ns) for row, at_ns in rows if not track.is_of_another(row)]
-        rate_hz = self._options["rate"] or rate_of([row for row, _ in own]) or 1.0
+        rate_hz = self._options["rate"] or estimate_rate([row for row, _ in own]) or 1.0
         self._track = PlaceTrack.of(first)
         self._cadence = Cadence(rate_hz, fixed=bool(self._options["rate"]))
         about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
@@ -150,7 +156,7 @@ class DeviceSource:
             return self._more(self._reception.feed(data))
         reports = self._reception.reports
         rows = self._more(self._reception.feed(data))
-        if self._reception.reports > reports:  # what gpsd sends of other receivers does not count
+        if self._reception.reports > reports:  # reports of other receivers do not count
             self._last_ns = arrival_ns
         return rows
 
@@ -178,7 +184,7 @@ class DeviceSource:
         return None
 
     def _place(self, row: Row, arrival_ns: int) -> None:
-        """A row's times, and what is missing before it."""
+        """Queue a row's sample, after the states and losses before it."""
         name = self._sensor.name
         is_of_another = self._track.is_of_another(row)
         since, values = self._reports.take(row)
@@ -220,7 +226,7 @@ class DeviceSource:
         self._items.append(Sample(name, stamps, row.data, device))
 
     def _watch_time(self) -> None:
-        """Say once that the receiver does not know the time: its epochs are left out."""
+        """Report once that the receiver does not know the time, so its epochs are left out."""
         if self._reception.epochs.untimed and not self._untimed:
             self._untimed = self._reception.epochs.untimed
             values = {"time": "unknown: positions are left out"}

@@ -1,4 +1,4 @@
-"""Logs of a receiver's bytes."""
+"""Source that plays logs of a receiver's bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, S
 from drivers._protocols.gnss_epochs import Row, Unrecorded
 from drivers._protocols.gnss_fixes import gnss_spec
 from drivers._protocols.gnss_places import PlaceTrack
-from drivers._protocols.gnss_reception import UNPLACED, Cadence, EpochReports, Reception, rate_of
+from drivers._protocols.gnss_reception import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    Reception,
+    estimate_rate,
+)
 from drivers._protocols.gps_time import DAY_NS, SECOND_NS
 from recorder.contract.errors import SourceError
 
@@ -19,9 +25,9 @@ _CHUNK = 1 << 16
 _SCAN_BYTES = 4 << 20
 _SCAN_ROWS = 20
 _LONGEST_NS = 60_000_000_000
-"""What is missing for longer may be between two logs: it is estimated, not counted."""
+"""A longer gap may be between two logs: its epochs are estimated, not counted."""
 _SURE_EPOCHS = 20
-"""So many epochs, one after the other, that are earlier than others: the clock was set back."""
+"""Number of consecutive earlier epochs that show that the clock was set back."""
 
 
 class LogSource:
@@ -49,7 +55,7 @@ class LogSource:
             raise
 
     def _begin(self) -> None:
-        """Read until the first rows, which say the rate."""
+        """Read the first rows, which determine the rate."""
         options = self._sensor.options
         self._reception = Reception(options["protocol"], options["talker"])
         rows: deque[Row] = deque()
@@ -62,9 +68,11 @@ class LogSource:
         if not rows:
             untimed = self._reception.epochs.untimed
             why = f"; {untimed} positions without a time" if untimed else ""
-            raise SourceError(f"{self._where}: no position: {self._reception.seen}{why}")
+            raise SourceError(f"{self._where}: no position: {self._reception.summary}{why}")
         own = PlaceTrack.of(rows)
-        rate_hz = options["rate"] or rate_of([r for r in rows if not own.is_of_another(r)]) or 1.0
+        rate_hz = (
+            options["rate"] or estimate_rate([r for r in rows if not own.is_of_another(r)]) or 1.0
+        )
         self._track = PlaceTrack.of(rows)
         self._reports = EpochReports(self._reception.epochs, self._track)
         self._cadence = Cadence(rate_hz, fixed=bool(options["rate"]))
@@ -84,7 +92,7 @@ class LogSource:
         return list(self._reception.finish())
 
     def _take(self, row: Row | None) -> None:
-        """Report the epochs before a row that gave none, and place the row; None: at the end."""
+        """Report the epochs without a row, then place the row; None at the end."""
         name = self._sensor.name
         is_of_another = row is not None and self._track.is_of_another(row)
         since, values = self._reports.take(row)
@@ -106,7 +114,7 @@ class LogSource:
             self._record(row, row.gps_ns)
             return
         advance_ns = row.gps_ns - last.gps_ns
-        if abs(advance_ns) > DAY_NS:  # the date was wrong, or is
+        if abs(advance_ns) > DAY_NS:  # the date before was wrong, or this one is
             self._leave_out()
             self._step(row)
         elif advance_ns > 0:
@@ -131,7 +139,7 @@ class LogSource:
         self._early = []
 
     def _step(self, row: Row) -> None:
-        """The receiver's clock was set, or what follows is another log: time goes on."""
+        """Continue the timeline after the receiver's clock was set or another log begins."""
         assert self._last is not None
         t_ns = self._t_ns + round(self._cadence.period_ns)
         self._report(t_ns)
@@ -159,7 +167,7 @@ class LogSource:
         self._items.append(Sample(self._sensor.name, stamps, row.data, device))
 
     def _report(self, t_ns: int) -> None:
-        """Say how many positions before this time were left out."""
+        """Report how many positions before this time were left out."""
         if self._unordered:
             values = {"epochs_repeated_or_late": self._unordered}
             self._items.append(State(self._sensor.name, t_ns, values))

@@ -6,17 +6,17 @@ from collections import deque
 
 from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers._protocols.gnss_fixes import gnss_spec
-from drivers.sim.gnss import simulated_receiver
+from drivers.sim.gnss import make_receiver
 
 _SIM_EPOCHS = 50
 
 
 class SimulatedSource:
-    """The simulated receiver."""
+    """Source of the simulated receiver."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         options = sensor.options
-        self._receiver = simulated_receiver(sensor.name, options)
+        self._receiver = make_receiver(sensor.name, options)
         about = {name: options[name] for name in ("scene", "seed")} | {"simulated": True}
         self.spec = gnss_spec(sensor.name, self._receiver.rate_hz, False, about)
         self._next = 0

@@ -1,4 +1,4 @@
-"""Opens a device, and reopens it after it was lost.
+"""Opening of a device, and reopening after its loss.
 
 The absence of a device is reported and never ends its driver: the driver retries with increasing
 pauses.
@@ -19,7 +19,7 @@ Report = Callable[..., None]
 
 
 class Device:
-    """Opens a driver's device, with retries.
+    """A driver's device, opened with retries.
 
     Args:
         driver: of a live source.

@@ -27,7 +27,7 @@ Encoded = Sequence[bytes]
 
 
 class EndOfSource(Exception):  # noqa: N818  not an error, like StopIteration
-    """The source has ended normally; `read` raises it instead of returning an item."""
+    """Normal end of the source; `read` raises it instead of returning an item."""
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class SensorConfig:
 
     @property
     def path(self) -> Path:
-        """Return a file-like source's address as a path; SourceError if the file does not exist."""
+        """A file-like source's address as a path; SourceError if the file does not exist."""
         path = Path(self.address)
         if not path.exists():
             raise SourceError(f"{self.name}: {self.scheme}:{self.address}: no such file")
@@ -155,7 +155,7 @@ class SensorConfig:
         """Return an error of a file-like source.
 
         Args:
-            reason: a text, or the error that the text is taken from.  A path at the beginning of
+            reason: a text, or the error whose text is used.  A path at the beginning of
                 the text is removed.
         """
         text = getattr(reason, "strerror", None) or str(reason)
@@ -190,7 +190,8 @@ class Driver(ABC):
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
             the source is open; the address "" means all.
-        warnings: what may cost data although the source opens; `open` sets it, ``check`` shows it.
+        warnings: possible causes of data loss although the source opens; `open` sets them,
+            ``check`` shows them.
         late_ns: of a played source: how far a sample may lie before its predecessor; the kit sorts
             such samples by their stamps.
         ordered: a played source whose samples are in the order of their stamps, whose stamps are
@@ -222,7 +223,7 @@ class Driver(ABC):
 
     @property
     def played(self) -> bool:
-        """Whether the kit maps `Sample.t_ns` onto the session's timeline."""
+        """True if the kit maps `Sample.t_ns` onto the session's timeline."""
         return self.sensor.scheme not in self.live_schemes
 
     @property

@@ -20,7 +20,7 @@ _BUSY = 0.7  # of a sample's period
 
 
 class Encoder:
-    """Encodes one stream's samples, each channel by the codec of its format.
+    """Encoder of one stream's samples, each channel by the codec of its format.
 
     >>> spec = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),))
     >>> sample = Sample("imu", np.array([0]), {"acc": np.zeros((1, 3), "<f4")})
@@ -35,7 +35,7 @@ class Encoder:
         self._pool: ThreadPoolExecutor | None = None
 
     def encode(self, sample: Sample) -> tuple[list[Buffer], tuple[npt.NDArray[np.uint32], ...]]:
-        """Payload frames, one per channel, and sizes, one array [n] per variable channel.
+        """Return payload frames, one per channel, and sizes, an array [n] per variable channel.
 
         Raises:
             StreamChangedError: an array's dtype or shape, or an image's, is not as declared.
@@ -55,10 +55,10 @@ class Encoder:
             started_s = time.thread_time()
             encoded = [self._encode_channel(job) for job in jobs]
             if self._several:
-                self._judge(time.thread_time() - started_s, sample.count)
+                self._choose_threads(time.thread_time() - started_s, sample.count)
         return payload(self.spec.channels, encoded)
 
-    def _judge(self, cpu_s: float, count: int) -> None:
+    def _choose_threads(self, cpu_s: float, count: int) -> None:
         """Encode two channels at a time from now on where one at a time is hardly fast enough.
 
         liblzma releases the GIL.  Two threads at once cost a tenth more CPU than one, so a sweep
@@ -103,8 +103,8 @@ class Encoder:
         return values
 
 
-def item_message(item: Item, encoders: Mapping[str, Encoder]) -> Message:
-    """The message that carries an item to the writer; encodes samples.
+def make_message(item: Item, encoders: Mapping[str, Encoder]) -> Message:
+    """Make the message that carries an item to the writer; encode samples.
 
     Raises:
         StreamChangedError: see `Encoder.encode`.

@@ -1,4 +1,4 @@
-"""Detects a device that repeats one sample under fresh stamps.
+"""Detection of a device that repeats one sample under fresh stamps.
 
 No sensor measures exactly the same twice.  Of each stream one sample a second is compared with the
 one before: pictures, ranges and reflectivity, raw radar samples, accelerations and rates of turn.
@@ -43,7 +43,7 @@ class _Track:
 
 
 class FrozenCheck:
-    """Compares a device's samples; see the module.
+    """Comparison of a device's consecutive samples; see the module.
 
     Args:
         specs: the device's streams by name.

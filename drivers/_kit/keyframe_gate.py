@@ -1,11 +1,11 @@
-"""Where a session of video may begin, and go on after a loss: only with a keyframe.
+"""Rule that a session of video begins, and continues after a loss, only with a keyframe.
 
 A pure state machine for one stream whose samples are not all decodable alone
 (`recorder.contract.streams.StreamSpec.keyed`)::
 
     gate = KeyframeGate(spec)
     admitted, session = gate.admit(item, session)
-    gate.refused()                                # the ring refused the item
+    gate.record_refusal()                          # the ring refused the item
 
 - Samples before a session's first keyframe belong to no session, as samples before its start do.
 - Samples between a loss and the next keyframe cannot be decoded without the lost pictures: each is
@@ -27,7 +27,7 @@ _REASON = "refers to a picture that is lost, or of another session"
 
 
 class KeyframeGate:
-    """See the module.
+    """Gate of one stream's samples; see the module.
 
     Args:
         spec: of a stream with a channel whose format is keyed.
@@ -39,20 +39,20 @@ class KeyframeGate:
         self._starts = CHANNEL_FORMATS[channel.format].can_start
         self._session: Session | None = None
         self._waits = False  # for a keyframe
-        self._counts = False  # what comes before the keyframe is lost
+        self._counts = False  # samples before the keyframe are lost
 
     def is_key(self, sample: Sample) -> bool:
-        """Whether a decoder can begin with a sample."""
+        """Return whether a decoder can begin with a sample."""
         return self._starts(sample.data[self._channel][0])
 
     def crosses(self, item: Item, seam_ns: int) -> bool:
-        """Whether an item from behind a seam belongs to the session that begins there."""
+        """Return whether an item from behind a seam belongs to the session that begins there."""
         if isinstance(item, Sample):
             return self.is_key(item) or int(item.t_ns[-1]) >= seam_ns + SEAM_PATIENCE_NS
         return False
 
     def admit(self, item: Item, session: Session | None) -> tuple[Item, Session | None]:
-        """The item, or the loss that replaces it, and the session that it belongs to, if any.
+        """Return the item, or the loss that replaces it, with its session, if any.
 
         Args:
             item: a sample alone, a state, or a loss.
@@ -80,6 +80,6 @@ class KeyframeGate:
         t_ns = int(item.t_ns[-1])
         return Lost(item.stream, t_ns, "corrupt", 1, detail={"reason": _REASON}), session
 
-    def refused(self) -> None:
-        """Wait for a keyframe: the item was not recorded."""
+    def record_refusal(self) -> None:
+        """Wait for the next keyframe, because the item was not recorded."""
         self._waits = self._counts = True

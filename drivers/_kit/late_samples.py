@@ -1,10 +1,10 @@
-"""Puts the late samples of a played source in their places.
+"""Sorting of a played source's late samples.
 
 A capture that is merged of two queues or interfaces, and a log of several buses, have samples that
 lie some milliseconds before their predecessors.  Their stamps are valid, so they are sorted::
 
     late = LateSamples(100_000_000)      # for one stream
-    for item in late.take(item):         # what no later sample can precede
+    for item in late.take(item):         # no later sample can precede these
         ...
     for item in late.flush():            # at the end of the source
         ...
@@ -25,7 +25,7 @@ from drivers._kit.sample_batches import single_samples
 
 
 class LateSamples:
-    """Sorts the samples of one stream by their stamps, within a bounded time; see the module.
+    """Sorter of one stream's samples by their stamps, within a bounded time; see the module.
 
     Args:
         late_ns: how far a sample may lie before its predecessor.
@@ -53,14 +53,14 @@ class LateSamples:
         return [*ready, *self._ready()]
 
     def flush(self) -> Sequence[Item]:
-        """Return what is held, at the end of the source."""
+        """Return the held samples at the end of the source."""
         held = list(self._held)
         self._held.clear()
         self._latest_ns = None
         return held
 
     def _place(self, sample: Sample) -> Sequence[Item]:
-        """Hold one sample in its place; return what is before a sample that is not late."""
+        """Hold one sample in its place; return the samples before one that is not late."""
         t_ns, latest_ns = int(sample.t_ns[0]), self._latest_ns
         if latest_ns is None or t_ns >= latest_ns:
             self._held.append(sample)

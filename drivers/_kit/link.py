@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.session_seam import SessionSeam
 from drivers._kit.tap_queue import SMALL_BYTES, TapQueue
@@ -24,7 +24,7 @@ from recorder.contract.wire import OVERHEAD, Kind, Message
 
 
 @dataclass(slots=True)
-class _Given:
+class _Counts:
     sample_bytes: float  # of the last encoded sample; of a declared one before
     samples: int = 0
     nbytes: float = 0.0
@@ -32,33 +32,33 @@ class _Given:
 
 
 class Counters:
-    """Counts samples and encoded bytes by stream.
+    """Counts of samples and encoded bytes by stream.
 
     Args:
         specs: the driver's streams.
     """
 
     def __init__(self, specs: Iterable[StreamSpec]) -> None:
-        self._given = {spec.name: _Given(spec.encoded_bytes) for spec in specs}
+        self._counts = {spec.name: _Counts(spec.encoded_bytes) for spec in specs}
 
-    def encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
-        """Count samples of so many encoded bytes; the last is of CLOCK_MONOTONIC `last_ns`."""
-        given = self._given[stream]
-        given.samples += samples
-        given.nbytes += nbytes
-        given.last_ns = last_ns
-        given.sample_bytes = nbytes / samples
+    def count_encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
+        """Count samples with their encoded bytes; `last_ns`: the last one's CLOCK_MONOTONIC."""
+        counts = self._counts[stream]
+        counts.samples += samples
+        counts.nbytes += nbytes
+        counts.last_ns = last_ns
+        counts.sample_bytes = nbytes / samples
 
-    def passed_by(self, stream: str, samples: int, last_ns: int) -> None:
-        """Count samples that nobody wants and that are not encoded; their bytes are estimated."""
-        given = self._given[stream]
-        given.samples += samples
-        given.nbytes += samples * given.sample_bytes
-        given.last_ns = last_ns
+    def count_unencoded(self, stream: str, samples: int, last_ns: int) -> None:
+        """Count samples without a recipient, which are not encoded; their bytes are estimated."""
+        counts = self._counts[stream]
+        counts.samples += samples
+        counts.nbytes += samples * counts.sample_bytes
+        counts.last_ns = last_ns
 
     def report(self) -> dict[str, tuple[int, int, int | None]]:
-        """By stream: samples, bytes, CLOCK_MONOTONIC ns of the latest sample (None: no sample)."""
-        return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in self._given.items()}
+        """Return by stream: samples, bytes, CLOCK_MONOTONIC ns of the latest sample (or None)."""
+        return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in self._counts.items()}
 
 
 _POLL_S = 0.25
@@ -70,8 +70,8 @@ _GATHER_NS = 50_000_000  # longest time that a small message waits for others
 Report = Callable[..., None]
 
 
-class Link:
-    """Publishes messages to the writer, without loss, and to the tap, without waiting.
+class WriterLink:
+    """Publisher of messages to the writer, without loss, and to the tap, without waiting.
 
     Any thread may call its methods; the link's own thread sends and receives.
 
@@ -104,7 +104,7 @@ class Link:
         self._changed = threading.Condition()
         self.seam = SessionSeam(specs, clock, self._stall)
         self._since_ns = clock.monotonic_ns()
-        self._reported_ended: Outbox | None = None
+        self._reported_ended: SendRing | None = None
         self._warned_too_large = False
         self._owes_join = True
         self._armed = False
@@ -142,7 +142,7 @@ class Link:
             return self.seam.session
 
     def is_open(self, session: Session) -> bool:
-        """Whether the session, or its continuation, still accepts this driver's samples."""
+        """Return whether the session, or its continuation, still accepts this driver's samples."""
         self._raise_failure()
         return self.seam.is_open(session)
 
@@ -159,32 +159,32 @@ class Link:
         with self._changed:
             self._changed.wait_for(lambda: self._armed or self._interrupted, timeout)
 
-    def device_late(self, since_ns: int) -> None:
-        """Report a device that was absent since then, at this driver's first start."""
+    def report_late_device(self, since_ns: int) -> None:
+        """Report a device that has been absent since `since_ns`, at the driver's first start."""
         with self._changed:
-            self.seam.device_late(since_ns)
+            self.seam.report_late_device(since_ns)
         self._waker.wake()
 
-    def device_lost(self) -> None:
+    def mark_device_lost(self) -> None:
         """Record that the device is lost: sessions get an interval of loss until it is back."""
         with self._changed:
-            self.seam.device_lost()
+            self.seam.mark_device_lost()
 
-    def device_back(self) -> None:
+    def mark_device_back(self) -> None:
         """Report to the session how long the device was absent."""
         with self._changed:
-            self.seam.device_back()
+            self.seam.mark_device_back()
         self._waker.wake()
 
     def wait_for_room(self, stream: str, size: int, timeout: float) -> bool:
         """Wait until the ring has room for that many bytes of a stream; False: not yet."""
         with self._changed:
             part = self.seam.present
-            if part is None or not part.outbox.fits(size):  # the ring refuses it in any case
+            if part is None or not part.ring.fits(size):  # the ring refuses it in any case
                 return True
 
             def ready() -> bool:
-                return part.outbox.room_for(stream, size) or part.finishing
+                return part.ring.room_for(stream, size) or part.finishing
 
             if ready():
                 return True
@@ -192,12 +192,12 @@ class Link:
             return self._changed.wait_for(ready, timeout)
 
     def fits(self, size: int) -> bool:
-        """Whether the ring can ever accept a message of that many bytes."""
-        outbox = self.seam.outbox
-        return outbox is None or outbox.fits(size)
+        """Return whether the ring can ever accept a message of that many bytes."""
+        ring = self.seam.ring
+        return ring is None or ring.fits(size)
 
     def wanted(self, stream: str) -> bool:
-        """Whether the stream's tap has a subscriber."""
+        """Return whether the stream's tap has a subscriber."""
         return stream in self._wanted
 
     def publish(self, message: Message, session: Session | None) -> bool:
@@ -214,7 +214,7 @@ class Link:
             if message.kind is Kind.DATA:
                 last_ns = self.seam.last_ns[message.stream] = int(np.max(message.t_mono_ns))
                 size = message.nbytes - OVERHEAD
-                self.counters.encoded(message.stream, message.count or 1, last_ns, size)
+                self.counters.count_encoded(message.stream, message.count or 1, last_ns, size)
             if session is not None and not self.seam.offer(message, session):
                 taken = False
                 self._warn_if_too_large(message)
@@ -339,10 +339,10 @@ class Link:
             with self._changed:
                 if (found := self.seam.next_to_send()) is None:
                     return False
-                outbox, message = found
+                ring, message = found
                 if not self._socket.send(message):
                     return True
-                outbox.mark_sent(message)
+                ring.mark_sent(message)
 
     def _publish_tap(self) -> None:
         if self._tap_queue:
@@ -353,17 +353,17 @@ class Link:
         self._wanted = frozenset(s.name for s in self._specs if self._tap.wanted(s.name))
 
     def _report_ended(self) -> None:
-        outbox = self.seam.outbox
-        if outbox is None or not outbox.ended or not outbox.empty:
+        ring = self.seam.ring
+        if ring is None or not ring.ended or not ring.empty:
             return
-        if self._reported_ended is not outbox:
-            self._reported_ended = outbox
+        if self._reported_ended is not ring:
+            self._reported_ended = ring
             self._report_stats()
             self._report("ended")
 
     def _report_stats(self) -> None:
         held, buffer, refused = 0, self.seam.granted_bytes, dict[str, int]()
-        if (outbox := self.seam.outbox) is not None:
-            held, buffer, refused = self.seam.bytes_held, outbox.buffer_bytes, dict(outbox.refused)
-        given = self.counters.report()
-        self._report("stats", held=held, buffer=buffer, refused=refused, given=given)
+        if (ring := self.seam.ring) is not None:
+            held, buffer, refused = self.seam.bytes_held, ring.buffer_bytes, dict(ring.refused)
+        counts = self.counters.report()
+        self._report("stats", held=held, buffer=buffer, refused=refused, counts=counts)

@@ -15,7 +15,7 @@ _ID_MASK, _FD = 0x1FFF_FFFF, 0x04
 
 
 def can_channels(found: Sequence[CanFrame | FdFrame]) -> tuple[ChannelSpec, ...]:
-    """The channels of frames, as the driver for CAN declares them."""
+    """Return the channels of frames, as the driver for CAN declares them."""
     width = 64 if isinstance(found[0], FdFrame) else 8
     return (
         ChannelSpec("id", "raw", "u4", (), "identifier, with the flags of linux/can.h"),
@@ -26,7 +26,7 @@ def can_channels(found: Sequence[CanFrame | FdFrame]) -> tuple[ChannelSpec, ...]
 
 
 def can_values(frame: CanFrame | FdFrame) -> dict[str, Any]:
-    """The values of a message, by channel."""
+    """Return the values of a message, by channel."""
     number = frame.id & _ID_MASK | _EXTENDED * frame.is_extended | _ERROR * frame.is_error
     if isinstance(frame, FdFrame):
         length, flags = frame.length, _FD

@@ -52,8 +52,8 @@ _RAW: Final[Mapping[str, _Raw]] = {
 }
 
 
-def picture_of(message: CompressedImage | Image) -> bytes | Pixels:
-    """The picture in a message: the JPEG, byte for byte, or pixels, u1 [height, width, 3], BGR.
+def extract_picture(message: CompressedImage | Image) -> bytes | Pixels:
+    """Return a message's picture: the unchanged JPEG, or pixels, u1 [height, width, 3], BGR.
 
     Raises:
         FormatError: the picture is damaged, or its encoding is not known.
@@ -74,7 +74,7 @@ def picture_of(message: CompressedImage | Image) -> bytes | Pixels:
 
 
 def is_encoded_here(message: CompressedImage | Image) -> bool:
-    """Whether the kit encodes the picture: it is not a JPEG."""
+    """Return whether the kit encodes the picture: it is not a JPEG."""
     return isinstance(message, Image) or bytes(message.data[:2]) != _JPEG
 
 

@@ -21,7 +21,7 @@ _INERTIAL_CHANNELS: Final = {
 
 
 def inertial_channels(found: Sequence[Inertial]) -> tuple[ChannelSpec, ...]:
-    """The channels that messages have; ``rot`` is always there, as in roverd."""
+    """Return the channels that messages have; ``rot`` is always there, as in roverd."""
     names = {"acc", "avel", "rot"}
     if any(each.quat is not None for each in found):
         names.add("quat")
@@ -35,7 +35,7 @@ def inertial_channels(found: Sequence[Inertial]) -> tuple[ChannelSpec, ...]:
 
 
 def inertial_values(message: Inertial) -> dict[str, Floats]:
-    """The values of a message, by channel."""
+    """Return the values of a message, by channel."""
     values: dict[str, Floats] = {"acc": message.acc, "avel": message.avel}
     if message.quat is not None:
         values["quat"] = message.quat
@@ -49,7 +49,10 @@ def inertial_values(message: Inertial) -> dict[str, Floats]:
 
 
 def _angles(w: float, x: float, y: float, z: float) -> tuple[float, float, float]:
-    """Roll, pitch, yaw in rad of a quaternion of any length other than 0: Rz(yaw) Ry(pitch) Rx."""
+    """Return roll, pitch, yaw in rad of a quaternion: Rz(yaw) Ry(pitch) Rx(roll).
+
+    The quaternion may have any finite length; the angles are NaN for the length 0.
+    """
     length = w * w + x * x + y * y + z * z
     if not 0 < length < np.inf:
         return (np.nan, np.nan, np.nan)
@@ -80,7 +83,7 @@ _POSITION_CHANNELS: Final = {
 
 
 def position_channels(found: Sequence[Position]) -> tuple[ChannelSpec, ...]:
-    """The channels that messages have; ``pos`` and ``fix`` are always there."""
+    """Return the channels that messages have; ``pos`` and ``fix`` are always there."""
     names = {"pos", "fix"}
     for each in found:
         names |= position_values(each).keys()
@@ -92,7 +95,7 @@ def position_channels(found: Sequence[Position]) -> tuple[ChannelSpec, ...]:
 
 
 def position_values(message: Position) -> dict[str, Any]:
-    """The values of a message, by channel."""
+    """Return the values of a message, by channel."""
     values: dict[str, Any] = {"pos": message.pos, "fix": message.fix, **message.more}
     if message.vel is not None:
         values["vel"] = message.vel
@@ -102,12 +105,12 @@ def position_values(message: Position) -> dict[str, Any]:
 
 
 def absent_value(channel: ChannelSpec) -> Any:
-    """What a sample has in a channel about which its message says nothing: NaN, or 0."""
+    """Return the value of a channel that a message does not have: NaN, or 0."""
     return np.full(channel.shape, np.nan if channel.np_dtype.kind == "f" else 0)
 
 
 def column(channel: ChannelSpec, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """The values [n, *shape] of a channel; a value beyond f4 becomes infinite."""
+    """Return the values [n, *shape] of a channel; a value beyond f4 becomes infinite."""
     absent = absent_value(channel)
     with np.errstate(over="ignore"):
         return np.array([row.get(channel.name, absent) for row in rows]).astype(channel.np_dtype)

@@ -1,5 +1,6 @@
-"""The source ``mcap:PATH[#TOPIC]``: plays a topic of any MCAP file or ROS 2 bag: of a camera, an
-IMU, a satellite receiver or a CAN bus.
+"""The source ``mcap:PATH[#TOPIC]``, which plays a topic of any MCAP file or ROS 2 bag.
+
+The topic is of a camera, an IMU, a satellite receiver or a CAN bus.
 
 The kit replaces a driver by `McapSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's values become f4, as
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._kit.mcap_can import can_channels, can_values
-from drivers._kit.mcap_pictures import is_encoded_here, picture_of
+from drivers._kit.mcap_pictures import extract_picture, is_encoded_here
 from drivers._kit.mcap_rows import (
     column,
     inertial_channels,
@@ -95,7 +96,7 @@ def clock_steps(bag: Bag) -> list[tuple[int, str]]:
 
 
 class McapSource(RecordedSource):
-    """Plays one topic of a recording.
+    """Source that plays one topic of a recording.
 
     Stamps count from the earliest message of the whole recording, so that several topics played
     from it keep their relative times.  A message that cannot be decoded is `Lost`, cause
@@ -161,7 +162,7 @@ class McapSource(RecordedSource):
             "mcap_stamps": "header" if self._of_header else "log time",
         }
         if self._kind is Kind.PICTURES:
-            self._channels = (video_channel(picture_of(decoded), self._topic),)
+            self._channels = (video_channel(extract_picture(decoded), self._topic),)
             self._has_device_time = not self._of_header and read_stamp(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
@@ -194,7 +195,7 @@ class McapSource(RecordedSource):
         )
 
     def _look(self, bag: Bag) -> list[tuple[McapMessage, Any]]:
-        """Return the first messages that can be decoded, with what they hold.
+        """Return the first messages that can be decoded, with their contents.
 
         Raises:
             FormatError: no message can be decoded; the reason is that of the first.
@@ -207,7 +208,7 @@ class McapSource(RecordedSource):
                 try:
                     decoded = self._decode(message.read_data())
                     if self._kind is Kind.PICTURES:
-                        picture_of(decoded)
+                        extract_picture(decoded)
                     found.append((message, decoded))
                 except FormatError as error:
                     problem = problem or error
@@ -237,14 +238,14 @@ class McapSource(RecordedSource):
                 return self._truncated(item.reason, self._last_ns)
             if item.message.topic != LOSSES:
                 return self._item(item)
-            if (lost := self._recorded(item.message)) is not None:
+            if (lost := self._convert_loss(item.message)) is not None:
                 return lost
         self._report()
         self.replaced_stamps = self._timing.unused
         raise EndOfSource
 
     def _report(self) -> None:
-        """Tell the kit of steps of the topic's own stamps."""
+        """Report steps of the topic's own stamps to the kit."""
         steps = self._timing.steps(self._topic)
         for step in steps[self._reported :]:
             text = f"its stamps were set back by {-step.step_ns / 1e9:.3f} s, and the times of the "
@@ -261,7 +262,7 @@ class McapSource(RecordedSource):
         if self._kind is not Kind.PICTURES:
             return self._batch(timed)
         try:
-            picture = picture_of(timed.decoded)
+            picture = extract_picture(timed.decoded)
         except FormatError as error:
             return self._corrupt(timed, error)
         t_ns, t_dev_ns = self._times(timed)
@@ -315,7 +316,7 @@ class McapSource(RecordedSource):
         t_ns = self._last_ns or timed.t_ns or self.origin_ns or 0
         return Lost(self.sensor.name, t_ns, cause, timed.message.count, detail=detail)
 
-    def _recorded(self, message: McapMessage) -> Lost | None:
+    def _convert_loss(self, message: McapMessage) -> Lost | None:
         """Return a loss that this recorder counted in the stream of the topic; None: of another."""
         try:
             loss: Loss = self._decode_loss(message.read_data())

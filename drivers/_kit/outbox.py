@@ -19,7 +19,7 @@ from recorder.contract.messages import End, Lost
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
-Position = tuple[int, int, int]
+RingPosition = tuple[int, int, int]
 """(epoch, number of the next expected message, number before which all messages are appended)."""
 
 
@@ -48,19 +48,19 @@ class _Stream:
     ended: bool = False
 
 
-class Outbox:
-    """Numbers a driver's messages and stores them until they are durable at the writer.
+class SendRing:
+    """Store of a driver's numbered messages until they are durable at the writer.
 
     All streams of the driver share one budget of bytes (the ring) and one window of bytes for
     messages in transit to the writer (the credit)::
 
-        outbox = Outbox(specs, epoch=clock.realtime_ns())
-        outbox.hello({}, buffer_bytes=..., window_bytes=...)
-        outbox.offer("camera", message)           # False: refused, counted, reported in order
-        while (message := outbox.next_to_send()) is not None:
+        ring = SendRing(specs, epoch=clock.realtime_ns())
+        ring.hello({}, buffer_bytes=..., window_bytes=...)
+        ring.offer("camera", message)           # False: refused, counted, reported in order
+        while (message := ring.next_to_send()) is not None:
             ... send ...
-            outbox.mark_sent(message)
-        outbox.acknowledge({"camera": (epoch, durable, received)})
+            ring.mark_sent(message)
+        ring.acknowledge({"camera": (epoch, durable, received)})
 
     Args:
         specs: the driver's streams.
@@ -94,11 +94,11 @@ class Outbox:
         self._mergeable = {name for name, stream in self._streams.items() if stream.spec.joinable}
 
     def fits(self, size: int) -> bool:
-        """Whether the ring can ever accept a data message of that many payload bytes."""
+        """Return whether the ring can ever accept a data message of that many payload bytes."""
         return size <= self.ring_bytes
 
     def room_for(self, stream: str, size: int) -> bool:
-        """Whether the ring accepts a data message of that many payload bytes now.
+        """Return whether the ring accepts a data message of that many payload bytes now.
 
         An empty ring accepts every message that fits, even if a part of the ring is in use
         elsewhere.  A stream's first message uses no budget: the writer makes it durable only after
@@ -111,7 +111,7 @@ class Outbox:
         )
 
     def offer(self, message: Message) -> bool:
-        """Number a data, state or lost message and store it.
+        """Store a data, state or lost message under its next number.
 
         Returns:
             False where a data message was refused because the ring is full, or smaller than the
@@ -147,12 +147,12 @@ class Outbox:
 
     @property
     def ended(self) -> bool:
-        """Whether every stream has ended."""
+        """True if every stream has ended."""
         return not self._open_streams
 
     @property
     def empty(self) -> bool:
-        """Whether all messages are durable at the writer."""
+        """True if all messages are durable at the writer."""
         return not any(s.ring or s.refused for s in self._streams.values())
 
     def next_to_send(self) -> Message | None:
@@ -176,7 +176,7 @@ class Outbox:
         self._in_flight += message.nbytes
 
     def hello(
-        self, positions: dict[str, Position], *, buffer_bytes: int, window_bytes: int
+        self, positions: dict[str, RingPosition], *, buffer_bytes: int, window_bytes: int
     ) -> None:
         """Process the writer's answer: continue with the next message that it expects per stream.
 

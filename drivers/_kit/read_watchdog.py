@@ -1,4 +1,4 @@
-"""Detects from another thread that a driver's `read()` hangs or gives no items.
+"""Detection, from another thread, of a driver's `read()` that hangs or gives no items.
 
 The main thread marks the start and end of each call of its driver; the link's thread checks::
 
@@ -34,7 +34,9 @@ plays too slowly and has not reached the session's end."""
 
 
 class ReadWatchdog:
-    """See the module.  Each method belongs to one thread; shared values are set in one step.
+    """Watchdog of a driver's calls; see the module.
+
+    Each method belongs to one thread; shared values are set in one step.
 
     Args:
         used_ns: processor time that this process has used.
@@ -69,7 +71,7 @@ class ReadWatchdog:
             self._items += 1
         self._call = _WAITING if waiting else ""
 
-    def cause_of_loss(self, *, late: bool) -> str | None:
+    def find_cause_of_loss(self, *, late: bool) -> str | None:
         """Return the cause of the loss of the rest of a session that ends now; None without loss.
 
         Args:

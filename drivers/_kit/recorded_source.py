@@ -1,4 +1,4 @@
-"""What the sources of recordings (VRS, MCAP) share."""
+"""The common part of the sources of recordings (VRS, MCAP)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SHORT_BATCH_NS: Final = 8_000_000
 
 
 LATE_NS: Final = 100_000_000
-"""How far the samples of captures and logs may lie before their predecessors: what queues and
-interfaces that are merged differ by."""
+"""Longest time by which a sample of a capture or log may lie before its predecessor: merged queues
+and interfaces differ by this much."""
 
 
 class RecordedSource(Driver):
@@ -45,7 +45,7 @@ class RecordedSource(Driver):
         """Return the loss at the end of a recording that is not whole.
 
         Args:
-            tail: what is not read; None: the recording is whole.
+            tail: the part that is not read; None: the recording is whole.
             last_ns: time of the last sample, epoch ns.
 
         Raises:

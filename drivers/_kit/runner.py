@@ -35,9 +35,9 @@ from drivers._kit.driver import (
     SensorConfig,
     State,
 )
-from drivers._kit.encode import Encoder, item_message
+from drivers._kit.encode import Encoder, make_message
 from drivers._kit.frozen_check import FrozenCheck
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.sample_batches import keep_samples, last_ns
 from drivers._kit.stamp_checks import Stamps
@@ -50,7 +50,7 @@ from recorder.contract.messages import CHANGED
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.process import die_with_parent, end_visibly, freeze_gc
 
-UNREAD = "unread"  # cause of the loss of what a played source has behind its fault
+UNREAD = "unread"  # cause of the loss of a played source's data behind its fault
 _IDLE_S = 0.2
 _ARMED_S = 2.0  # kernel buffers hold a device's data during this wait
 _LATEST_NS = 1_000_000_000  # longest delay from a measurement to a device's item
@@ -189,7 +189,9 @@ class Runner:
         self._specs = specs = {spec.name: spec for spec in declared}
         self._encoders = encoders = {name: Encoder(spec) for name, spec in specs.items()}
         streams = tuple(specs.values())
-        link = Link(self._sensor.name, streams, self._run_folder, self._clock, report, self._stall)
+        link = WriterLink(
+            self._sensor.name, streams, self._run_folder, self._clock, report, self._stall
+        )
         self._link = link
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
         link.start()
@@ -199,7 +201,7 @@ class Runner:
                 # Before the session is known, no session could take a device's samples.
                 link.wait_until_armed(_ARMED_S)
                 if device.absent_since_ns is not None:
-                    link.device_late(device.absent_since_ns)
+                    link.report_late_device(device.absent_since_ns)
                 self._follow(device)
             while self._driver.played and not self._stop.is_set() and not self._exit_code:
                 session = link.wait_for_session(_IDLE_S)
@@ -344,7 +346,7 @@ class Runner:
                 if not self._await(device, error):
                     return
             except StreamChangedError as error:  # raised by the driver or the encoder
-                self._changed(str(error))
+                self._end_changed(str(error))
                 return
 
     def _take(self, item: Item | None) -> None:
@@ -379,24 +381,24 @@ class Runner:
         self._finish(session, "duration", "")
 
     def _is_past(self, session: Session) -> bool:
-        """Whether a device can no longer give items from before the session's end."""
+        """Return whether a device can no longer give items from before the session's end."""
         until_ns = session.until_ns
         return until_ns is not None and self._clock.monotonic_ns() > until_ns + _LATEST_NS
 
     def _await(self, device: Device, error: DeviceError) -> bool:
         """Reopen a lost device; return False if the process is to end."""
-        self._link.device_lost()  # before closing, which may take a second or two
+        self._link.mark_device_lost()  # before closing, which may take a second or two
         self._driver.close()
         self._publish_device_state({"device": "lost", "reason": str(error)})
         declared = device.find(str(error))
         if declared is None:
             return False
-        self._link.device_back()
+        self._link.mark_device_back()
         self._publish_device_state({"device": "back"})
         if {spec.name: spec.channels for spec in declared} != {
             name: spec.channels for name, spec in self._specs.items()
         }:
-            self._changed(f"{self._sensor.name}: the device came back with other channels")
+            self._end_changed(f"{self._sensor.name}: the device came back with other channels")
             return False
         return True
 
@@ -405,7 +407,7 @@ class Runner:
         for stream in self._specs:
             self._publish(State(stream, self._clock.monotonic_ns(), dict(values)), session)
 
-    def _changed(self, detail: str) -> None:
+    def _end_changed(self, detail: str) -> None:
         """End the streams after the device has changed them; a new process declares new streams."""
         self._exit_code = StreamChangedError.exit_code
         session = self._link.wait_for_session(0)
@@ -430,19 +432,19 @@ class Runner:
         for part, owner in self._link.seam.assign(item, session):
             self._link.enter(owner)
             if not self._publish_part(part, owner):
-                self._link.seam.refused(part.stream)
+                self._link.seam.record_refusal(part.stream)
 
     def _publish_part(self, item: Item, session: Session | None) -> bool:
         """Encode and publish an item; return False where the ring refused it."""
         if session is None and not self._link.wanted(item.stream):
             if isinstance(item, Sample) and item.count:
-                self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
+                self._link.counters.count_unencoded(item.stream, item.count, int(item.t_ns[-1]))
             return True
         if isinstance(item, State) and self._refused_ns.get(item.stream) == item.t_ns:
             values = {key: value for key, value in item.values.items() if key != INCOMPLETE}
             item = replace(item, values=values)  # its sample is counted as lost
         try:
-            message = item_message(item, self._encoders)
+            message = make_message(item, self._encoders)
         except StreamChangedError as error:
             # A device is started again, and declares other streams.  A source is played to its end.
             if not self._driver.played or not isinstance(item, Sample):
@@ -450,7 +452,7 @@ class Runner:
             detail = {"reason": str(error)}
             self._refused_ns[item.stream] = last_ns(item)
             item = Lost(item.stream, last_ns(item), CHANGED, item.count, detail=detail)
-            message = item_message(item, self._encoders)
+            message = make_message(item, self._encoders)
         if isinstance(item, Lost) and item.cause == CHANGED:
             self._misfit = self._misfit or str(item.detail.get("reason", CHANGED))
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):

@@ -90,6 +90,8 @@ class DeferredData(Mapping[str, T], Generic[T]):
         return len(self._values())
 
 
-def part_of(batch: DeferredData[npt.NDArray[Any]], part: slice) -> DeferredData[npt.NDArray[Any]]:
+def select_samples(
+    batch: DeferredData[npt.NDArray[Any]], part: slice
+) -> DeferredData[npt.NDArray[Any]]:
     """Return the data of the samples `part` of a batch."""
     return DeferredData(lambda: {n: np.ascontiguousarray(v[part]) for n, v in batch.items()})

@@ -1,7 +1,7 @@
 """The sessions of a driver around a seam: the one before it, the present one, and the next.
 
-A state machine without sockets and threads; the clock is injectable.  `assign` and `refused` belong
-to the thread that reads the driver; the caller protects all other methods with a lock::
+A state machine without sockets and threads; the clock is injectable.  `assign` and `record_refusal`
+belong to the thread that reads the driver; the caller protects all other methods with a lock::
 
     seam = SessionSeam(specs, clock, watchdog)
     seam.follow(hello)                                      # the writer's sessions
@@ -10,9 +10,9 @@ to the thread that reads the driver; the caller protects all other methods with 
             seam.cross()
         seam.offer(message_of(part), owner)
     while (found := seam.next_to_send()) is not None:
-        outbox, message = found
+        ring, message = found
         ... send ...
-        outbox.mark_sent(message)
+        ring.mark_sent(message)
     seam.acknowledge(positions)
 """
 
@@ -25,7 +25,7 @@ from msgspec import UNSET
 
 from drivers._kit.driver import Item, Sample
 from drivers._kit.keyframe_gate import SEAM_PATIENCE_NS, KeyframeGate
-from drivers._kit.outbox import Outbox, Position
+from drivers._kit.outbox import RingPosition, SendRing
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.sample_batches import keep_samples, last_ns, single_samples
 from drivers._kit.tap_queue import SMALL_BYTES
@@ -44,29 +44,29 @@ class Part:
 
     Attributes:
         session: as announced by the writer.
-        outbox: its unacknowledged messages.
+        ring: its unacknowledged messages.
         admitted: the writer accepts the messages.
         finishing: the writer has ended the session.
         ended_by: reason and detail of the end of its streams.
     """
 
     session: Session
-    outbox: Outbox
+    ring: SendRing
     admitted: bool = False
     finishing: bool = False
     ended_by: tuple[str, str] = ("", "")
 
     @property
     def open(self) -> bool:
-        return not self.outbox.ended and not self.finishing
+        return not self.ring.ended and not self.finishing
 
     def hello(self, hello: Hello) -> None:
-        ring, window = hello.buffer_bytes, hello.window_bytes
-        self.outbox.hello(hello.positions, buffer_bytes=ring, window_bytes=window)
+        buffer, window = hello.buffer_bytes, hello.window_bytes
+        self.ring.hello(hello.positions, buffer_bytes=buffer, window_bytes=window)
 
 
 class SessionSeam:
-    """See the module.
+    """Sessions of a driver around a seam; see the module.
 
     Args:
         specs: the driver's streams.
@@ -99,9 +99,9 @@ class SessionSeam:
         return present.session if present is not None and present.open else None
 
     @property
-    def outbox(self) -> Outbox | None:
+    def ring(self) -> SendRing | None:
         """The messages of the present session."""
-        return None if self.present is None else self.present.outbox
+        return None if self.present is None else self.present.ring
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -110,25 +110,25 @@ class SessionSeam:
 
     @property
     def empty(self) -> bool:
-        """Whether all messages are durable at the writer."""
-        return all(part.outbox.empty for part in self.parts)
+        """True if all messages are durable at the writer."""
+        return all(part.ring.empty for part in self.parts)
 
     @property
     def bytes_held(self) -> int:
         """Bytes in the rings."""
-        return sum(part.outbox.bytes_held for part in self.parts)
+        return sum(part.ring.bytes_held for part in self.parts)
 
     def is_current(self, session: Session) -> bool:
-        """Whether the present session is this one, or continues it."""
+        """Return whether the present session is this one, or continues it."""
         return self.present is not None and self.present.session.continues(session)
 
     def is_open(self, session: Session) -> bool:
-        """Whether the session, or its continuation, accepts the driver's samples."""
+        """Return whether the session, or its continuation, accepts the driver's samples."""
         present = self.present
         return present is not None and present.open and present.session.continues(session)
 
     def begins(self, session: Session | None) -> bool:
-        """Whether a session is the next one, so that its first message crosses the seam."""
+        """Return whether a session is the next one, so that its first message crosses the seam."""
         return session is not None and self.next is not None and self.next.key == session.key
 
     def assign(self, item: Item, session: Session | None) -> list[tuple[Item, Session | None]]:
@@ -160,34 +160,32 @@ class SessionSeam:
         keep_samples(item, behind)
         return [(before, session), (item, following)]
 
-    def refused(self, stream: str) -> None:
-        """Record that a message of a stream was refused: video goes on with a keyframe."""
+    def record_refusal(self, stream: str) -> None:
+        """Record that a message of a stream was refused: video continues with a keyframe."""
         if (gate := self._gates.get(stream)) is not None:
-            gate.refused()
+            gate.record_refusal()
 
     def offer(self, message: Message, session: Session) -> bool:
         """Store a message of a session; False: refused and counted.
 
         A message of a session that is no longer open is dropped.
         """
-        return (
-            self.present is None or not self.is_open(session) or self.present.outbox.offer(message)
-        )
+        return self.present is None or not self.is_open(session) or self.present.ring.offer(message)
 
-    def next_to_send(self) -> tuple[Outbox, Message] | None:
+    def next_to_send(self) -> tuple[SendRing, Message] | None:
         """Return the next message within the credit, of the session before the seam first."""
         for part in self.parts:
             if part is self.leaving or part.admitted:
-                message = part.outbox.next_to_send()
+                message = part.ring.next_to_send()
                 if message is not None:
-                    return part.outbox, message
+                    return part.ring, message
         return None
 
-    def acknowledge(self, positions: dict[str, Position]) -> None:
-        """Release durable messages and renew the credit; see `Outbox.acknowledge`."""
+    def acknowledge(self, positions: dict[str, RingPosition]) -> None:
+        """Release durable messages and renew the credit; see `SendRing.acknowledge`."""
         for part in self.parts:
-            part.outbox.acknowledge(positions)
-            self._share_ring()  # what the session before releases is room for the present one
+            part.ring.acknowledge(positions)
+            self._share_ring()  # the session before releases room for the present one
 
     def follow(self, hello: Hello) -> None:
         """Enter the writer's present session."""
@@ -204,20 +202,20 @@ class SessionSeam:
     def end(self, reason: str, detail: str = "") -> None:
         """End the streams of the present session."""
         present = self.present
-        if present is None or present.outbox.ended:
+        if present is None or present.ring.ended:
             return
         if self._absent_since_ns is not None:
             self._report_absence("absent")
         elif reason == "stopped":
             self._report_stall()
-        present.outbox.end(reason, detail)
+        present.ring.end(reason, detail)
         present.ended_by = reason, detail
 
     def cross(self) -> None:
         """End the present session and begin the next, if one is known."""
         if self.next is None or self.present is None:
             return
-        before, went_on = self.present, not self.present.outbox.ended
+        before, went_on = self.present, not self.present.ring.ended
         self.end("split")
         self.leaving, following, self.next = before, self.next, None
         self._begin(following)
@@ -230,18 +228,18 @@ class SessionSeam:
         if self.next is not None and now_ns > self.next.begin_ns + self._patience_ns:
             self.cross()
 
-    def device_late(self, since_ns: int) -> None:
-        """Report a device that was absent since then, at the driver's first start."""
+    def report_late_device(self, since_ns: int) -> None:
+        """Report a device that has been absent since `since_ns`, at the driver's first start."""
         first = self.present is not None and self.present.session.last_ns is None
         for spec in self._specs if first else ():
             self._report_loss(spec, "device", since_ns)
 
-    def device_lost(self) -> None:
+    def mark_device_lost(self) -> None:
         """Record that the device is lost: sessions get an interval of loss until it is back."""
         if self._absent_since_ns is None:
             self._absent_since_ns = self._clock.monotonic_ns()
 
-    def device_back(self) -> None:
+    def mark_device_back(self) -> None:
         """Report to the session how long the device was absent."""
         self._report_absence("device")
         self._absent_since_ns = None
@@ -267,22 +265,22 @@ class SessionSeam:
         if self.present is not None:
             self.present.admitted = True
             self.present.hello(hello)
-            if self.present.outbox.ended:
+            if self.present.ring.ended:
                 self.cross()  # no more messages will be published
 
     def _begin(self, session: Session) -> None:
         epoch = self._clock.realtime_ns()
-        outbox = Outbox(self._specs, epoch=epoch, merge_bytes=SMALL_BYTES, session=session.key)
-        self.present = Part(session, outbox)
+        ring = SendRing(self._specs, epoch=epoch, merge_bytes=SMALL_BYTES, session=session.key)
+        self.present = Part(session, ring)
 
     def _begin_unexpected(self, session: Session) -> None:
         before, self.next, self.leaving = self.present, None, None
         self._begin(session)
         if before is None or not session.continues(before.session):
             return
-        if before.outbox.ended and before.ended_by[0] != "stopped":
+        if before.ring.ended and before.ended_by[0] != "stopped":
             self.end(*before.ended_by)  # an ended stream does not restart in a later part
-        elif not before.outbox.empty:
+        elif not before.ring.empty:
             # The part before is closed already: its unacknowledged messages are lost.
             for spec in self._specs:
                 self._report_loss(spec, "driver", session.begin_ns)
@@ -290,9 +288,9 @@ class SessionSeam:
     def _share_ring(self) -> None:
         """Reduce the ring by the bytes that it still holds for the session before the seam."""
         if self.present is not None:
-            held = 0 if self.leaving is None else self.leaving.outbox.bytes_held
-            self.present.outbox.buffer_bytes = max(0, self.granted_bytes - held)
-            self.present.outbox.ring_bytes = self.granted_bytes
+            held = 0 if self.leaving is None else self.leaving.ring.bytes_held
+            self.present.ring.buffer_bytes = max(0, self.granted_bytes - held)
+            self.present.ring.ring_bytes = self.granted_bytes
 
     def _report_absence(self, cause_of_all: str) -> None:
         """Report the loss while the device is absent; `cause_of_all`: for a whole session."""
@@ -309,7 +307,7 @@ class SessionSeam:
             return
         session = self.present.session
         late = session.until_ns is not None and self._clock.monotonic_ns() >= session.until_ns
-        cause = self._stall.cause_of_loss(late=late)
+        cause = self._stall.find_cause_of_loss(late=late)
         for spec in self._specs if cause is not None else ():
             since_ns = self.last_ns.get(spec.name, session.begin_ns)
             self._report_loss(spec, cause or "", since_ns, self._stall.stalled_ns)
@@ -318,17 +316,17 @@ class SessionSeam:
         self, spec: StreamSpec, cause: str, since_ns: int, at_least_ns: int | None = None
     ) -> None:
         """Report an uncounted loss up to now, limited to the present session."""
-        if self.present is None or self.present.outbox.ended:
+        if self.present is None or self.present.ring.ended:
             return
         span_ns = since_ns, self._clock.monotonic_ns()
-        lost = interval_of_loss(self.present.session, spec, cause, span_ns, at_least_ns)
+        lost = make_interval_of_loss(self.present.session, spec, cause, span_ns, at_least_ns)
         if lost is not None:
             assert isinstance(lost.t_mono_ns, int)
             self.last_ns[spec.name] = lost.t_mono_ns
-            self.present.outbox.offer(lost)
+            self.present.ring.offer(lost)
 
 
-def interval_of_loss(
+def make_interval_of_loss(
     session: Session,
     spec: StreamSpec,
     cause: str,

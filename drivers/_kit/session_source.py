@@ -1,4 +1,4 @@
-"""The source ``session:DIR[#SENSOR]`` of every driver: plays a recorded sensor.
+"""The source ``session:DIR[#SENSOR]`` of every driver, which plays a recorded sensor.
 
 The kit replaces the driver by `SessionSource`.  Payloads are passed on as stored, so that the new
 session has identical payload bytes.  No other module of the kit reads sessions.
@@ -40,7 +40,7 @@ from recorder.session.reader import Session
 
 
 class SessionSource(Driver):
-    """Plays a recorded sensor, with all its streams, under this sensor's name.
+    """Source that plays a recorded sensor, with all its streams, under this sensor's name.
 
     ``session:DIR`` plays the sensor of the same name, ``session:DIR#SENSOR`` another sensor: its
     streams ``SENSOR`` and ``SENSOR_imu`` become ``NAME`` and ``NAME_imu``.  Stamps count from the
@@ -77,7 +77,7 @@ class SessionSource(Driver):
             known = ", ".join(sensors) or "none"
             raise SessionError(f"no sensor {recorded!r} was recorded; the sensors are: {known}")
         streams = [n for n in sensors[recorded] if n in session.streams or n in session.broken]
-        self._names = {name: self._renamed(name, recorded) for name in streams}
+        self._names = {name: self._rename(name, recorded) for name in streams}
         specs = []
         decoded = {}
         for name in streams:
@@ -96,7 +96,7 @@ class SessionSource(Driver):
         self._items = heapq.merge(play(session, streams), found, key=get_play_time_ns)
         return specs
 
-    def _renamed(self, stream: str, recorded: str) -> str:
+    def _rename(self, stream: str, recorded: str) -> str:
         own = self.sensor.name
         if stream == recorded:
             return own

@@ -19,7 +19,7 @@ from recorder.contract.streams import StreamSpec
 
 
 class ReadSource(Protocol):
-    """A source that is open from its making on."""
+    """Interface of a source that its constructor opens."""
 
     def read(self) -> Item | None:
         """Return the next item; raises as `Driver.read`."""
@@ -29,7 +29,7 @@ class ReadSource(Protocol):
 
 
 class ReadDriver(Driver):
-    """Reads and closes all its sources; `open` sets `source`."""
+    """Base of drivers that read one source, which `open` sets as `source`."""
 
     source: ReadSource | None = None
 
@@ -45,20 +45,20 @@ class ReadDriver(Driver):
 
 
 class ItemSource(Protocol):
-    """Where items come from."""
+    """Interface of a source of items."""
 
     def open(self) -> Sequence[StreamSpec]:
-        """The streams; raises as `Driver.open`."""
+        """Open the source and return its streams; raises as `Driver.open`."""
 
     def items(self) -> Iterator[Item | None]:
-        """Items in order of time, None while there are none; raises as `Driver.read`."""
+        """Yield items in order of time, None while there are none; raises as `Driver.read`."""
 
     def close(self) -> None:
-        """Release what `open`, or the source's own making, took."""
+        """Release the resources that `open` or the constructor acquired."""
 
 
 class SourceDriver(Driver):
-    """Reads, closes and warns for all its sources; `open` makes one, and hands it to `begin`."""
+    """Base of drivers whose sources are classes: `open` makes one and passes it to `begin`."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)

@@ -55,7 +55,7 @@ class _Track:
 
 
 class Stamps:
-    """Checks and corrects the stamps of a source's items; see the module.
+    """Checks and corrections of the stamps of a source's items; see the module.
 
     Args:
         specs: the source's streams by name.
@@ -135,7 +135,7 @@ class Stamps:
         return self._fits(first, track) and (len(times) == 1 or self._is_past(last))
 
     def _fits(self, t_ns: int, track: _Track) -> bool:
-        """Whether a stamp continues from the stamp before."""
+        """Return whether a stamp continues from the stamp before."""
         if track.last_ns is None:
             recent = self._now_ns is None or t_ns >= self._now_ns() - _BEHIND_NS
             return recent and self._is_past(t_ns)
@@ -198,7 +198,7 @@ class Stamps:
         return [Lost(sample.stream, t_ns, CAUSE, 1, detail=detail)]
 
     def _take_report(self, item: State | Lost, track: _Track) -> Sequence[Item]:
-        """A state or loss keeps its own time, or gets the time of the next sample."""
+        """Keep the time of a state or loss, or give it the time of the next sample."""
         item.t_ns += track.shift_ns
         if self._now_ns is not None:
             item.t_ns = min(item.t_ns, self._now_ns() + _AHEAD_NS)

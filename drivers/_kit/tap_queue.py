@@ -1,4 +1,4 @@
-"""Messages that wait for a driver's tap: the latest, small ones joined."""
+"""Queue of a driver's tap: the latest messages, with small ones joined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 64  # small messages in a run
 
 
 class TapQueue:
-    """See the module.  The caller protects it with a lock.
+    """Queue of messages for a tap.  The caller protects it with a lock.
 
     Args:
         specs: the driver's streams.
@@ -30,9 +30,9 @@ class TapQueue:
         return bool(self._runs)
 
     def put(self, message: Message) -> None:
-        """Queue a message after it was offered to the outbox, which numbers it."""
+        """Queue a message after it was offered to the ring, which numbers it."""
         if message.stream in self._joinable and _small(message):
-            message = replace(message)  # the outbox may join further samples to its own
+            message = replace(message)  # the ring may join further samples to its own
             last = next((r for r in reversed(self._runs) if r[0].stream == message.stream), None)
             if last is not None and len(last) < _MOST and _continues(last[-1], message):
                 last.append(message)
@@ -40,7 +40,7 @@ class TapQueue:
         self._runs.append([message])
 
     def take(self) -> list[Message]:
-        """Remove and return what waits; the small messages of a stream are one message."""
+        """Remove and return the waiting messages; small messages of a stream become one."""
         messages = []
         for message, *others in self._runs:
             if others:
@@ -55,6 +55,6 @@ def _small(message: Message) -> bool:
 
 
 def _continues(last: Message, message: Message) -> bool:
-    """Whether samples follow those of the last message; without an epoch they have no numbers."""
+    """Return whether samples follow the last message's; without an epoch they have no numbers."""
     numbered = not message.epoch or last.next_seq == message.seq
     return _small(last) and last.epoch == message.epoch and numbered

@@ -1,4 +1,4 @@
-"""Maps the stamps of a played source to a session's timeline.
+"""Mapping of a played source's stamps to a session's timeline.
 
 ``t_mono`` = session start + (source stamp - the source's first stamp), whatever the pace.  Each
 loop is shifted by one period, and so are its device times.
@@ -15,7 +15,7 @@ from recorder.contract.streams import StreamSpec
 
 
 class Timeline:
-    """Maps a played source's items to the host's monotonic clock, in place.
+    """Mapping of a played source's items to the host's monotonic clock, in place.
 
     Args:
         specs: the source's streams.

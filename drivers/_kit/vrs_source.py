@@ -1,4 +1,4 @@
-"""The source ``vrs:PATH[#STREAM]``: plays a camera's or an IMU's stream of any VRS file.
+"""The source ``vrs:PATH[#STREAM]``, which plays a camera's or an IMU's stream of any VRS file.
 
 The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures of the
@@ -66,7 +66,7 @@ _GREYS = {
 
 
 class VrsSource(RecordedSource):
-    """Plays one stream of a VRS file.
+    """Source that plays one stream of a VRS file.
 
     The stream is selected by its id (``#214-1``), its type's number, its flavor or its name.
     Without a selection, the file must have exactly one stream of the kind, or one of the plain
@@ -110,6 +110,7 @@ class VrsSource(RecordedSource):
         labels = set(layout.as_dict()) if layout is not None else set()
         self._device_time = next((n for n in _DEVICE_TIMES if n in labels), "")
         self._has_device_time = bool(self._device_time)
+        # The recorder's own files have times in ns; a record's own time is a rounded double.
         offset = vrs.tags.get("clock_offset_ns", "")
         exact = "t_mono_ns" in labels and offset.lstrip("-").isdecimal()
         self._clock_offset_ns = int(offset) if exact else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from drivers._devices.dca1000 import RadarCapture
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
-from drivers._mmwave.stream import frame_data, incomplete_state, shaped
+from drivers._mmwave.stream import frame_data, incomplete_state, shape_frame
 from drivers._protocols.dca1000_frames import (
     AssembledFrame,
     FrameAssembler,
@@ -26,7 +26,7 @@ _TELL_NS = 1_000_000_000  # shortest interval between two reports of packet coun
 
 
 class LiveFrames:
-    """Converts a device's packets to items for the kit.
+    """Converter of a device's packets to items for the kit.
 
     Args:
         sensor: its address is the capture card's, ``//ADDRESS``, or empty.
@@ -96,12 +96,12 @@ class LiveFrames:
         elif now_ns - self._heard_ns > self._patience_ns:
             self._fail(now_ns, f"no data for {self._patience_ns / 1e9:.1f} s")
         if now_ns - self._reported_ns > _TELL_NS:
-            self._tell(now_ns)
+            self._report_changes(now_ns)
 
     def _fail(self, now_ns: int, reason: str) -> None:
         """Flush the assembler, then fail: the kit reopens the device, which resets the radar."""
         self._take(self._assembler.flush())
-        self._tell(now_ns)
+        self._report_changes(now_ns)
         self._failure = DeviceError(f"{self._where}: {reason}")
 
     def _take(self, frames: Sequence[AssembledFrame | MissedFrames]) -> None:
@@ -115,12 +115,12 @@ class LiveFrames:
             t_ns = self._last_ns = max(frame.t_ns, self._last_ns + 1)
             if left_out := self._clock.see(frame.index, frame.t_ns):
                 self._items.append(Lost(self._name, t_ns, "device", left_out))
-            data = frame_data(shaped(frame, self._chirp), not frame.bytes_missing)
+            data = frame_data(shape_frame(frame, self._chirp), not frame.bytes_missing)
             self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
             if frame.bytes_missing:
                 self._items.append(incomplete_state(self._name, t_ns, frame))
 
-    def _tell(self, now_ns: int) -> None:
+    def _report_changes(self, now_ns: int) -> None:
         """Report the changes of the counts and the card's unsolicited messages."""
         self._reported_ns = now_ns
         assembler = self._assembler

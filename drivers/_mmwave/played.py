@@ -13,14 +13,14 @@ from drivers._protocols.raw_capture import CapturedFrame, CaptureFiles, LostFram
 
 
 class RecordedFrames:
-    """Converts the frames of capture files to items for the kit.
+    """Converter of the frames of capture files to items for the kit.
 
     Args:
         sensor: its address is a file or a folder.
         chirp: defines a frame's shape and the period.
 
     Attributes:
-        warnings: what is not played.
+        warnings: about files that are not played, or that may continue in the next file.
 
     Raises:
         SourceError: there is no complete frame, or the frames cannot be found.

@@ -1,4 +1,4 @@
-"""The simulated radar as a source: its packets pass the assembly of real packets."""
+"""The simulated radar as a source: the assembler of real packets assembles its packets."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Sample, SensorConfig
 from drivers._kit.sample_batches import DeferredData
-from drivers._mmwave.stream import frame_data, shaped
+from drivers._mmwave.stream import frame_data, shape_frame
 from drivers._protocols.dca1000_frames import AssembledFrame, FrameAssembler
 from drivers._protocols.radar_options import RadarSetup
 from drivers.sim.dca1000_packets import FramePackets
-from drivers.sim.radar import simulated_radar
+from drivers.sim.radar import make_radar
 
 
 class SimulatedFrames:
-    """Converts a simulated radar's frames to packets of a simulated capture card and back.
+    """Converter of a simulated radar's frames to packets of a simulated capture card and back.
 
     Args:
         sensor: its options describe the radar.
@@ -26,7 +26,7 @@ class SimulatedFrames:
     """
 
     def __init__(self, sensor: SensorConfig, setup: RadarSetup) -> None:
-        radar = simulated_radar(sensor.name, sensor.options, setup.chirp, setup.iq_order)
+        radar = make_radar(sensor.name, sensor.options, setup.chirp, setup.iq_order)
         self._name, self.radar, self._index = sensor.name, radar, 0
         self._size = radar.chirp.frame_bytes
         self._packets = FramePackets(radar.frame, self._size)
@@ -50,4 +50,4 @@ class SimulatedFrames:
         frame = (frames or assembler.flush())[0]
         if not isinstance(frame, AssembledFrame):
             raise AssertionError(f"frame {index} was not assembled from its own packets")
-        return frame_data(shaped(frame, self.radar.chirp), not frame.bytes_missing)
+        return frame_data(shape_frame(frame, self.radar.chirp), not frame.bytes_missing)

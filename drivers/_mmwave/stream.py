@@ -21,7 +21,7 @@ def frame_data(frame: Frame, valid: bool = True) -> dict[str, npt.NDArray[Any]]:
 
 
 def incomplete_state(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame) -> State:
-    """Return the report of a frame that lacks packets."""
+    """Return the state of a frame that lacks packets."""
     values = {
         "frame": frame.index,
         "bytes_missing": frame.bytes_missing,
@@ -33,6 +33,6 @@ def incomplete_state(name: str, t_ns: int, frame: AssembledFrame | CapturedFrame
     return State(name, t_ns, values | incomplete(cause, parts))
 
 
-def shaped(frame: AssembledFrame, chirp: ChirpConfig) -> Frame:
+def shape_frame(frame: AssembledFrame, chirp: ChirpConfig) -> Frame:
     """Return a frame's values, int16 [chirps, tx, rx, values]."""
     return frame.data.view("<i2").reshape(chirp.shape)

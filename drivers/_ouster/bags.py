@@ -32,7 +32,7 @@ _OTHER = ("imu_packets", "zone_packets", "telemetry_packets")
 
 
 class BagSource(PacketSource):
-    """Reads a recording packet by packet.
+    """Source that reads a recording packet by packet.
 
     A packet's stamp is the log time of its message: the time at which the recorder received it.
     Messages of old versions of the ROS driver have one byte more than the packet.

@@ -1,4 +1,4 @@
-"""The way of a packet, from the network or from a recording, to the sensor's items."""
+"""The path of a packet, from the network or from a recording, to the sensor's items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drivers._protocols.ouster_packets import Checksums
 
 
 class Intake:
-    """Checks packets and assembles them; damaged packets and repetitions are counted and left out.
+    """Check and assembly of packets; damaged and repeated packets are counted and left out.
 
     Args:
         core: the module ouster.sdk.core.
@@ -31,15 +31,15 @@ class Intake:
         self._legacy_imu = info.format.udp_profile_imu.name == "LEGACY"
 
     def proves(self, packet: Any) -> bool:
-        """Whether a packet shows that the firmware sends checksums; they are checked then."""
+        """Return whether a packet shows that the firmware sends checksums; enable their check."""
         return self._checksums.proves(packet)
 
     def is_usable(self, packet: Any) -> bool:
-        """Whether a packet is undamaged and came for the first time; the others are counted."""
-        if not self._checksums.good(packet):
+        """Return whether a packet is undamaged and not a repetition; the others are counted."""
+        if not self._checksums.is_good(packet):
             self._sensor.corrupt += 1
             return False
-        if isinstance(packet, self._core.LidarPacket) and self._repeats.again(packet):
+        if isinstance(packet, self._core.LidarPacket) and self._repeats.is_repeated(packet):
             self._sensor.repeated += 1
             return False
         return True

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from drivers._devices.ouster import News, Watch
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
-from drivers._devices.ouster_setup import Setup, Wanted, same_address
-from drivers._devices.udp import UdpReceiver, address_and_port, cap_warning, is_multicast
+from drivers._devices.ouster_setup import Setup, Wanted, is_same_address
+from drivers._devices.udp import UdpReceiver, is_multicast, make_cap_warning, parse_address
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.intake import Intake
 from drivers._ouster.sensor import Sensor, last_ns
@@ -40,8 +40,8 @@ _SETTINGS: Final = {
 """The driver's options and their names in the sensor's settings."""
 
 
-def setup_of(config: SensorConfig) -> Setup | None:
-    """Return the setup that a config asks for; None for a sensor that is only listened to."""
+def make_setup(config: SensorConfig) -> Setup | None:
+    """Return the setup that a config requests; None if the driver only receives packets."""
     options = config.options
     if config.scheme != "ouster":
         return None
@@ -51,7 +51,7 @@ def setup_of(config: SensorConfig) -> Setup | None:
     return Setup(config.address.removeprefix("//").rstrip("/"), wanted)
 
 
-def ports_of(settings: Mapping[str, Any]) -> tuple[int, int]:
+def read_ports(settings: Mapping[str, Any]) -> tuple[int, int]:
     """Return the UDP ports of lidar and IMU in a sensor's settings, or else the default ports.
 
     Raises:
@@ -102,7 +102,7 @@ class LiveSource:
         deadline_s = time.monotonic() + _FIRST_PACKET_S
         while not self._queue:
             if (left_s := deadline_s - time.monotonic()) <= 0:
-                raise DeviceError(f"{self._place}: {self._nothing()}")
+                raise DeviceError(f"{self._place}: {self._explain_silence()}")
             self._receive(left_s)
         self._heard_ns = time.monotonic_ns()
         return specs
@@ -118,7 +118,7 @@ class LiveSource:
         self._opening: dict[str, Any] = {}
         if setup is None:
             text = self._config.address.removeprefix("//").rstrip("/")
-            bind, port = address_and_port(text, "udp://ADDRESS:PORT")
+            bind, port = parse_address(text, "udp://ADDRESS:PORT")
             if not options["metadata"]:
                 raise SourceError("needs the sensor's metadata (option `metadata`)")
             info, text = load_info(self._core, Path(options["metadata"]))
@@ -136,7 +136,7 @@ class LiveSource:
             _warn(f"{self._place}: the sensor does not accept the settings {names}")
         if setup.wanted.persist and setup.wanted.stored is not None:
             self._opening["settings_stored"] = setup.wanted.stored
-        ports, here = ports_of(active), setup.http.local_address
+        ports, here = read_ports(active), setup.http.local_address
         address = _bind_address(str(active.get("udp_dest") or ""), here)
         self._bind(address, ports, here)
         text = setup.metadata(max(0.0, deadline_s - time.monotonic()))
@@ -168,7 +168,7 @@ class LiveSource:
                 UdpReceiver(address, port, asked, 0.0, batch=_BATCH, interface=interface)
             )
         lidar = next(r for r in self._receivers if r.port == ports[0])
-        if (warning := cap_warning(lidar, self._config.name)) is not None:
+        if (warning := make_cap_warning(lidar, self._config.name)) is not None:
             _warn(warning)
             self._opening["socket_buffer_bytes"] = lidar.granted_bytes
             self._opening["socket_buffer_bytes_asked"] = asked
@@ -198,7 +198,7 @@ class LiveSource:
                     yield from self._assembly.finish()
                 if silence_ns > timeout_ns:
                     yield from self._sensor.finish()
-                    raise DeviceError(f"{self._place}: {self._nothing()}")
+                    raise DeviceError(f"{self._place}: {self._explain_silence()}")
                 yield None
             if self._watch is not None:
                 for news in self._watch.news():
@@ -280,7 +280,7 @@ class LiveSource:
         elif news.kind == "clock_offset":
             values, lasting = news.value, False
         elif news.kind == "settings":
-            values |= self._checked(news.value)
+            values |= self._check_settings(news.value)
         elif news.kind == "metadata":
             try:
                 info = self._core.SensorInfo(news.value)
@@ -293,8 +293,8 @@ class LiveSource:
             values |= {"metadata_sha256": _digest(news.value), "init_id": int(info.init_id)}
         yield from self._hold(State(self._config.name, self._last_ns, values, lasting=lasting))
 
-    def _checked(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return what is refused of changed settings; DeviceError if they must be set again."""
+    def _check_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the refused ones of changed settings; DeviceError if they must be set again."""
         assert self._setup is not None
         wanted = self._setup.wanted
         if lost := wanted.changes(settings, self._setup.http.local_address):
@@ -303,7 +303,7 @@ class LiveSource:
         refused = sorted(n for n, value in wanted.refused.items() if settings.get(n) == value)
         return {"settings_refused": refused} if wanted.refused else {}
 
-    def _nothing(self) -> str:
+    def _explain_silence(self) -> str:
         """Return the reason why no packet arrives."""
         ports = " and ".join(str(receiver.port) for receiver in self._receivers)
         if self._misfit:
@@ -339,8 +339,8 @@ def _form(info: Any) -> tuple[Any, ...]:
 
 
 def _bind_address(destination: str, here: str) -> str:
-    """Return the address at which this machine receives what is sent to a destination."""
-    if same_address(destination, here):
+    """Return the address at which this machine receives packets to a destination."""
+    if is_same_address(destination, here):
         return here
     if is_multicast(destination):
         return destination

@@ -34,8 +34,8 @@ class Packing:
     """How a lidar's channels are stored while they are recorded.
 
     Attributes:
-        settings: for the stream's declaration; `packing` of them says for people what was chosen,
-            and what it costs.
+        settings: for the stream's declaration; `packing` among them describes the choice and its
+            cost for people.
         bytes_per_sample: expected; None: as measured for packing at once.
     """
 
@@ -80,7 +80,7 @@ def choose_packing(
 
 
 def _load(channels: Sequence[ChannelSpec], rate_hz: float) -> float:
-    """Cores that packing takes: measured on rows like those of a real sweep."""
+    """Return the number of cores that packing uses, measured on rows like a real sweep's."""
     noise = np.random.default_rng(1)
     seconds = 0.0
     for channel in channels:
@@ -98,6 +98,6 @@ def _load(channels: Sequence[ChannelSpec], rate_hz: float) -> float:
 
 
 def _free_cores() -> float:
-    """Cores that were idle in the last minute, of those that this process may use."""
+    """Return how many of the cores that this process may use were idle in the last minute."""
     cores = len(os.sched_getaffinity(0))
     return max(0.0, cores - os.getloadavg()[0])

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class PacketSource(ABC):
-    """Makes items of recorded packets; memory does not grow with the recording's length."""
+    """Source of recorded packets; memory does not grow with the recording's length."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
@@ -54,13 +54,13 @@ class PacketSource(ABC):
 
     @abstractmethod
     def _packets(self) -> Iterator[Any]:
-        """Yield the packets of ouster-sdk with their host stamps, and what is to be reported.
+        """Yield ouster-sdk's packets with their host stamps, and the events to report.
 
-        These are `Misfit`, `ClockStep`, `Lost` and `LostDatagram`.
+        The events are `Misfit`, `ClockStep`, `Lost` and `LostDatagram`.
         """
 
     def _notes(self) -> CaptureNotes:
-        """Return what is to be reported at the end."""
+        """Return the notes to report at the end."""
         return CaptureNotes()
 
     @abstractmethod
@@ -76,7 +76,7 @@ class PacketSource(ABC):
         name, core, last_packet_ns = self._sensor.name, self._core, 0
         lost: Counter[str] = Counter()  # packets since the last one that is usable
         try:
-            for packet in self._with_proof(self._packets()):
+            for packet in self._find_proof(self._packets()):
                 match packet:
                     case LostDatagram():
                         self._sensor.partial[packet.cause] += 1
@@ -94,6 +94,7 @@ class PacketSource(ABC):
                         damaged = self._sensor.corrupt
                         lidar = isinstance(packet, core.LidarPacket)
                         if self._intake.is_usable(packet):
+                            # Its frame id shows the losses before it: these need no estimate.
                             if lidar:
                                 lost.clear()
                             last_packet_ns = int(packet.host_timestamp)
@@ -114,7 +115,7 @@ class PacketSource(ABC):
         if fault is not None:
             raise self._fault(one_line(fault)) from None
 
-    def _with_proof(self, packets: Iterator[Any]) -> Iterator[Any]:
+    def _find_proof(self, packets: Iterator[Any]) -> Iterator[Any]:
         """Look for a packet with a right checksum before the first packet is used.
 
         A damaged packet at the beginning is found only then; see `Checksums`.
@@ -145,7 +146,7 @@ class PacketSource(ABC):
 
 
 class PcapSource(PacketSource):
-    """Reads a capture packet by packet."""
+    """Source that reads a capture packet by packet."""
 
     _file: Any = None
 
@@ -180,7 +181,7 @@ class PcapSource(PacketSource):
 
 
 class OsfSource:
-    """Reads a file of ouster-sdk: decoded frames, with their metadata."""
+    """Source that reads a file of ouster-sdk: decoded frames, with their metadata."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
@@ -223,7 +224,7 @@ class OsfSource:
     def items(self) -> Iterator[Item]:
         fields = [*self._sensor.recorded, *(_OSF_IMU if self._with_imu else ())]
         try:
-            for message, is_last in marked_last(self._messages):
+            for message, is_last in mark_last(self._messages):
                 self._sensor.ending = is_last
                 frame = message.decode(fields)
                 device_ns = int(frame.timestamp.max())
@@ -271,7 +272,7 @@ class OsfSource:
             yield from self._sensor.imu(t_ns, *values)
 
 
-def marked_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+def mark_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
     """Yield each item, and whether it is the last one, or the last before an error."""
     waiting: list[T] = []
     try:

@@ -31,7 +31,7 @@ _NEVER_NS: Final = np.uint64(1 << 62)
 """No device's clock reaches this value, and twice as much would overflow the contract's stamps."""
 
 _PACKET_NS: Final = 10_000_000_000
-"""The measurements of one packet never take longer."""
+"""Longest time of one packet's measurements."""
 
 
 def last_ns(item: Item) -> int:
@@ -45,7 +45,7 @@ def _latest(t_dev_ns: npt.NDArray[np.uint64]) -> int:
 
 
 class Sensor:
-    """Makes the items of a sensor's decoded frames and IMU packets.
+    """Converter of a sensor's decoded frames and IMU packets to items.
 
     Args:
         core: the module ouster.sdk.core.
@@ -128,7 +128,7 @@ class Sensor:
             if 1 < ahead <= self._id_span // 2:  # a larger distance: the count was restarted
                 gap = detail | {"previous_frame_id": previous_id}
                 packets = gap["packets_missing"] = (ahead - 1) * self.packets_per_sweep
-                yield Lost(self.name, t_ns, self._cause_of(packets), ahead - 1, detail=gap)
+                yield Lost(self.name, t_ns, self._find_cause(packets), ahead - 1, detail=gap)
         self.last_id = frame_id
         valid = int(np.count_nonzero(frame.status & 1))
         if not valid:
@@ -140,19 +140,19 @@ class Sensor:
         yield Sample(self.name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         missing: dict[str, Any] = {}
         packets = self._packets_missing(frame, previous_id is None)
-        cause = self._cause_of(packets)
+        cause = self._find_cause(packets)
         self._unexplained &= arrived
         if valid < self._columns_expected:
             missing["columns_missing"] = self._columns_expected - valid
             missing["packets_missing"] = packets
             if holes := self._columns_missing(frame, previous_id is None):
                 missing |= incomplete(cause, holes)
-        missing |= self._discarded()
+        missing |= self._take_discarded()
         if missing:
             yield State(self.name, t_ns, missing | detail)
         yield from self._changes(frame, t_ns, device_ns)
 
-    def _discarded(self) -> dict[str, int]:
+    def _take_discarded(self) -> dict[str, int]:
         """Return and reset the counts of the packets that were discarded."""
         found = {f"packets_{cause}": count for cause, count in self.partial.items()}
         if self.repeated or self.corrupt:
@@ -162,8 +162,8 @@ class Sensor:
         self.partial.clear()
         return found
 
-    def _cause_of(self, packets: int) -> str:
-        """Return why so many packets are missing: were as many discarded?
+    def _find_cause(self, packets: int) -> str:
+        """Return the cause of missing packets: that of discarded packets if these explain most.
 
         A discarded packet of a sweep may have arrived before the previous sweep was complete.
         """
@@ -228,7 +228,7 @@ class Sensor:
 
     def finish(self) -> Iterator[Item]:
         """Report the pending losses and counts at the end."""
-        if self._last_ns and (discarded := self._discarded()):
+        if self._last_ns and (discarded := self._take_discarded()):
             yield State(self.name, self._last_ns, discarded)
         if lost := self._gaps.lost(at_once=True):
             yield self._imu_lost(self._imu_ns, lost)

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._kit.driver import Item, Sample, SensorConfig
-from drivers._kit.sample_batches import DeferredData, part_of
+from drivers._kit.sample_batches import DeferredData, select_samples
 from drivers._ouster.sensor import Sensor
 from drivers._protocols.ouster_frames import Assembly, Fields, packet_fields
-from drivers.sim.lidar import DEFAULT_MODE, default_info, simulated_lidar
+from drivers.sim.lidar import DEFAULT_MODE, default_info, make_lidar_scene
 from drivers.sim.ouster_packets import LidarPackets, SentPacket, imu_values, sdk_packets
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
@@ -39,7 +39,7 @@ class SimulatedSource:
         if options["metadata"]:
             info, text = load_info(core, Path(options["metadata"]))
         try:
-            self._scene = simulated_lidar(core, info, self._config.name, options)
+            self._scene = make_lidar_scene(core, info, self._config.name, options)
             self._packets = LidarPackets(core, info, self._scene)
             fields: Fields = {name: (dtype, ()) for name, dtype in self._scene.fields.items()}
             self._sensor = Sensor(core, self._config, info, fields)
@@ -79,15 +79,17 @@ class SimulatedSource:
         for begin in range(0, count, size):
             part = slice(begin, begin + size)
             stamps = times[part].copy()
-            yield Sample(self._config.name + "_imu", stamps, part_of(batch, part), stamps.copy())
+            yield Sample(
+                self._config.name + "_imu", stamps, select_samples(batch, part), stamps.copy()
+            )
 
     def _imu_data(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
         sent = self._packets.imu(index)
         if self._packets.in_frames:
-            sent = [packet for packet in self._numbered(index) if packet.imu]
+            sent = [packet for packet in self._make_packets(index) if packet.imu]
         return imu_values(self._core, self._layout, sent)
 
-    def _numbered(self, index: int) -> list[SentPacket]:
+    def _make_packets(self, index: int) -> list[SentPacket]:
         """Return a sweep's packets; the latest sweep's are cached for its IMU data."""
         if self._kept[0] != index:
             self._kept = index, self._packets.lidar(index)
@@ -95,7 +97,7 @@ class SimulatedSource:
 
     def _sweep(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
         items: list[Item] = []
-        for packet in sdk_packets(self._core, self._layout, self._numbered(index)):
+        for packet in sdk_packets(self._core, self._layout, self._make_packets(index)):
             items += self._assembly.take(packet)
         items += self._assembly.finish()
         made = next(item.data for item in items if isinstance(item, Sample))

@@ -1,4 +1,4 @@
-"""Logs of CAN buses in Vector's ASC: text, an event a line.
+"""Logs of CAN buses in Vector's ASC: text with one event per line.
 
 The events are those of Vector's description of the format (ASC Logging Files Format), as far as
 public files and readers show it.  Every line after the header is a frame, an error message, an
@@ -30,8 +30,8 @@ from drivers._protocols.can_frames import (
     Frame,
     LogEntry,
     OtherEvent,
-    identified,
-    logged,
+    make_entry,
+    make_identifier,
 )
 from recorder.contract.errors import FormatError
 
@@ -72,7 +72,7 @@ def read_asc(file: BinaryIO) -> Iterator[LogEntry]:
 
 
 class _AscLog:
-    """Reads the lines of one log, in order."""
+    """Reader of the lines of one log, in order."""
 
     def __init__(self) -> None:
         self._base = 16
@@ -80,7 +80,7 @@ class _AscLog:
         self._has_events = False
 
     def entry(self, line: str, place: str) -> LogEntry | None:
-        """Return the entry of a line; None of the header and of what only structures the log."""
+        """Return the entry of a line; None for the header and lines that only structure the log."""
         event = _EVENT.match(line)
         if event is None:
             if (base := _BASE.match(line)) is not None:
@@ -107,15 +107,15 @@ class _AscLog:
         if kind == "canfd":
             return self._fd_event(t_ns, words[1:], place)
         if kind == "can" and "rx queue overrun" in text.lower():
-            return logged(Frame(t_ns, ERROR | CONTROLLER, OVERRUN_DATA), int(words[1]), place)
+            return make_entry(Frame(t_ns, ERROR | CONTROLLER, OVERRUN_DATA), int(words[1]), place)
         if not kind.isdigit():
             return None if kind == "start" else _other(words)
         channel, words = int(kind), words[1:]
         kind = words[0].lower()
         if kind == "errorframe":
-            return logged(Frame(t_ns, ERROR | BUS_ERROR, bytes(8)), channel, place)
+            return make_entry(Frame(t_ns, ERROR | BUS_ERROR, bytes(8)), channel, place)
         if kind == "overloadframe":
-            return logged(Frame(t_ns, ERROR | PROTOCOL, OVERLOAD_DATA), channel, place)
+            return make_entry(Frame(t_ns, ERROR | PROTOCOL, OVERLOAD_DATA), channel, place)
         if len(words) < 3 or words[1].lower() not in _DIRECTIONS:
             if re.fullmatch(r"[0-9a-f]+x?", kind):
                 raise ValueError
@@ -133,15 +133,15 @@ class _AscLog:
             frame = Frame(t_ns, number, data, flags)
         else:
             raise ValueError
-        return logged(frame, channel, place)
+        return make_entry(frame, channel, place)
 
     def _fd_event(self, t_ns: int, words: list[str], place: str) -> LogEntry:
-        """``CHANNEL DIR ID [NAME] BRS ESI DLC LENGTH DATA... DURATION BITS FLAGS ...``."""
+        """Parse ``CHANNEL DIR ID [NAME] BRS ESI DLC LENGTH DATA... DURATION BITS FLAGS ...``."""
         channel, flags = int(words[0]), _DIRECTIONS.get(words[1].lower(), -1)
         if flags < 0:
             raise ValueError
         if words[2].lower() == "errorframe":
-            return logged(Frame(t_ns, ERROR | BUS_ERROR, bytes(8), flags), channel, place)
+            return make_entry(Frame(t_ns, ERROR | BUS_ERROR, bytes(8), flags), channel, place)
         if (number := self._identifier(words[2], "")) is None:
             return Damaged(f"{place}: has the identifier {words[2]} of more than 29 bits")
         at = 3 if words[3] in ("0", "1") and words[4] in ("0", "1") else 4
@@ -150,20 +150,22 @@ class _AscLog:
         data, behind = self._bytes(words, length), words[length:]
         bits = int(behind[2], 16) if len(behind) > 2 else 0
         if bits & _REMOTE_FD or (not length and code):
-            return logged(Frame(t_ns, number | REMOTE, b"", flags, min(code, 8)), channel, place)
+            return make_entry(
+                Frame(t_ns, number | REMOTE, b"", flags, min(code, 8)), channel, place
+            )
         # Channels of CAN FD have classic frames, too; some programs leave the bits out.
         if bits & _EDL or not bits or length > CLASSIC_BYTES:
             flags |= FD | SWITCHED * (switched == "1") | PASSIVE * (passive == "1")
-        return logged(Frame(t_ns, number, data, flags), channel, place)
+        return make_entry(Frame(t_ns, number, data, flags), channel, place)
 
     def _identifier(self, word: str, text: str) -> int | None:
         extended = word[-1:] in ("x", "X")
         try:
-            return identified(self._number(word[: -1 if extended else None]), extended)
+            return make_identifier(self._number(word[: -1 if extended else None]), extended)
         except ValueError:
             if (found := _NUMBERED.search(text)) is None:
                 raise
-            return identified(int(found[1]), bool(found[2]))
+            return make_identifier(int(found[1]), bool(found[2]))
 
     def _bytes(self, words: list[str], length: int) -> bytes:
         """Return the first bytes of the words; ValueError if there are fewer."""

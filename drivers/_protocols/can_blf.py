@@ -31,9 +31,9 @@ from drivers._protocols.can_frames import (
     Frame,
     LogEntry,
     OtherEvent,
-    bytes_of_code,
-    identified,
-    logged,
+    decode_length,
+    make_entry,
+    make_identifier,
 )
 from recorder.contract.errors import FormatError
 
@@ -82,7 +82,7 @@ class _Object(NamedTuple):
 
 
 class _Objects:
-    """Finds objects in bytes that come in pieces.  Up to 4 bytes of padding are between two.
+    """Parser of objects in bytes that come in pieces, with up to 4 bytes of padding between two.
 
     Attributes:
         at: number of the rest's first byte.
@@ -95,7 +95,11 @@ class _Objects:
         self.rest = b""
 
     def feed(self, data: bytes) -> Iterator[_Object]:
-        """Take bytes; FormatError where no object begins, or one is shorter than its head."""
+        """Yield the objects that the bytes complete.
+
+        Raises:
+            FormatError: no object begins, or an object is shorter than its head.
+        """
         data, at = self.rest + data, 0
         while (start := data.find(b"LOBJ", at, at + 8)) >= 0 and start + 16 <= len(data):
             _, _, version, size, kind = _OBJECT.unpack_from(data, start)
@@ -143,12 +147,12 @@ def _read_container(data: bytes, inner: _Objects, place: str) -> Iterator[LogEnt
     if len(data) < at:
         raise FormatError(f"is damaged at {place}: a container of {len(data)} bytes")
     method, _ = _CONTAINER.unpack_from(data, _OBJECT.size)
-    for part in _decompressed(data[at:], method, place):
+    for part in _decompress(data[at:], method, place):
         for found in inner.feed(part):
             yield _entry(found, f"{place}, byte {found.at} of the objects")
 
 
-def _decompressed(data: bytes, method: int, place: str) -> Iterator[bytes]:
+def _decompress(data: bytes, method: int, place: str) -> Iterator[bytes]:
     if method == 0:
         yield data
         return
@@ -181,15 +185,15 @@ def _can_entry(found: _Object, t_ns: int, head: int, place: str) -> LogEntry:
     kind, data = found.kind, found.data
     if kind in _ERROR_TYPES:
         (channel,) = struct.unpack_from(_ERROR_TYPES[kind], data, head)
-        return logged(Frame(t_ns, ERROR | BUS_ERROR, bytes(8)), channel, place)
+        return make_entry(Frame(t_ns, ERROR | BUS_ERROR, bytes(8)), channel, place)
     if kind == _OVERLOAD_TYPE:
         (channel,) = struct.unpack_from("<H", data, head)
-        return logged(Frame(t_ns, ERROR | PROTOCOL, OVERLOAD_DATA), channel, place)
+        return make_entry(Frame(t_ns, ERROR | PROTOCOL, OVERLOAD_DATA), channel, place)
     if kind == _OVERRUN_TYPE:
         bus, channel = _OVERRUN.unpack_from(data, head)
         if bus != _CAN_BUS:
             return OtherEvent("OVERRUN_ERROR")
-        return logged(Frame(t_ns, ERROR | CONTROLLER, OVERRUN_DATA), channel, place)
+        return make_entry(Frame(t_ns, ERROR | CONTROLLER, OVERRUN_DATA), channel, place)
     if kind == _DATA_LOST_TYPE:
         (count,) = _DATA_LOST.unpack_from(data, head)
         return Damaged(f"{place}: the logging program lost {count} events", max(count, 1))
@@ -202,7 +206,7 @@ def _frame_entry(found: _Object, t_ns: int, head: int, place: str) -> LogEntry:
         channel, code, size, number, bits, sent, extra = _FD_MESSAGE_64.unpack_from(data, head)
         at = head + _FD_MESSAGE_64.size
         is_fd, switched, passive = bits & 0x1000, bits & 0x2000, bits & 0x4000
-        remote, end = bits & 0x10, extra or end  # what is not part of the data may follow them
+        remote, end = bits & 0x10, extra or end  # other bytes may follow the data
         data = data[at : min(at + size, end)].ljust(size, b"\0")  # zeros may be left out
     elif found.kind == 100:
         channel, bits, code, number, fd_bits, size = _FD_MESSAGE.unpack_from(data, head)
@@ -214,15 +218,15 @@ def _frame_entry(found: _Object, t_ns: int, head: int, place: str) -> LogEntry:
         at = head + _MESSAGE.size
         is_fd = switched = passive = 0
         sent, remote = bits & _SENT, bits & _REMOTE
-        data = data[at : at + bytes_of_code(code, is_fd=False)]
-    if (identifier := identified(number & ~EXTENDED, bool(number & EXTENDED))) is None:
+        data = data[at : at + decode_length(code, is_fd=False)]
+    if (identifier := make_identifier(number & ~EXTENDED, bool(number & EXTENDED))) is None:
         return Damaged(f"{place}: has the identifier {number & ~EXTENDED:X} of more than 29 bits")
-    length = bytes_of_code(code, is_fd=bool(is_fd))
+    length = decode_length(code, is_fd=bool(is_fd))
     flags = SENT * bool(sent)
     if remote:
-        return logged(Frame(t_ns, identifier | REMOTE, b"", flags, length), channel, place)
+        return make_entry(Frame(t_ns, identifier | REMOTE, b"", flags, length), channel, place)
     if len(data) != length:
         raise ValueError
     if is_fd:
         flags |= FD | SWITCHED * bool(switched) | PASSIVE * bool(passive)
-    return logged(Frame(t_ns, identifier, data, flags), channel, place)
+    return make_entry(Frame(t_ns, identifier, data, flags), channel, place)

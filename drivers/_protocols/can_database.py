@@ -46,7 +46,7 @@ def load_database(path: Path) -> tuple[Any, str]:
     return found, hashlib.sha256(data).hexdigest()
 
 
-def chosen_signals(messages: Sequence[Any], chosen: Sequence[str]) -> dict[int, list[Any]]:
+def choose_signals(messages: Sequence[Any], chosen: Sequence[str]) -> dict[int, list[Any]]:
     """Return the chosen signals of each message, by Python's `id` of it, in the message's order.
 
     Args:
@@ -109,8 +109,8 @@ def _near(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def unique_names(texts: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return names in lower case for channels and streams, in which nothing is twice.
+def make_unique_names(texts: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return unique names in lower case for channels and streams.
 
     Args:
         texts: names of a database.

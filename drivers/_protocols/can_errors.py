@@ -54,18 +54,18 @@ _PROTOCOL_NAMES: Final[Mapping[int, str]] = {
 
 
 class BusErrors:
-    """Counts error messages and follows the state of the bus.
+    """Counts of error messages, and the state of the bus.
 
     ::
 
         errors = BusErrors()
         overflowed = errors.feed(frame_id, data)     # of a frame with the flag ERROR
-        values = errors.changed_state()              # None, or the values of a lasting state
+        values = errors.take_changed_state()              # None, or the values of a lasting state
         values = errors.report()                     # None, or the counts since the last report
 
     Attributes:
         state: ``error-active``, ``error-warning``, ``error-passive`` or ``bus-off``; None before
-            the first message that tells it.
+            the first message that shows it.
         tx_errors, rx_errors: the controller's error counters where it reports them, else None.
     """
 
@@ -77,14 +77,14 @@ class BusErrors:
         self._told: str | None = None
 
     def feed(self, frame_id: int, data: bytes) -> bool:
-        """Take an error message.
+        """Process an error message.
 
         Args:
             frame_id: its identifier; messages without the flag `ERROR` are ignored.
             data: its bytes, 8 of an interface of Linux; fewer count as zeros.
 
         Returns:
-            whether the controller has lost frames that it received.
+            True if the controller has lost frames that it received.
         """
         if not frame_id & ERROR:
             return False
@@ -114,7 +114,7 @@ class BusErrors:
         elif status & ERROR_ACTIVE or frame_id & RESTARTED:
             self.state = "error-active"
 
-    def changed_state(self) -> dict[str, Any] | None:
+    def take_changed_state(self) -> dict[str, Any] | None:
         """Return the state of the bus if it has changed since the last call."""
         if self.state == self._told:
             return None

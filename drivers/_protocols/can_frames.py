@@ -66,7 +66,7 @@ class Logged(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A place of a log that has no frame that a bus can carry; the frames behind it can be read.
+    """A place of a log without a frame that a bus can carry; later frames can be read.
 
     Attributes:
         reason: begins with the place.
@@ -121,8 +121,8 @@ class Frames:
         }
 
 
-def fault_of(frame: Frame) -> str | None:
-    """Return why a bus cannot have carried the frame; None if it can."""
+def find_fault(frame: Frame) -> str | None:
+    """Return the reason why a bus cannot have carried the frame; None if it can."""
     is_fd = bool(frame.flags & FD)
     most = FD_BYTES if is_fd else CLASSIC_BYTES
     if not 0 <= frame.size <= most or len(frame.data) > most:
@@ -137,26 +137,26 @@ def fault_of(frame: Frame) -> str | None:
     return None
 
 
-def bytes_of_code(code: int, *, is_fd: bool) -> int:
+def decode_length(code: int, *, is_fd: bool) -> int:
     """Return the bytes of data that a data length code means (ISO 11898-1)."""
     return _FD_LENGTHS[min(code, 15)] if is_fd else min(code, CLASSIC_BYTES)
 
 
-def identified(number: int, extended: bool) -> int | None:
+def make_identifier(number: int, extended: bool) -> int | None:
     """Return an identifier with its flag; None if it has more bits than any bus carries."""
     return None if number > ID_MASK else number | EXTENDED * extended
 
 
-def logged(frame: Frame, channel: int, place: str) -> Logged | Damaged:
-    """Return a frame of a log as an entry, or why there cannot be one at this place."""
+def make_entry(frame: Frame, channel: int, place: str) -> Logged | Damaged:
+    """Return a frame of a log as an entry, or the damage if no bus can have carried it."""
     if not -1_000_000_000 < frame.t_ns // 1_000_000_000 < 4_000_000_000:
         return Damaged(f"{place}: has the stamp {frame.t_ns / 1e9:g} s")
-    if fault := fault_of(frame):
+    if fault := find_fault(frame):
         return Damaged(f"{place}: has {fault}")
     return Logged(frame, str(channel))
 
 
-def frames_of(frames: Iterable[Frame], width: int) -> Frames:
+def collect_frames(frames: Iterable[Frame], width: int) -> Frames:
     """Return frames as arrays.
 
     Args:
@@ -206,7 +206,7 @@ def parse_frames(
     flags = np.where(fd, chosen[:, 5] & known | np.uint8(FD), np.uint8(0))
     flags |= np.where(sent[kept], np.uint8(SENT), np.uint8(0))
     data = np.ascontiguousarray(chosen[:, 8:])
-    # Neither what a shorter structure left in the row, nor what a controller left behind the data.
+    # A shorter structure, or the controller, may have left other bytes behind the data.
     used = np.where(ids & REMOTE != 0, 0, lengths)
     data[np.arange(width) >= used[:, None]] = 0
     return Frames(t_ns[kept], ids, lengths, flags, data), kept

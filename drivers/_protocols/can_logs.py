@@ -1,6 +1,6 @@
 """Logs of CAN buses: .asc and .blf of Vector, .log of candump.
 
-python-can reads these logs, too, but skips what it does not know without a count: stamps before 0,
+python-can reads these logs, too, but skips unknown entries without a count: stamps before 0,
 overload frames, most kinds of error messages, objects outside of containers.  It reads an error
 message of candump as a data frame.  candump's format is ``sprint_canframe`` of can-utils (lib.c).
 """
@@ -27,7 +27,7 @@ from drivers._protocols.can_frames import (
     Frame,
     LogEntry,
     Logged,
-    fault_of,
+    find_fault,
 )
 from recorder.contract.errors import FormatError
 
@@ -103,7 +103,7 @@ def _candump_frame(found: re.Match[bytes]) -> Frame | None:
     else:
         payload = bytes.fromhex(data.decode())
     frame = Frame(t_ns, number, payload, flags, length)
-    return None if fault_of(frame) or t_ns > _LONGEST_NS else frame
+    return None if find_fault(frame) or t_ns > _LONGEST_NS else frame
 
 
 def _shown(text: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._protocols.can_database import chosen_signals, load_database, unique_names
+from drivers._protocols.can_database import choose_signals, load_database, make_unique_names
 from drivers._protocols.can_frames import EXTENDED, ID_MASK, Frames
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import TIME_CHANNELS
@@ -33,7 +33,7 @@ _Raw = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a signal is in the data of a frame, and how its bits become a value.
+    """Position of a signal in a frame's data, and conversion of its bits to a value.
 
     Attributes:
         bytes: indices of its bytes, the least significant first.
@@ -114,7 +114,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A multiplexed signal is in a frame where the multiplexer has one of these values."""
+    """Values of a multiplexer with which a multiplexed signal is in the frame."""
 
     place: Place
     values: npt.NDArray[np.uint64]
@@ -210,8 +210,8 @@ class SignalTable:
     def __init__(self, path: Path, chosen: Sequence[str]) -> None:
         database, self.sha256 = load_database(path)
         messages = sorted(database.messages, key=lambda message: str(message.name))
-        wanted = chosen_signals(messages, chosen)
-        suffixes = unique_names([str(message.name) for message in messages], ())
+        wanted = choose_signals(messages, chosen)
+        suffixes = make_unique_names([str(message.name) for message in messages], ())
         found = [
             _message(message, suffix, wanted[id(message)])
             for message, suffix in zip(messages, suffixes, strict=True)
@@ -244,7 +244,9 @@ class SignalTable:
 
 
 def _message(message: Any, suffix: str, signals: Sequence[Any]) -> MessageDecoder:
-    named = unique_names([str(each.name) for each in message.signals], (*TIME_CHANNELS, "signals"))
+    named = make_unique_names(
+        [str(each.name) for each in message.signals], (*TIME_CHANNELS, "signals")
+    )
     channels = {id(each): name for each, name in zip(message.signals, named, strict=True)}
     by_name = {str(each.name): each for each in message.signals}
     decoders = []
@@ -262,7 +264,7 @@ def _message(message: Any, suffix: str, signals: Sequence[Any]) -> MessageDecode
 
 
 def _conditions(signal: Any, by_name: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """What must hold for a multiplexed signal to be in a frame; multiplexers may be multiplexed."""
+    """Return the conditions of a multiplexed signal; its multiplexers may be multiplexed."""
     found: list[Condition] = []
     seen = {str(signal.name)}
     while signal.multiplexer_signal is not None:
@@ -302,7 +304,7 @@ def _about(signal: Any) -> dict[str, Any]:
     return about
 
 
-def signals_json(message: MessageDecoder) -> str:
+def format_signals(message: MessageDecoder) -> str:
     """Return the definitions of a message's chosen signals, for the file beside their channels."""
     number = message.frame_id & ~EXTENDED
     head = {"message": message.name, "id": number, "extended": bool(message.frame_id & EXTENDED)}

@@ -77,7 +77,7 @@ class SkippedPacket:
 
 @dataclass(slots=True)
 class CaptureNotes:
-    """What is to be reported at a capture's end: what has no place in time, or no count.
+    """Notes to report at a capture's end, because they have no place in time, or no count.
 
     Attributes:
         skipped: packets that cannot be read, by their kind.
@@ -92,7 +92,7 @@ class CaptureNotes:
     device_clock: bool = False
 
     def take(self, item: SkippedPacket | DroppedPackets) -> None:
-        """Note an item of `read_capture`."""
+        """Record an item of `read_capture`."""
         if isinstance(item, DroppedPackets):
             self.dropped += item.count
         else:
@@ -110,7 +110,7 @@ class CaptureNotes:
         return found
 
     def warnings(self) -> list[str]:
-        """Return a text about each."""
+        """Return a warning about each kind of note."""
         texts = [f"{count} {what} are not read" for what, count in self.skipped.items()]
         if self.dropped:
             texts.append(
@@ -139,23 +139,23 @@ _TUNNELS: Final = {
 _UDP: Final = 17
 _FRAGMENT, _AUTHENTICATION = 44, 51
 _EXTENSIONS: Final = frozenset({0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135, 139, 140})
-"""IPv6 extension headers that may stand before UDP (IANA's registry)."""
+"""IPv6 extension headers that may precede UDP (IANA's registry)."""
 _UDP_HEAD: Final = struct.Struct(">HHHH")
 
 
 def read_capture(
     file: BinaryIO,
 ) -> Iterator[Datagram | LostDatagram | SkippedPacket | DroppedPackets]:
-    """Yield what a capture holds of UDP datagrams, in the file's order, with constant memory.
+    """Yield a capture's UDP datagrams and losses in the file's order, with constant memory.
 
     Supported are pcap (micro- and nanoseconds, both byte orders) and pcapng (sections, interfaces,
     all three kinds of packet blocks), over Ethernet with or without VLAN tags, Linux cooked (both
     versions), loopback or raw IP, IPv4 and IPv6 with fragments.  Packets that are not UDP are
-    passed over; what may be UDP and cannot be read is a `SkippedPacket`.
+    skipped; a packet that may be UDP and cannot be read is a `SkippedPacket`.
 
     Raises:
-        FormatError: the file is not a capture, or is damaged or truncated; what comes before the
-            damage has been yielded.  The message lacks the file's name.
+        FormatError: the file is not a capture, or is damaged or truncated; items before the
+            damage have been yielded.  The message lacks the file's name.
     """
     fragments, now_ns = Fragments(), 0
     fault: FormatError | None = None
@@ -244,7 +244,7 @@ def _read_frame(
             fragment = fragment._replace(body=memoryview(bytes(body) + bytes(lacking)))
         if (whole := fragments.add(fragment, now_ns, cause)) is None:
             return None
-        body, cause = whole.joined(), whole.cause
+        body, cause = whole.join(), whole.cause
     source, destination = fragment.source, fragment.destination
     if cause is None and len(body) < 8:
         cause = CORRUPT

@@ -55,7 +55,7 @@ _PCAP_MAGICS: Final = {
 _SECTION: Final = b"\n\r\r\n"
 _INTERFACE, _PACKET, _SIMPLE, _STATISTICS, _ENHANCED = 1, 2, 3, 5, 6
 _WITHOUT_PACKETS: Final = frozenset({4, 9, 0x0A, 0x0B, 0x0C, 0x0BAD, 0x40000BAD})
-"""Names, journal entries, secrets, Hone's processes, and custom blocks."""
+"""Blocks without packets: names, journal entries, secrets, Hone's processes, custom blocks."""
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
 _EPB_DROPCOUNT: Final = 4
 _ISB_DROPS: Final = (5, 7)  # by the interface, by the operating system
@@ -79,7 +79,7 @@ def read_frames(file: BinaryIO) -> Iterator[Frame | UnknownBlock | DroppedPacket
 
 
 class _Reader:
-    """Reads exact sizes, and reports where a file is truncated."""
+    """Reader of exact sizes that reports where a file is truncated."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -127,7 +127,7 @@ class _Interface:
     dropped: int = 0
 
     def drop(self, total: int) -> Iterator[DroppedPackets]:
-        """Report what a total of dropped packets has more than before."""
+        """Yield the packets dropped since the last total."""
         if total > self.dropped:
             yield DroppedPackets(total - self.dropped)
             self.dropped = total
@@ -157,7 +157,7 @@ def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock | DroppedPa
             elif kind == _ENHANCED:
                 number, *rest = struct.unpack_from(order + "IIIII", body)
                 interface = interfaces[number]
-                if drops := _drops_of(body, order, rest[2]):
+                if drops := _count_drops(body, order, rest[2]):
                     yield from interface.drop(interface.dropped + drops)
                 yield _stamped_frame(reader, interface, body, rest)
             elif kind == _PACKET:  # obsolete
@@ -184,7 +184,7 @@ def _pcapng_frames(reader: _Reader) -> Iterator[Frame | UnknownBlock | DroppedPa
         kind_bytes = reader.exactly(4, may_end=True)
 
 
-def _drops_of(body: bytes, order: str, captured: int) -> int:
+def _count_drops(body: bytes, order: str, captured: int) -> int:
     """Return the packets dropped before the packet of an Enhanced Packet Block."""
     at = 20 + (captured + 3) // 4 * 4
     for code, value in _options(body, at, order):

@@ -1,4 +1,4 @@
-"""Which files of raw radar IQ continue each other, and where their bytes lie in the capture.
+"""Files of raw radar IQ that continue each other, and their positions in the capture.
 
 TI's recorder (DCA1000EVM_CLI_Record, mmWave Studio) begins a new file at a size (1 GB by default),
 in the middle of a frame: ``PREFIX_Raw_0.bin``, ``PREFIX_Raw_1.bin``, ...  All files but the last
@@ -71,7 +71,7 @@ def find_captures(path: Path, frame_bytes: int, where: str) -> list[Capture]:
         SourceError: there is no file, or it is not known where the frames begin.
     """
     if not path.is_dir():
-        number, prefix = _number_of(path), _prefix_of(path)
+        number, prefix = _parse_number(path), _parse_prefix(path)
         if number and _TI_PREFIX.fullmatch(prefix) and first_position(path) is None:
             return [_later_part(path, where)]
         return _captures([path], frame_bytes, where, alone=True)
@@ -87,7 +87,7 @@ def find_captures(path: Path, frame_bytes: int, where: str) -> list[Capture]:
             )
     groups: dict[str, list[Path]] = {}
     for each in found:
-        groups.setdefault(_prefix_of(each), []).append(each)
+        groups.setdefault(_parse_prefix(each), []).append(each)
     captures = [capture for g in groups.values() for capture in _captures(g, frame_bytes, where)]
     order = {each: k for k, each in enumerate(found)}
     return sorted(captures, key=lambda capture: order[capture.parts[0].path])
@@ -95,7 +95,7 @@ def find_captures(path: Path, frame_bytes: int, where: str) -> list[Capture]:
 
 def next_file(path: Path) -> Path | None:
     """Return the file in which TI's recorder continued a file; None: it is not there."""
-    number, prefix = _number_of(path), _prefix_of(path)
+    number, prefix = _parse_number(path), _parse_prefix(path)
     if number is None or not _TI_PREFIX.fullmatch(prefix):
         return None
     following = path.with_name(f"{prefix}{number + 1}.bin")
@@ -115,18 +115,18 @@ def _captures(
     """
     sizes = {path: path.stat().st_size for path in paths}
     paths = [path for path in paths if sizes[path]] or paths  # an empty file is a missing one
-    prefix = _prefix_of(paths[0])
+    prefix = _parse_prefix(paths[0])
     is_ti = _TI_PREFIX.fullmatch(prefix) is not None
     if first_position(paths[0]) is not None:
-        return _with_headers(paths, sizes, where, is_ti and not alone)
-    if not alone and (is_ti or _was_cut_at_a_size([sizes[path] for path in paths], frame_bytes)):
-        begin = 0 if is_ti else _number_of(paths[0]) or 0
-        return [Capture(tuple(_placed(paths, sizes, begin, where)), has_headers=False)]
+        return _split_by_headers(paths, sizes, where, is_ti and not alone)
+    if not alone and (is_ti or _is_cut_at_size([sizes[path] for path in paths], frame_bytes)):
+        begin = 0 if is_ti else _parse_number(paths[0]) or 0
+        return [Capture(tuple(_place_files(paths, sizes, begin, where)), has_headers=False)]
     return [Capture((Part(path, 0, sizes[path]),), has_headers=False) for path in paths]
 
 
-def _was_cut_at_a_size(sizes: Sequence[int], frame_bytes: int) -> bool:
-    """Whether files are parts of one capture, and not captures of their own.
+def _is_cut_at_size(sizes: Sequence[int], frame_bytes: int) -> bool:
+    """Return whether files are parts of one capture, and not captures of their own.
 
     A capture ends at most a packet before the end of a frame, since the card keeps the last bytes
     until they fill a packet.
@@ -141,13 +141,15 @@ def _was_cut_at_a_size(sizes: Sequence[int], frame_bytes: int) -> bool:
     return frame_bytes < _SMALL_FRAME and all_are_whole and last not in full
 
 
-def _placed(paths: Sequence[Path], sizes: dict[Path, int], first: int, where: str) -> list[Part]:
+def _place_files(
+    paths: Sequence[Path], sizes: dict[Path, int], first: int, where: str
+) -> list[Part]:
     """Place files in the capture that begins with the file `first`."""
     parts: list[Part] = []
     begin, expected = 0, first
     full = {sizes[path] for path in paths[:-1]}
     for path in paths:
-        number = _number_of(path)
+        number = _parse_number(path)
         if number is None:
             return [Part(path, 0, sizes[path])]
         missing = _names(path, expected, number)
@@ -165,21 +167,21 @@ def _placed(paths: Sequence[Path], sizes: dict[Path, int], first: int, where: st
 
 def _later_part(path: Path, where: str) -> Capture:
     """Return one later file of a capture, placed by the files before it."""
-    prefix = _prefix_of(path)
-    siblings = [each for each in path.parent.glob("*.bin") if _prefix_of(each) == prefix]
+    prefix = _parse_prefix(path)
+    siblings = [each for each in path.parent.glob("*.bin") if _parse_prefix(each) == prefix]
     ordered = sorted(siblings, key=_number_order)
     sizes = {each: each.stat().st_size for each in ordered}
-    parts = _placed(ordered, sizes, 0, where)
+    parts = _place_files(ordered, sizes, 0, where)
     return Capture(
         tuple(Part(each.path, each.begin, each.size) for each in parts if each.path == path),
         has_headers=False,
     )
 
 
-def _with_headers(
+def _split_by_headers(
     paths: Sequence[Path], sizes: dict[Path, int], where: str, from_zero: bool
 ) -> list[Capture]:
-    """Return the captures in files of packets; a count that begins anew begins another one.
+    """Return the captures in files of packets; a count that restarts begins another capture.
 
     Args:
         paths: the files, in order.
@@ -191,7 +193,7 @@ def _with_headers(
     last = -1
     before = -1 if from_zero else None  # number of the file before
     for path in paths:
-        position, number = first_position(path), _number_of(path)
+        position, number = first_position(path), _parse_number(path)
         missing: tuple[str, ...] = ()
         if before is not None and number is not None:
             missing = _names(path, before + 1, number)
@@ -209,21 +211,21 @@ def _with_headers(
     return [Capture(tuple(parts), has_headers=True) for parts in groups]
 
 
-def _number_of(path: Path) -> int | None:
+def _parse_number(path: Path) -> int | None:
     match = _NUMBERED.fullmatch(path.name)
     return int(match[2]) if match else None
 
 
-def _prefix_of(path: Path) -> str:
+def _parse_prefix(path: Path) -> str:
     match = _NUMBERED.fullmatch(path.name)
     return match[1] if match else path.name
 
 
 def _names(path: Path, begin: int, end: int) -> tuple[str, ...]:
     """Return the names of files with the numbers [begin, end), in the form of a file's name."""
-    digits = path.name.removeprefix(_prefix_of(path)).removesuffix(".bin")
+    digits = path.name.removeprefix(_parse_prefix(path)).removesuffix(".bin")
     width = len(digits) if digits.startswith("0") else 0
-    return tuple(f"{_prefix_of(path)}{n:0{width}}.bin" for n in range(begin, end))
+    return tuple(f"{_parse_prefix(path)}{n:0{width}}.bin" for n in range(begin, end))
 
 
 def _number_order(path: Path) -> list[tuple[bool, int | str]]:

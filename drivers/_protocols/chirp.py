@@ -51,7 +51,7 @@ class RadarDevice:
     family: str = ""
 
     def ideal_calibration(self) -> dict[str, Any]:
-        """``calibration`` of antennas without errors, as in ``radar.json``."""
+        """Return ``calibration`` of antennas without errors, as in ``radar.json``."""
         return {
             "range_bias_m": 0.0,
             "coefficients": [[[1.0, 0.0]] * self.rx for _ in range(self.tx)],
@@ -60,7 +60,7 @@ class RadarDevice:
         }
 
     def antennas_m(self) -> dict[str, list[list[float]]]:
-        """``tx_m`` and ``rx_m``: (x forward, y left, z up) of each antenna, in m."""
+        """Return ``tx_m`` and ``rx_m``: (x forward, y left, z up) of each antenna, in m."""
         unit = SPEED_OF_LIGHT / (2e9 * self.design_ghz)
         return {
             "tx_m": [[0.0, unit * left, unit * up] for left, up in self.tx_places],

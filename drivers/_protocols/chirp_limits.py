@@ -1,4 +1,4 @@
-"""What TI's radars and the DCA1000EVM cannot do, and what they may not do reliably.
+"""Limits of TI's radars and the DCA1000EVM: impossible and unreliable configurations.
 
 The rules and the devices' limits are those of `xwr.constraints` (RadarML/xwr 0.5.1), which names
 them "not guaranteed".  A rule that physics or memory sets is an error: the chirps cannot be made,
@@ -67,7 +67,7 @@ class Violation:
 
 
 def violations(chirp: ChirpConfig, card: Mapping[str, Any] | None = None) -> list[Violation]:
-    """The rules that a configuration breaks.
+    """Return the rules that a configuration breaks.
 
     Args:
         chirp: the configuration.
@@ -79,7 +79,7 @@ def violations(chirp: ChirpConfig, card: Mapping[str, Any] | None = None) -> lis
 def check_chirp(
     chirp: ChirpConfig, key: str, card: Mapping[str, Any] | None = None, *, captured: bool = False
 ) -> list[str]:
-    """Refuse a configuration that is impossible; return the warnings about a possible one.
+    """Reject an impossible configuration; return the warnings about a possible one.
 
     Args:
         chirp: the configuration.

@@ -43,8 +43,8 @@ def _split(records: Bytes) -> tuple[Bytes, npt.NDArray[np.int64]]:
     return np.delete(records, np.s_[4:8], axis=1), sizes + HEADER_BYTES
 
 
-def _agree(packets: Bytes) -> npt.NDArray[np.bool_]:
-    """Whether packets' numbers and byte counts agree: bool [n]; see `packet_headers`."""
+def _check_agreement(packets: Bytes) -> npt.NDArray[np.bool_]:
+    """Return whether packets' numbers and byte counts agree: bool [n]; see `packet_headers`."""
     numbers, positions = packet_headers(packets)
     base = numbers - positions // PAYLOAD_BYTES
     whole = positions % PAYLOAD_BYTES == 0
@@ -61,13 +61,13 @@ def _find_records(path: Path) -> tuple[int, int] | None:
         head = file.read(_LOOK * _TI_RECORD)
     if 0 < (there := len(head) - _TI_RECORD + PAYLOAD_BYTES) < PAYLOAD_BYTES:  # a capture's end
         packets, sizes = _split(np.frombuffer(head.ljust(_TI_RECORD, b"\0"), np.uint8)[None])
-        if _agree(packets)[0] and sizes[0] == HEADER_BYTES + there:
+        if _check_agreement(packets)[0] and sizes[0] == HEADER_BYTES + there:
             return _TI_RECORD, int(packet_headers(packets)[1][0])
     for size, needed in ((_TI_RECORD, 1), (PACKET_BYTES, 2)):
         count = min(len(head) // size, _LOOK)
         records = np.frombuffer(head, np.uint8, count * size).reshape(count, size)
         packets, sizes = _split(records)
-        good = _agree(packets) & (sizes == PACKET_BYTES)
+        good = _check_agreement(packets) & (sizes == PACKET_BYTES)
         numbers, positions = packet_headers(packets)
         if len(np.unique(numbers[good])) >= needed:
             # A damaged header at the beginning has the place that the next good one gives.
@@ -121,7 +121,7 @@ def read_packets(files: Sequence[tuple[Path, bool]]) -> Iterator[Packets]:
     if len(rest) > header:
         rows, sizes = _split(np.frombuffer(rest.ljust(size, b"\0"), np.uint8)[None])
         there = min(len(rest) - header, int(sizes[0]) - HEADER_BYTES)
-        if there > 0 and _agree(rows)[0]:
+        if there > 0 and _check_agreement(rows)[0]:
             end = int(packet_headers(rows)[1][0]) + there
             yield Packets(len(files) - 1, rows, np.full(1, PACKET_BYTES, np.int64), end)
 

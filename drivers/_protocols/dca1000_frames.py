@@ -1,4 +1,4 @@
-"""Assembles a radar's frames from the packets of a DCA1000EVM and counts missing data.
+"""Assembly of a radar's frames from the packets of a DCA1000EVM, and counts of missing data.
 
 The card cuts the stream of frames into packets of equal size without regard to the ends of frames.
 Most frames therefore begin and end inside a packet, and a frame's last bytes arrive with the first
@@ -30,7 +30,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 WINDOW: Final = 128
-"""A packet that is late by at most this number of packets is still used."""
+"""Largest number of packets by which a used packet may be late."""
 
 _USELESS: Final = 1024  # consecutive unusable packets that mean another sender or a new count
 _LONGEST_GAP: Final = 1 << 22  # packets, 6 GB: minutes at any rate of the card
@@ -73,7 +73,7 @@ class MissedFrames:
 
 
 class FrameClock:
-    """Detects frames that the radar omitted, which the card's numbers do not show.
+    """Detector of frames that the radar omitted, which the card's numbers do not show.
 
     >>> clock = FrameClock(period_ns=50_000_000)
     >>> lost = clock.see(frame.index, frame.t_ns)     # 0 except after a gap
@@ -126,7 +126,7 @@ class _Open:
 
 
 class FrameAssembler:
-    """Assembles packets to frames and returns the frames in order.
+    """Assembler of packets to frames in order.
 
     >>> assembler = FrameAssembler(frame_bytes=786_432)
     >>> for frame in assembler.take(data, sizes, t_ns):   # arrays as in `UdpReceiver.receive`
@@ -351,14 +351,14 @@ class FrameAssembler:
             frame.data[max(0, begin) : begin + PAYLOAD_BYTES] = 0
         begins = _packets(index * self._size) - first  # 1 if packet `first` began a frame earlier
         lost = int((~seen[begins : max(0, self._next - first)]).sum())
-        corrupt = self._corrupt_among(lost)
+        corrupt = self._count_corrupt(lost)
         out.append(AssembledFrame(index, t_ns, frame.data, missing, lost - corrupt, corrupt))
 
     def _miss(self, end: int, out: list[AssembledFrame | MissedFrames]) -> None:
         """Count frames of which no byte was received."""
         begin, self._frame = self._frame, end
         lost = _packets(end * self._size) - _packets(begin * self._size)
-        corrupt = self._corrupt_among(lost)
+        corrupt = self._count_corrupt(lost)
         lost -= corrupt
         if out and isinstance(before := out[-1], MissedFrames):
             out.pop()
@@ -366,7 +366,7 @@ class FrameAssembler:
             lost, corrupt = lost + before.packets_lost, corrupt + before.packets_corrupt
         out.append(MissedFrames(begin, end - begin, self._t_ns, lost, corrupt))
 
-    def _corrupt_among(self, lost: int) -> int:
+    def _count_corrupt(self, lost: int) -> int:
         """Return how many of the lost packets arrived damaged."""
         corrupt = min(lost, self.corrupt - self._corrupt_reported)
         self._corrupt_reported += corrupt

@@ -21,7 +21,13 @@ from drivers._protocols.gnss_fixes import (
     Part,
 )
 from drivers._protocols.gnss_frames import Frame
-from drivers._protocols.gps_time import DAY_NS, WEEK_NS, gps_of_utc, nearest_cycle, utc_of_gps
+from drivers._protocols.gps_time import (
+    DAY_NS,
+    WEEK_NS,
+    convert_gps_to_utc,
+    convert_utc_to_gps,
+    wrap_to_cycle,
+)
 
 _LATEST_NS: Final = 1 << 62  # in 2126; epoch ns of it are an int64
 
@@ -40,11 +46,11 @@ class Unrecorded(NamedTuple):
     untimed: int = 0
 
     def since(self, before: Unrecorded) -> Unrecorded:
-        """Return what has come since."""
+        """Return the counts since other, earlier counts."""
         return Unrecorded(*(now - then for now, then in zip(self, before, strict=True)))
 
     def with_more(self, more: Unrecorded) -> Unrecorded:
-        """Return the sums."""
+        """Return the sums with other counts."""
         return Unrecorded(*map(sum, zip(self, more, strict=True)))
 
 
@@ -71,7 +77,7 @@ class Row:
 
 
 class Epochs:
-    """Joins the parts of epochs.
+    """Joiner of the parts of epochs.
 
     Usage::
 
@@ -80,7 +86,7 @@ class Epochs:
             if (part := decode(frame)) is not None and (row := epochs.add(part, frame)):
                 ...
 
-    An epoch is over with its last message: one that says so, or the last of the kinds that the
+    An epoch ends with its last message: one marked as last, or the last of the kinds that the
     epoch before had.  Else it is over when the next one begins.  The first message of a kind counts
     for a time; a further one is counted.
 
@@ -106,13 +112,13 @@ class Epochs:
 
     @property
     def unrecorded(self) -> Unrecorded:
-        """What gave no row so far."""
+        """Counts of the epochs that gave no row so far."""
         unplaced = self.unplaced + max(self._moved.values(), default=0)
         repeated = self.repeated + max(self._again.values(), default=0)
         return Unrecorded(unplaced, repeated, self.untimed)
 
     def add(self, part: Part, frame: Frame | None = None) -> Row | None:
-        """Take the next part; the row that is complete with it or before it."""
+        """Add the next part; return the row that is complete with it or before it."""
         if part.place is not None:
             self.senders[part.sender] += 1
         if part.timeless:
@@ -137,16 +143,16 @@ class Epochs:
             self._usual = frozenset()
         elif row is None and (part.last or self._usual == self._parts.keys()):
             self._is_over = True
-            row = self._made()
+            row = self._make_row()
         return row
 
     def flush(self) -> Row | None:
-        """The epoch that is under way; None without one."""
+        """End the epoch that is under way; return its row, None without one."""
         if self._is_over or not self._parts:
             return None
         self._usual = frozenset(self._parts)
         self._is_over = True
-        return self._made()
+        return self._make_row()
 
     def _begin(self, time: tuple[int | None, int | None], frame: Frame | None) -> None:
         self.unplaced, self.repeated, _ = self.unrecorded
@@ -155,7 +161,7 @@ class Epochs:
         self._parts, self._time, self._is_over, self._first = {}, time, False, frame
 
     def _count_untimed(self, part: Part) -> None:
-        """An epoch of several messages counts once, by the kind that came first."""
+        """Count an epoch of several messages once, by the kind that came first."""
         if part.place is not None:
             self._untimed_kind = self._untimed_kind or part.kind
             self.untimed += part.kind == self._untimed_kind
@@ -168,7 +174,7 @@ class Epochs:
             same = is_exact and np.array_equal(place, taken.place, equal_nan=True)
             (self._again if same else self._moved)[part.kind] += 1
 
-    def _made(self) -> Row | None:
+    def _make_row(self) -> Row | None:
         parts = list(self._parts.values())
         values: dict[str, Any] = {}
         for part in parts:
@@ -178,7 +184,7 @@ class Epochs:
         if "pos" not in values and "pos_of_rmc" not in values and "fix" not in values:
             return None
         if gps_ns is None:
-            gps_ns = self._dated(parts)
+            gps_ns = self._date(parts)
         if gps_ns is None or not 0 < gps_ns < _LATEST_NS:
             self.untimed += 1
             return None
@@ -187,17 +193,17 @@ class Epochs:
         before = Unrecorded(self.unplaced, self.repeated, self.untimed)
         return Row(gps_ns, data, self._first, before)
 
-    def _dated(self, parts: list[Part]) -> int | None:
-        """GPS time by the date of the epoch before."""
+    def _date(self, parts: list[Part]) -> int | None:
+        """Return the GPS time in ns by the date of the epoch before; None if it is unknown."""
         if self._date_ns is None:
             return None
         for part in parts:
             if part.week_ns is not None:
-                return self._date_ns + nearest_cycle(part.week_ns - self._date_ns, WEEK_NS)
+                return self._date_ns + wrap_to_cycle(part.week_ns - self._date_ns, WEEK_NS)
             if part.day_ns is not None:
-                utc_ns = utc_of_gps(self._date_ns, self._leaps)
-                utc_ns += nearest_cycle(part.day_ns - utc_ns, DAY_NS)
-                return gps_of_utc(utc_ns, self._leaps)
+                utc_ns = convert_gps_to_utc(self._date_ns, self._leaps)
+                utc_ns += wrap_to_cycle(part.day_ns - utc_ns, DAY_NS)
+                return convert_utc_to_gps(utc_ns, self._leaps)
         return None
 
 
@@ -219,7 +225,7 @@ def _arrays(
         "fix": fix,
         "cov": values.get("cov", values.get("accuracy", unknown)),
         "sats": min(255, values.get("sats", 0)),
-        "utc": values.get("utc", utc_of_gps(gps_ns, leaps)),
+        "utc": values.get("utc", convert_gps_to_utc(gps_ns, leaps)),
         "quality": values.get("quality", 0 if np.isnan(pos[0]) else AUTONOMOUS),
     }
     with np.errstate(over="ignore"):

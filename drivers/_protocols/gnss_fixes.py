@@ -1,4 +1,4 @@
-"""Positions of satellite receivers: what their messages say, each as a part of an epoch.
+"""Positions in satellite receivers' messages, each as a part of an epoch.
 
 pyubx2, pynmeagps and pysbf2 decode the messages.  A receiver sends several messages for an epoch
 (position, covariance, ...): `drivers._protocols.gnss_epochs` joins those of one time.  No I/O and
@@ -20,9 +20,9 @@ from drivers._protocols.gps_time import (
     GPS_EPOCH_NS,
     SECOND_NS,
     WEEK_NS,
-    gps_of_utc,
-    nearest_cycle,
-    utc_of_gps,
+    convert_gps_to_utc,
+    convert_utc_to_gps,
+    wrap_to_cycle,
 )
 from recorder.contract.errors import SourceError
 from recorder.contract.extras import need_extra
@@ -56,11 +56,11 @@ NO_VECTOR: Final = (math.nan,) * 3
 """A position or a velocity that is not known."""
 _KNOT: Final = 1852 / 3600
 _SBF_NONE: Final = -1e10
-"""SBF has -2e10 for what it does not know."""
+"""SBF marks unknown values with -2e10."""
 
 
 def gnss_spec(name: str, rate_hz: float, finite: bool, settings: Mapping[str, Any]) -> StreamSpec:
-    """The declaration of a receiver's stream."""
+    """Return the declaration of a receiver's stream."""
     return StreamSpec(
         name=name,
         channels=CHANNELS,
@@ -74,17 +74,17 @@ def gnss_spec(name: str, rate_hz: float, finite: bool, settings: Mapping[str, An
 
 @dataclass(slots=True)
 class Part:
-    """What one message says about an epoch.
+    """Content of one message about an epoch.
 
     Attributes:
         kind: of the message; an epoch has each kind once.
         day_ns: UTC of the day, ns; None where `gps_ns` is known.
-        gps_ns: GPS time, ns since 1980; None if the message does not say it.
-        week_ns: GPS time of the week; None if the message does not say it.
+        gps_ns: GPS time, ns since 1980; None if the message does not have it.
+        week_ns: GPS time of the week; None if the message does not have it.
         values: of channels.
         last: no further message belongs to the epoch.
-        leaps: GPS time minus UTC in s; None if the message does not say it.
-        sender: talker of NMEA, device of gpsd; "" of what has none.
+        leaps: GPS time minus UTC in s; None if the message does not have it.
+        sender: talker of NMEA, device of gpsd; else "".
         timeless: the kind has no time; the message belongs to the epoch that is under way.
     """
 
@@ -100,18 +100,18 @@ class Part:
 
     @property
     def place(self) -> tuple[float, ...] | None:
-        """The position that the message says; None of a kind without one."""
+        """The message's position; None for a kind without one."""
         found = (self.values.get(key) for key in ("pos", "pos_of_rmc", "pos_exact"))
         return next((place for place in found if place is not None), None)
 
     @property
     def shared(self) -> tuple[int | None, int | None]:
-        """What two messages of one epoch have in common."""
+        """The times that all messages of one epoch share: of the week and of the day, in ns."""
         return self.week_ns, self.day_ns
 
 
-def decoder(protocol: str) -> Callable[[Frame], Part | None]:
-    """What decodes the frames of a protocol.
+def make_decoder(protocol: str) -> Callable[[Frame], Part | None]:
+    """Return the decoder of a protocol's frames.
 
     Raises:
         SourceError: the extra is not installed.
@@ -167,8 +167,8 @@ def _nav_pvt(m: Any) -> Part:
         part.values["utc"] = utc_ns
         # The time of the week has the leap seconds that UTC lacks.
         ahead = (part.week_ns or 0) - (utc_ns - GPS_EPOCH_NS)
-        part.leaps = round(nearest_cycle(ahead, WEEK_NS) / SECOND_NS)
-        part.gps_ns = gps_of_utc(utc_ns, part.leaps)
+        part.leaps = round(wrap_to_cycle(ahead, WEEK_NS) / SECOND_NS)
+        part.gps_ns = convert_utc_to_gps(utc_ns, part.leaps)
     return part
 
 
@@ -207,17 +207,17 @@ def _day_ns(value: Any) -> int | None:
     return seconds * SECOND_NS + value.microsecond * 1000
 
 
-def number_of(value: Any) -> float:
-    """A field's number; NaN of an empty field."""
+def read_number(value: Any) -> float:
+    """Return a field's number; NaN for an empty field."""
     return math.nan if value in ("", None) else float(value)
 
 
 def _gga(m: Any) -> Part:
     quality = int(m.quality or 0)
     part = Part("GGA", day_ns=_day_ns(m.time))
-    height = number_of(m.alt) + number_of(m.sep)
+    height = read_number(m.alt) + read_number(m.sep)
     part.values = {
-        "pos": (number_of(m.lat), number_of(m.lon), height) if quality else NO_VECTOR,
+        "pos": (read_number(m.lat), read_number(m.lon), height) if quality else NO_VECTOR,
         "sats": int(m.numSV or 0),
         "quality": quality if quality in (1, 2, 4, 5, 6) else min(quality, 1),
         "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
@@ -230,14 +230,14 @@ def _rmc(m: Any) -> Part:
     if m.date not in ("", None) and part.day_ns is not None:
         midnight = datetime(m.date.year, m.date.month, m.date.day, tzinfo=UTC)
         part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
-        part.gps_ns = gps_of_utc(part.values["utc"])
+        part.gps_ns = convert_utc_to_gps(part.values["utc"])
     if m.status == "A":
-        speed, course = number_of(m.spd) * _KNOT, math.radians(number_of(m.cog))
+        speed, course = read_number(m.spd) * _KNOT, math.radians(read_number(m.cog))
         north, east = speed * math.cos(course), speed * math.sin(course)
         if math.isnan(course) and speed < 0.5:  # standing, a receiver gives no course
             north, east = 0.0, 0.0
         part.values["vel"] = (north, east, math.nan)
-        part.values["pos_of_rmc"] = (number_of(m.lat), number_of(m.lon), math.nan)
+        part.values["pos_of_rmc"] = (read_number(m.lat), read_number(m.lon), math.nan)
     else:
         part.values |= {"pos_of_rmc": NO_VECTOR, "fix_of_rmc": NONE}
     return part
@@ -247,16 +247,16 @@ _GNS_QUALITY: Final = {
     "R": RTK_FIXED, "F": RTK_FLOAT, "D": DIFFERENTIAL, "P": AUTONOMOUS, "A": AUTONOMOUS,
     "E": ESTIMATED, "M": AUTONOMOUS, "S": AUTONOMOUS,
 }  # fmt: skip
-"""By mode (NMEA 0183 4.11), the best one first; a GNS has a mode for each satellite system."""
+"""Quality by mode (NMEA 0183 4.11), best first; a GNS has a mode for each satellite system."""
 
 
 def _gns(m: Any) -> Part:
     part = Part("GNS", day_ns=_day_ns(m.time))
     modes = str(m.posMode or "")
     quality = next((value for mode, value in _GNS_QUALITY.items() if mode in modes), 0)
-    height = number_of(m.alt) + number_of(m.sep)
+    height = read_number(m.alt) + read_number(m.sep)
     part.values = {
-        "pos": (number_of(m.lat), number_of(m.lon), height) if quality else NO_VECTOR,
+        "pos": (read_number(m.lat), read_number(m.lon), height) if quality else NO_VECTOR,
         "sats": int(m.numSV or 0),
         "quality": quality,
         "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
@@ -265,7 +265,7 @@ def _gns(m: Any) -> Part:
 
 
 def _gst(m: Any) -> Part:
-    deviations = (number_of(m.stdLat), number_of(m.stdLong), number_of(m.stdAlt))
+    deviations = (read_number(m.stdLat), read_number(m.stdLong), read_number(m.stdAlt))
     return Part("GST", day_ns=_day_ns(m.time), values={"cov": np.diag(np.square(deviations))})
 
 
@@ -274,12 +274,12 @@ def _zda(m: Any) -> Part:
     if part.day_ns is not None and m.year:
         midnight = datetime(int(m.year), int(m.month), int(m.day), tzinfo=UTC)
         part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
-        part.gps_ns = gps_of_utc(part.values["utc"])
+        part.gps_ns = convert_utc_to_gps(part.values["utc"])
     return part
 
 
 def _gsa(m: Any) -> Part:
-    """It has no time: it belongs to the epoch that is under way."""
+    """Return the part of a GSA sentence, which has no time: it joins the epoch under way."""
     fix = {2: FIX_2D, 3: FIX_3D}.get(int(m.navMode or 1), NONE)
     return Part("GSA", values={"fix": fix}, timeless=True)
 
@@ -326,7 +326,7 @@ def _pvt_geodetic(m: Any) -> Part:
         "quality": _SBF_QUALITY.get(mode, 0),
     }
     if part.gps_ns is not None:
-        part.values["utc"] = utc_of_gps(part.gps_ns)
+        part.values["utc"] = convert_gps_to_utc(part.gps_ns)
     return part
 
 

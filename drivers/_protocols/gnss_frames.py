@@ -53,7 +53,7 @@ class Frame(NamedTuple):
 
 
 class FrameParser:
-    """Finds frames in bytes that come in pieces.
+    """Parser of frames in bytes that come in pieces.
 
     Usage::
 
@@ -72,12 +72,12 @@ class FrameParser:
         self._offset = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes; the frames that they complete."""
+        """Return the frames that the bytes complete."""
         self._rest += data
         return self._frames(final=False)
 
     def finish(self) -> list[Frame]:
-        """At the end of the stream: what was held back as the beginning of a frame is none."""
+        """End the stream; return the frames inside an apparently unfinished frame."""
         return self._frames(final=True)
 
     def _frames(self, *, final: bool) -> list[Frame]:
@@ -94,7 +94,7 @@ class FrameParser:
             if size is None and not final:
                 break
             frame = data[at : at + (size or 0)]
-            if not frame or (named := _checked(frame)) is None:
+            if not frame or (named := _check_frame(frame)) is None:
                 self.bad_checksums += bool(frame)
                 self.skipped += 1
                 at += 1
@@ -107,7 +107,7 @@ class FrameParser:
 
 
 def _size(data: bytes, at: int) -> int | None:
-    """Length of the frame that begins at a place; 0: none does; None: more bytes are needed."""
+    """Return the length of the frame at a place; 0: no frame; None: more bytes are needed."""
     left = len(data) - at
     if left == 1:
         return None
@@ -131,8 +131,8 @@ def _size(data: bytes, at: int) -> int | None:
     return None if end == len(data) and end - at < _MOST_NMEA else 0
 
 
-def _checked(data: bytes) -> tuple[str, str] | None:
-    """Protocol and name of a frame; None if its checksum is wrong."""
+def _check_frame(data: bytes) -> tuple[str, str] | None:
+    """Return protocol and name of a frame; None if its checksum is wrong."""
     if data[:2] == _UBX_SYNC:
         if ubx_checksum(data[2:-2]) != data[-2:]:
             return None
@@ -152,5 +152,5 @@ def _checked(data: bytes) -> tuple[str, str] | None:
 
 
 def ubx_checksum(data: bytes) -> bytes:
-    """The 8-bit Fletcher checksum of class, id, length and payload."""
+    """Return the 8-bit Fletcher checksum of class, id, length and payload."""
     return bytes((sum(data) & 0xFF, sum(accumulate(data)) & 0xFF))

@@ -1,4 +1,4 @@
-"""A second receiver on a line, told from the first one by its place.
+"""Detection of a second receiver on a line by its distance from the first one.
 
 Two receivers with one talker whose epochs differ in time look like one that is faster.  If they are
 far apart, the positions go there and back at a speed that no vehicle has.
@@ -16,14 +16,14 @@ _FASTEST: Final = 1000.0  # m/s
 _NEAR_M: Final = 1000.0  # a receiver's position may leap so far
 _DEGREE_M: Final = 111_000.0
 _SURE: Final = 2
-"""So many returns to a place, shortly after one another, are no errors of one receiver."""
+"""Number of quick returns to a place that cannot be errors of one receiver."""
 _SHORTLY: Final = 3  # rows
 _AWAY: Final = 20
-"""So many positions at another place, without one at the first: the receiver is there."""
+"""Number of positions at another place alone after which the receiver is there."""
 
 
 class PlaceTrack:
-    """Follows the place of the first receiver.
+    """Track of the first receiver's place.
 
     ::
 
@@ -34,7 +34,7 @@ class PlaceTrack:
 
     Attributes:
         is_sure: there is a second receiver.
-        others: rows that are its.
+        others: number of rows of the second receiver.
         distance_m: to its place.
     """
 
@@ -48,7 +48,7 @@ class PlaceTrack:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> PlaceTrack:
-        """Return a track for rows, which may show from the first one on that there are two."""
+        """Return a track for rows that knows from the first row on whether two receivers send."""
         scout = cls()
         for row in rows:
             scout.is_of_another(row)
@@ -82,13 +82,13 @@ class PlaceTrack:
 
 
 def _reaches(row: Row, before: Row) -> bool:
-    """Whether one receiver may have moved from one place to the other."""
+    """Return whether one receiver may have moved from one place to the other."""
     seconds = abs(row.gps_ns - before.gps_ns) / 1e9
     return _distance_m(row, before) <= _FASTEST * seconds + _NEAR_M
 
 
 def _distance_m(a: Row, b: Row) -> float:
-    """The way over ground, roughly."""
+    """Return the approximate distance over ground in m."""
     (north, east), (south, west) = a.data["pos"][0, :2], b.data["pos"][0, :2]
     turn = (east - west + 180) % 360 - 180
     return _DEGREE_M * math.hypot(north - south, turn * math.cos(math.radians(float(north))))

@@ -1,4 +1,4 @@
-"""From a receiver's bytes to rows: the common part of devices and logs."""
+"""Conversion of a receiver's bytes to rows: the common part of devices and logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from drivers._protocols.gnss_epochs import Epochs, Row, Unrecorded
-from drivers._protocols.gnss_fixes import Part, decoder
+from drivers._protocols.gnss_fixes import Part, make_decoder
 from drivers._protocols.gnss_frames import NMEA, PROTOCOLS, SBF, UBX, Frame, FrameParser
 from drivers._protocols.gnss_places import PlaceTrack
 
@@ -19,7 +19,7 @@ _JITTER_NS = 1_000_000
 
 
 class Reception:
-    """Makes rows of bytes.
+    """Converter of a receiver's bytes to rows.
 
     Args:
         protocol: ``ubx``, ``nmea``, ``sbf``; ``auto``: the best one that comes.
@@ -43,21 +43,21 @@ class Reception:
             self._use(protocol)
 
     def feed(self, data: bytes) -> Iterator[Row]:
-        """Take bytes; yields the epochs that are over with them."""
+        """Yield the epochs that the bytes complete."""
         for frame in self.parser.feed(data):
-            yield from self._heard(frame)
+            yield from self._process(frame)
 
     def finish(self) -> Iterator[Row]:
-        """The stream is over: yields what is left."""
+        """End the stream; yield the remaining rows."""
         for frame in self.parser.finish():
-            yield from self._heard(frame)
+            yield from self._process(frame)
         if self._decode is None:
             yield from self.choose()
         if (row := self.epochs.flush()) is not None:
             yield row
 
     def choose(self) -> Iterator[Row]:
-        """Decide which protocol to use, by what came so far; yields its rows."""
+        """Choose the protocol by the frames so far; yield its rows."""
         best = next((name for name in POSITIONS if self._seen.get(name)), None)
         if self._decode is None and best is not None:
             self._use(best)
@@ -66,13 +66,13 @@ class Reception:
                 yield from self._take(frame)
 
     @property
-    def heard(self) -> bool:
-        """Whether anything came that a receiver sends."""
+    def has_input(self) -> bool:
+        """True if any frame has arrived."""
         return any(self._all.values())
 
     @property
-    def seen(self) -> str:
-        """What came, for people."""
+    def summary(self) -> str:
+        """Counts of the frames by protocol, for people."""
         found = [f"{count} {name.upper()}" for name, count in self._all.items() if count]
         return ", ".join(found) or "nothing that a receiver sends"
 
@@ -81,9 +81,9 @@ class Reception:
         return {name: self._seen.get(f"any {name}", 0) for name in PROTOCOLS}
 
     def _use(self, protocol: str) -> None:
-        self.protocol, self._decode = protocol, decoder(protocol)
+        self.protocol, self._decode = protocol, make_decoder(protocol)
 
-    def _heard(self, frame: Frame) -> Iterator[Row]:
+    def _process(self, frame: Frame) -> Iterator[Row]:
         self._seen[f"any {frame.protocol}"] = self._seen.get(f"any {frame.protocol}", 0) + 1
         if self._decode is None:
             self._waiting.append(frame)
@@ -91,7 +91,7 @@ class Reception:
                 self._seen[frame.name] = self._seen.get(frame.name, 0) + 1
                 count = max(self._seen.get(name, 0) for name in POSITIONS[frame.protocol])
                 self._seen[frame.protocol] = count
-                # One whole epoch has passed: what is not here does not come.
+                # One whole epoch has passed: protocols that are not here do not come.
                 if count > 2 or frame.protocol == UBX:
                     yield from self.choose()
         else:
@@ -106,8 +106,8 @@ class Reception:
             yield row
 
 
-def rate_of(rows: Sequence[Row]) -> float | None:
-    """The rate in Hz by the first rows, of which some may be missing; None below two.
+def estimate_rate(rows: Sequence[Row]) -> float | None:
+    """Return the rate in Hz by the first rows, of which some may be missing; None below two.
 
     The times of some receivers have too few digits for their rate: 0.0, 0.2, 0.5, 0.7 of 4 Hz.
     Two steps together have less of this error than one.
@@ -122,7 +122,7 @@ def rate_of(rows: Sequence[Row]) -> float | None:
 
 
 class Cadence:
-    """Counts the epochs that are missing between two.
+    """Counter of the epochs that are missing between two.
 
     Args:
         rate_hz: of the first epochs.
@@ -138,7 +138,7 @@ class Cadence:
         self._before_ns = math.inf
 
     def missing(self, step_ns: int, explained: Unrecorded) -> int:
-        """Epochs that are missing in a step from one to the next.
+        """Return the number of epochs that are missing in a step from one to the next.
 
         Args:
             step_ns: between the two.
@@ -155,11 +155,11 @@ UNPLACED: Final = (
     "a further position for a time that has one: two receivers on one line, epochs more often than "
     "the digits of their times show, or messages that are sent twice"
 )
-"""Reason of the loss of such epochs."""
+"""Reason of the loss of an epoch for a time that has a row already."""
 
 
 class EpochReports:
-    """What is to be reported of epochs that came without a row, and of several senders.
+    """Reports about epochs without a row, and about several senders.
 
     Args:
         epochs: of the reception.
@@ -170,7 +170,7 @@ class EpochReports:
         self._epochs, self._track = epochs, track
         self._before = Unrecorded()
         self._senders = self._others = 0
-        self._told: tuple[int, int] = 0, 0
+        self._reported: tuple[int, int] = 0, 0
 
     def take(self, row: Row | None) -> tuple[Unrecorded, dict[str, Any]]:
         """Return the epochs without a row since the last row, and values of a state.
@@ -185,12 +185,12 @@ class EpochReports:
             values["epochs_without_time"] = since.untimed
         senders, track = self._epochs.senders, self._track
         counts = senders.total(), track.others
-        is_end = row is None and counts != self._told
+        is_end = row is None and counts != self._reported
         if len(senders) > 1 and (len(senders) > self._senders or is_end):
             values["positions_by_sender"] = dict(senders)
         if track.others and (not self._others or is_end):
             about = {"positions": track.others, "distance_m": round(track.distance_m)}
             values["second_receiver"] = about
         if values or is_end:
-            self._senders, self._others, self._told = len(senders), track.others, counts
+            self._senders, self._others, self._reported = len(senders), track.others, counts
         return since, values

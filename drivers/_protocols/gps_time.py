@@ -25,31 +25,31 @@ _LEAP_NS: Final = tuple(
 )
 
 
-def leap_seconds(utc_ns: int) -> int:
-    """GPS time minus UTC in s, at epoch ns of UTC, as far as the table knows."""
+def count_leap_seconds(utc_ns: int) -> int:
+    """Return GPS time minus UTC in s at epoch ns of UTC, by the table."""
     return bisect_right(_LEAP_NS, utc_ns)
 
 
-def gps_of_utc(utc_ns: int, leaps: int | None = None) -> int:
-    """ns of GPS time since 1980-01-06.
+def convert_utc_to_gps(utc_ns: int, leaps: int | None = None) -> int:
+    """Convert UTC to GPS time, ns since 1980-01-06.
 
     Args:
         utc_ns: UTC, ns since 1970.
-        leaps: GPS time minus UTC in s, as the receiver says; None: by the table.
+        leaps: GPS time minus UTC in s, as the receiver reports; None: by the table.
     """
-    seconds = leap_seconds(utc_ns) if leaps is None else leaps
+    seconds = count_leap_seconds(utc_ns) if leaps is None else leaps
     return utc_ns - GPS_EPOCH_NS + seconds * SECOND_NS
 
 
-def utc_of_gps(gps_ns: int, leaps: int | None = None) -> int:
-    """ns since 1970 of UTC; the inverse of `gps_of_utc`."""
+def convert_gps_to_utc(gps_ns: int, leaps: int | None = None) -> int:
+    """Convert GPS time to UTC, ns since 1970; the inverse of `convert_utc_to_gps`."""
     if leaps is None:
         near = gps_ns + GPS_EPOCH_NS - 18 * SECOND_NS
-        leaps = leap_seconds(near)
-        leaps = leap_seconds(gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS)
+        leaps = count_leap_seconds(near)
+        leaps = count_leap_seconds(gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS)
     return gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS
 
 
-def nearest_cycle(difference: int, cycle: int) -> int:
-    """A difference of times that are known but for whole cycles."""
+def wrap_to_cycle(difference: int, cycle: int) -> int:
+    """Reduce a difference of times, known up to whole cycles, to the nearest cycle."""
     return (difference + cycle // 2) % cycle - cycle // 2

@@ -22,10 +22,10 @@ from drivers._protocols.gnss_fixes import (
     RTK_FIXED,
     RTK_FLOAT,
     Part,
-    number_of,
+    read_number,
 )
 from drivers._protocols.gnss_frames import FrameParser
-from drivers._protocols.gps_time import SECOND_NS, gps_of_utc
+from drivers._protocols.gps_time import SECOND_NS, convert_utc_to_gps
 
 _TPV: Final = frozenset(
     ("lat", "lon", "altHAE", "speed", "track", "climb", "velN", "velE", "velD", "epx", "epy", "epv")
@@ -33,7 +33,7 @@ _TPV: Final = frozenset(
 
 
 class GpsdReception:
-    """Makes rows of gpsd's lines; the interface of `Reception`.
+    """Converter of gpsd's lines to rows, with the interface of `Reception`.
 
     gpsd sends the reports of all its receivers to everyone.
 
@@ -103,17 +103,17 @@ class GpsdReception:
         return iter(())
 
     @property
-    def heard(self) -> bool:
+    def has_input(self) -> bool:
         return self._lines > 0
 
     @property
-    def seen(self) -> str:
+    def summary(self) -> str:
         others = ", ".join(sorted(device for device in self.epochs.senders if device))
         return f"{self._lines} lines of gpsd" + (f", positions of {others}" if others else "")
 
 
 def gpsd_part(m: dict[str, Any]) -> Part | None:
-    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other reports."""
+    """Return a ``TPV`` report (gpsd_json(5)) as an epoch of its own; None for other reports."""
     if m.get("class") != "TPV":
         return None
     if "time" not in m:
@@ -141,7 +141,7 @@ def gpsd_part(m: dict[str, Any]) -> Part | None:
     fixed = mode in (FIX_2D, FIX_3D)
     return Part(
         "TPV",
-        gps_ns=gps_of_utc(utc_ns, leaps),
+        gps_ns=convert_utc_to_gps(utc_ns, leaps),
         leaps=leaps,
         last=True,
         values={
@@ -158,12 +158,12 @@ def gpsd_part(m: dict[str, Any]) -> Part | None:
 
 
 def _finite(value: Any) -> float:
-    number = number_of(value)
+    number = read_number(value)
     return number if math.isfinite(number) else math.nan
 
 
 def gpsd_satellites(m: dict[str, Any]) -> int | None:
-    """Satellites in use, of a ``SKY`` report of gpsd; None for other reports."""
+    """Return the satellites in use of a ``SKY`` report of gpsd; None for other reports."""
     if m.get("class") != "SKY":
         return None
     used = m.get("uSat")

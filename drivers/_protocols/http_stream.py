@@ -1,4 +1,4 @@
-"""Parses an endless HTTP answer (RFC 9112), as far as cameras need it.
+"""Parser of an endless HTTP answer (RFC 9112), as far as cameras need it.
 
 h11 0.16 and http.client are not suitable:
 
@@ -47,7 +47,7 @@ class Head:
 
 
 class ResponseParser:
-    """Parses an answer, in pieces of any size, into its head and the bytes of its body.
+    """Parser of an answer, in pieces of any size, into its head and the bytes of its body.
 
     >>> parser = ResponseParser()
     >>> parser.feed(b"HTTP/1.0 200 OK\\r\\nContent-Type: image/jpeg\\r\\n\\r\\nabc")
@@ -208,9 +208,9 @@ def _digest(
     fields |= {"response": response}
     if "opaque" in given:
         fields |= {"opaque": given["opaque"]}
-    quoted = [f'{k}="{_quoted(v)}"' for k, v in fields.items()]
+    quoted = [f'{k}="{_quote(v)}"' for k, v in fields.items()]
     return "Digest " + ", ".join(quoted + [f"{k}={v}" for k, v in plain.items()])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,6 +1,6 @@
-"""IP datagrams put together of their fragments, as a receiving host does (RFC 791, RFC 8200).
+"""Reassembly of IP datagrams from fragments, as in a receiving host (RFC 791, RFC 8200).
 
-A fragment's identification comes again after some seconds at a lidar's rate.  The limits are
+A fragment's identification repeats after some seconds at a lidar's rate.  The limits are
 therefore those of Linux (`ipfrag_time`, `ipfrag_max_dist`): a datagram is given up 30 s after its
 first fragment, or once more than 64 other fragments of its sender have followed its last fragment.
 A fragment that overlaps the fragments before it, and repeats none of them, begins another datagram.
@@ -43,7 +43,7 @@ _Key = tuple[bytes, bytes, bytes]
 
 @dataclass(slots=True)
 class PartialDatagram:
-    """The fragments of a datagram that came.
+    """The received fragments of a datagram.
 
     Attributes:
         source, destination: IP addresses.
@@ -64,22 +64,22 @@ class PartialDatagram:
     last: int = 0
     cause: str | None = None
 
-    def joined(self) -> memoryview:
+    def join(self) -> memoryview:
         """Return the bodies one after the other."""
         return memoryview(b"".join(self.parts[at] for at in sorted(self.parts)))
 
     @property
     def is_repetition(self) -> bool:
-        """Whether all its fragments came before, in a whole datagram: a capture of two links."""
+        """True if all fragments came before, in a whole datagram: a capture of two links."""
         return all(self.repeats.get(at) == part for at, part in self.parts.items())
 
 
 class Fragments:
-    """Incomplete datagrams.
+    """Reassembly of incomplete datagrams.
 
     >>> fragments = Fragments()
     >>> whole = fragments.add(fragment, t_ns)   # None while fragments are missing
-    >>> whole.joined()
+    >>> whole.join()
     >>> fragments.given_up                      # datagrams that never became whole; clear it
     >>> fragments.finish()                      # at the end: also the datagrams that are open
     """
@@ -103,6 +103,7 @@ class Fragments:
         key, body = fragment[:3], bytes(fragment.body)
         if not body:
             return None
+        # Senders without open datagrams are forgotten, so that memory is bounded.
         if len(self._counts) > _SENDER_LIMIT:
             senders = {each.source for each in self._open.values()} | {fragment.source}
             self._counts = {each: self._counts.get(each, 0) for each in senders}
@@ -129,13 +130,14 @@ class Fragments:
         if datagram.size is None or sum(map(len, datagram.parts.values())) < datagram.size:
             return None
         del self._open[key]
+        # A second link may repeat the fragments: `is_repetition` compares them with these.
         self._whole[key] = datagram.parts
         if len(self._whole) > _WHOLE_LIMIT:
             del self._whole[next(iter(self._whole))]
         return datagram
 
     def finish(self) -> None:
-        """Give up what is still open at the end of a capture."""
+        """Give up the datagrams that are still open at the end of a capture."""
         for key in list(self._open):
             self._give_up(key)
 
@@ -153,7 +155,7 @@ class Fragments:
 
 
 def _fits(datagram: PartialDatagram, fragment: Fragment) -> bool:
-    """Whether a fragment lies where no other fragment lies, inside the datagram."""
+    """Return whether a fragment lies where no other fragment lies, inside the datagram."""
     begin, end = fragment.position, fragment.position + len(fragment.body)
     if end > (_MOST_BYTES if datagram.size is None else datagram.size):
         return False

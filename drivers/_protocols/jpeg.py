@@ -1,4 +1,4 @@
-"""Parses a JPEG's markers (ITU-T T.81, annex B) without decoding it."""
+"""Parser of a JPEG's markers (ITU-T T.81, annex B), without decoding."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class MtData2:
 
     @property
     def has_orientation(self) -> bool:
-        """Whether there is an orientation of any kind."""
+        """True if there is an orientation of any kind."""
         return not (self.euler_angles is self.quaternion is self.rotation_matrix is None)
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 TICK_NS: Final = 100_000
-"""SampleTimeFine counts at 10 kHz."""
+"""Tick of SampleTimeFine, which counts at 10 kHz."""
 
 _U16, _U32 = 1 << 16, 1 << 32
 _TRUSTED_LEAP_NS = 10_000_000_000
@@ -59,18 +59,18 @@ class Placed:
 
 
 class SampleClock:
-    """Places samples in time and finds the gaps between them.
+    """Clock that places samples in time and finds the gaps between them.
 
     Usage::
 
         clock = SampleClock(period_ns=1e7)
         for message in messages:
-            clock.skipped(message.skipped)
-            clock.message(values.packet_counter)
+            clock.record_skipped(message.skipped)
+            clock.record_message(values.packet_counter)
             if is_sample:
-                placed = clock.sample(values.sample_time_fine, message.size)
+                placed = clock.place_sample(values.sample_time_fine, message.size)
             else:
-                clock.other(incomplete=False)
+                clock.record_other(incomplete=False)
 
     Args:
         period_ns: mean interval of samples on the device's clock.
@@ -96,8 +96,8 @@ class SampleClock:
         """Number of incomplete messages since the last sample."""
         return self._incomplete
 
-    def stale(self, counter: int | None, ticks: int | None) -> bool:
-        """Whether a sample repeats, or precedes, one of the latest samples.
+    def is_stale(self, counter: int | None, ticks: int | None) -> bool:
+        """Return whether a sample repeats, or precedes, one of the latest samples.
 
         Both counter and clock must show it: the sample of a restarted device is not stale.
         """
@@ -107,11 +107,11 @@ class SampleClock:
         late_ns = ((self._ticks or 0) - (ticks or 0)) % _U32 * TICK_NS
         return back <= _LATE and abs(late_ns - back * self._period_ns) < self._period_ns / 2
 
-    def skipped(self, count: int) -> None:
+    def record_skipped(self, count: int) -> None:
         """Record that `count` bytes of no good message precede the next message."""
         self._skipped += count
 
-    def message(self, counter: int | None) -> None:
+    def record_message(self, counter: int | None) -> None:
         """Record an MTData2 message, sample or not, with its packet counter."""
         self._counted = counter is not None and self._counter is not None
         if counter is None:
@@ -120,16 +120,16 @@ class SampleClock:
             self._missing += (counter - self._counter - 1) % _U16
         self._counter = counter
 
-    def other(self, *, incomplete: bool) -> None:
-        """The message is not a sample; `incomplete`: it is an incomplete sample."""
+    def record_other(self, *, incomplete: bool) -> None:
+        """Record a message that is not a sample; `incomplete`: it is an incomplete sample."""
         if incomplete:
             self._incomplete += 1
             self._missing += 1
         else:
             self._interleaved = True
 
-    def sample(self, ticks: int | None, size: int) -> Placed:
-        """The message is a sample with this SampleTimeFine, of `size` bytes in all."""
+    def place_sample(self, ticks: int | None, size: int) -> Placed:
+        """Place a sample with this SampleTimeFine, of `size` bytes in all."""
         if self._placed is None:
             # Messages before the first sample were never part of the log.
             self._ticks = ticks
@@ -140,7 +140,7 @@ class SampleClock:
         self._missing = self._skipped = self._incomplete = 0
         return placed
 
-    def tail(self, skipped: int) -> Gap | None:
+    def end(self, skipped: int) -> Gap | None:
         """Return the gap at the end, where `skipped` bytes follow the last good message.
 
         Fewer bytes than a sample's are the truncated end of a recording; more bytes are damage.
@@ -159,7 +159,7 @@ class SampleClock:
         stepped = False
         if leap_ns is None:
             step_ns = round((1 + (count or estimate or 0)) * self._period_ns)
-        elif self._plausible(leap_ns, fit or 0):
+        elif self._is_plausible(leap_ns, fit or 0):
             step_ns = leap_ns
         else:
             # The device restarted or its clock was set: neither time nor counter are comparable.
@@ -194,7 +194,7 @@ class SampleClock:
         if self._counted:
             if fit is None:
                 return self._missing, None
-            missing = self._unwrapped(fit)
+            missing = self._unwrap(fit)
             return (min(missing, max(0, fit)) if self._interleaved else missing), None
         if fit is not None:
             return (None, fit) if fit > 0 else (0, None)
@@ -202,19 +202,19 @@ class SampleClock:
             return None, max(1, round(self._skipped / self._size))
         return self._incomplete, None
 
-    def _unwrapped(self, fit: int) -> int:
+    def _unwrap(self, fit: int) -> int:
         """Return the missing messages; the device's clock determines the counter's full turns."""
         turns = round((fit - self._missing) / _U16)
         return self._missing + max(0, turns) * _U16 if self._missing else 0
 
-    def _plausible(self, leap_ns: int, fit: int) -> bool:
-        """Whether the device's clock continued, rather than being set or restarted."""
+    def _is_plausible(self, leap_ns: int, fit: int) -> bool:
+        """Return whether the device's clock continued, rather than being set or restarted."""
         if leap_ns <= 0:
             return False
         if not self._counted:
             return True
-        apart = abs(self._unwrapped(fit) - fit)
+        apart = abs(self._unwrap(fit) - fit)
         if self._strict and not self._interleaved:
-            step_ns = (self._unwrapped(fit) + 1) * self._period_ns
+            step_ns = (self._unwrap(fit) + 1) * self._period_ns
             return abs(leap_ns - step_ns) < self._period_ns / 2 + fit * self._period_ns / 100
         return leap_ns <= (0 if self._strict else _TRUSTED_LEAP_NS) or apart <= 2 + fit // 8

@@ -135,7 +135,7 @@ class Pvt(NamedTuple):
 
     @property
     def covariance(self) -> npt.NDArray[np.float64]:
-        """Of the position north, east, down, in m^2, [3, 3]; NaN without a fix."""
+        """Covariance of the position north, east, down, in m^2, [3, 3]; NaN without a fix."""
         if self.fix not in _POSITIONED:
             return np.full((3, 3), np.nan)
         level, upright = self.horizontal_accuracy_mm / 1e3, self.vertical_accuracy_mm / 1e3
@@ -143,7 +143,7 @@ class Pvt(NamedTuple):
 
     @property
     def utc_ns(self) -> int:
-        """Epoch ns; 0 where the receiver does not know it."""
+        """UTC in epoch ns; 0 where the receiver does not know it."""
         return epoch_ns(self[1:7], self.nanosecond, self.valid)
 
 
@@ -203,7 +203,7 @@ class PositionRate(NamedTuple):
     filtered: bool
 
 
-def rate_of_outputs(outputs: Sequence[Output]) -> PositionRate | None:
+def find_output_rate(outputs: Sequence[Output]) -> PositionRate | None:
     """Return the rate of positions of an output configuration; None without positions."""
     rates = {o.data_type: o.rate_hz for o in outputs if o.rate_hz}
     if filter_hz := rates.get(0x5040) or rates.get(0x5030):
@@ -211,7 +211,7 @@ def rate_of_outputs(outputs: Sequence[Output]) -> PositionRate | None:
     return PositionRate(PVT_HZ, False) if 0x7010 in rates else None
 
 
-def rate_of_messages(
+def estimate_message_rate(
     found: Sequence[MtData2], sample_hz: float, receiver: bool
 ) -> PositionRate | None:
     """Return the rate of positions of a log; None without positions.
@@ -255,7 +255,7 @@ class Position:
 
 
 class Positions:
-    """Makes rows of a device's messages.
+    """Converter of a device's messages to rows.
 
     Usage::
 
@@ -300,7 +300,7 @@ class Positions:
         position = filter_position(values)
         if sample is None or (position is None and values.gnss_pvt is None):
             return None
-        t_ns, t_dev_ns = _placed(values.sample_time_fine, *sample)
+        t_ns, t_dev_ns = _place_message(values.sample_time_fine, *sample)
         if position is not None or (self._filter_ns is None and self._filtered):
             self._filter_ns = t_dev_ns
         if values.gnss_pvt is not None:
@@ -369,7 +369,7 @@ class Positions:
             return {c.name: np.array([row[c.name]], c.np_dtype) for c in _CHANNELS}
 
 
-def _placed(
+def _place_message(
     ticks: int | None, t_ns: int, t_dev_ns: int, sample_ticks: int | None
 ) -> tuple[int, int]:
     """Return the times of a message on the clocks of the latest sample."""

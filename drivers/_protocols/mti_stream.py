@@ -1,4 +1,4 @@
-"""Converts an MTi's messages to its stream: samples, channels, times, losses.
+"""Conversion of an MTi's messages to its stream: samples, channels, times, losses.
 
 Logs, the simulated device and serial ports all use this module.  No I/O and no clock.
 """
@@ -91,8 +91,8 @@ class Facts:
         )
 
     def takes(self, values: MtData2) -> bool:
-        """Whether a message is a sample of the stream."""
-        return inertial(values) and (self.rotation != "all" or values.has_orientation)
+        """Return whether a message is a sample of the stream."""
+        return is_inertial(values) and (self.rotation != "all" or values.has_orientation)
 
     def row(self, values: MtData2) -> Row:
         """Return a sample's values, one for each of `names`."""
@@ -110,7 +110,7 @@ class Facts:
             return {n: np.array(c, "<f4") for n, c in zip(self.names, columns, strict=True)}
 
     @classmethod
-    def of_messages(cls, found: Sequence[MtData2]) -> Facts:
+    def from_messages(cls, found: Sequence[MtData2]) -> Facts:
         """Derive the properties of a log from its first inertial messages, at least one."""
         oriented = [k for k, values in enumerate(found) if values.has_orientation]
         rotation = "none"
@@ -136,7 +136,7 @@ class Facts:
         )
 
     @classmethod
-    def of_outputs(cls, outputs: Sequence[Output], settings: Mapping[str, Any]) -> Facts | None:
+    def from_outputs(cls, outputs: Sequence[Output], settings: Mapping[str, Any]) -> Facts | None:
         """Derive the properties from an output configuration; None if it makes no samples."""
         rates = {data_name(output.data_id): output.rate_hz for output in outputs}
         rate_hz = sample_rate(outputs)
@@ -164,8 +164,8 @@ class Facts:
         )
 
 
-def inertial(values: MtData2) -> bool:
-    """Whether a message has the values of every sample: acceleration and rate of turn."""
+def is_inertial(values: MtData2) -> bool:
+    """Return whether a message has the values of every sample: acceleration and rate of turn."""
     return values.acceleration is not None and values.rate_of_turn is not None
 
 
@@ -184,7 +184,7 @@ def _period_ns(found: Sequence[MtData2]) -> float | None:
     return statistics.fmean(s for s in steps if usual / 1.5 < s < usual * 1.5) * TICK_NS
 
 
-def what_there_is(messages: Iterable[XbusMessage]) -> str:
+def describe_content(messages: Iterable[XbusMessage]) -> str:
     """Describe the content of a log that holds no samples."""
     others: Counter[int] = Counter()
     names: set[str] = set()
@@ -216,9 +216,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Samples are missing before the sample at `t_ns`; `cause` is the cause of the loss.
+    """Samples that are missing before the sample at `t_ns`; `cause` is the cause of the loss.
 
-    `misfit` says why samples of a log have not the declared form.
+    `misfit` is the reason why samples of a log do not have the declared form.
     """
 
     t_ns: int
@@ -250,7 +250,7 @@ Event = Batch | Missing | Note
 
 
 class MtiAssembler:
-    """Makes batches of samples from messages, and reports gaps between the samples.
+    """Assembler of messages to batches of samples, which reports gaps between the samples.
 
     Usage::
 
@@ -314,20 +314,20 @@ class MtiAssembler:
             message: of any kind.
             arrival_ns: host time by which the message's measurement was complete.
         """
-        self._clock.skipped(message.skipped)
+        self._clock.record_skipped(message.skipped)
         self._skipped += message.skipped
         if message.mid != MID_MTDATA2:
             return False
         values = decode_mtdata2(message.data)
-        if self._clock.stale(values.packet_counter, values.sample_time_fine):
+        if self._clock.is_stale(values.packet_counter, values.sample_time_fine):
             self._repeated += 1
             return False
-        self._clock.message(values.packet_counter)
-        is_sample = self._facts.takes(values) and self._known(values)
+        self._clock.record_message(values.packet_counter)
+        is_sample = self._facts.takes(values) and self._is_known(values)
         if is_sample:
             self._add_sample(message, values, arrival_ns)
         else:
-            self._clock.other(incomplete=inertial(values))
+            self._clock.record_other(incomplete=is_inertial(values))
         if self._positions is not None:
             row = self._positions.add(values, self._skipped, self._sample)
             self._skipped = 0
@@ -337,7 +337,7 @@ class MtiAssembler:
 
     def _add_sample(self, message: XbusMessage, values: MtData2, arrival_ns: int) -> None:
         incomplete = self._clock.incomplete
-        placed = self._clock.sample(values.sample_time_fine, message.size)
+        placed = self._clock.place_sample(values.sample_time_fine, message.size)
         t_ns = self._place(placed, arrival_ns)
         if self._t_ns is None and incomplete:
             self._note(t_ns, {"messages_without_orientation": incomplete})
@@ -373,7 +373,7 @@ class MtiAssembler:
         if self._misfit:
             count = self._clock.incomplete
             self._lose(self._t_ns or 0, Gap(count, None, False, 0, None, 0, count))
-        gap = self._clock.tail(skipped)
+        gap = self._clock.end(skipped)
         if gap is not None:
             self._lose(self._t_ns or 0, gap)
 
@@ -424,8 +424,8 @@ class MtiAssembler:
         self._events.append(Missing(t_ns, gap, misfit=self._misfit))
         self._misfit = ""
 
-    def _known(self, values: MtData2) -> bool:
-        """Whether the orientation is in the declared frame, as required.
+    def _is_known(self, values: MtData2) -> bool:
+        """Return whether the orientation is in the declared frame, as required.
 
         A device keeps its configuration: another frame in its message means that this is one of the
         few broken messages that pass an 8-bit checksum.  A log may be of two configurations.

@@ -1,4 +1,4 @@
-"""Parses the pictures of a ``multipart/x-mixed-replace`` stream (RFC 2046, section 5.1).
+"""Parser of the pictures of a ``multipart/x-mixed-replace`` stream (RFC 2046, section 5.1).
 
 Deviations of real cameras from the RFC are accepted: a boundary declared with its leading dashes,
 line feeds without carriage returns, parts without a length, no bytes between a part and the next
@@ -51,7 +51,7 @@ class Damage:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def boundary_of(content_type: str) -> str:
+def parse_boundary(content_type: str) -> str:
     """Return the boundary declared by a ``Content-Type``.
 
     Raises:
@@ -66,7 +66,7 @@ def boundary_of(content_type: str) -> str:
 
 
 class MultipartParser:
-    """Parses a stream, in chunks of any size, into parts.
+    """Parser of a stream, in chunks of any size, into parts.
 
     >>> parser = MultipartParser("frame")
     >>> parser.feed(b"--frame\\r\\nContent-Length: 2\\r\\n\\r\\nhi")

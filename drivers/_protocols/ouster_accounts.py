@@ -1,4 +1,4 @@
-"""Counts missing and duplicate packets of an Ouster."""
+"""Counts of an Ouster's missing and duplicate packets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Gap:
 
 
 class ImuGaps:
-    """Counts the IMU's missing measurements, by the device's own times.
+    """Counter of the IMU's missing measurements, by the device's own times.
 
     Ouster's IMU packets of the profile LEGACY have no counter.  Their measurements have an even
     rate, so a gap's length gives the number of missing measurements.  A packet that was overtaken
@@ -90,7 +90,7 @@ class ImuGaps:
 
 
 class Repeats:
-    """Finds duplicate lidar packets.
+    """Detector of duplicate lidar packets.
 
     Args:
         core: the module ouster.sdk.core.
@@ -105,8 +105,8 @@ class Repeats:
         self._column_at = int(np.flatnonzero(packet.buf)[0])  # offset of the column's id, u2
         self._seen: dict[tuple[int, int], int] = {}
 
-    def again(self, packet: Any) -> bool:
-        """Whether the packet is a duplicate; stores it."""
+    def is_repeated(self, packet: Any) -> bool:
+        """Return whether the packet is a duplicate; store it."""
         key = (packet.init_id(), packet.frame_id())
         at, data = self._column_at, packet.buf
         column = int(data[at]) | int(data[at + 1]) << 8

@@ -205,7 +205,7 @@ def stream_specs(
                 bytes_per_sample=size,
                 finite=finite,
                 description=f"Ouster {info.prod_line}, one sample a sweep, staggered",
-                files={"lidar.json": readable_metadata(info, metadata)},
+                files={"lidar.json": convert_metadata(info, metadata)},
                 settings=own | dict(settings or {}),
             )
         )
@@ -240,7 +240,7 @@ def imu_rate_hz(info: Any) -> float | None:
             return None
 
 
-def readable_metadata(info: Any, metadata: str) -> str:
+def convert_metadata(info: Any, metadata: str) -> str:
     """Return the metadata unchanged if roverd's transforms can read it, else in the present form.
 
     The flat form of older firmware lacks sections that roverd requires.
@@ -283,7 +283,7 @@ def frame_fields(core: Any, frame: Any) -> Fields:
 
 
 class Assembly(Generic[T]):
-    """Assembles packets to sweeps and returns items in order of time.
+    """Assembler of packets to sweeps, which returns items in order of time.
 
     A sweep's stamp is the stamp of its last packet, and a sweep without its end is only detected
     when packets of the next sweep arrive.  IMU samples are therefore held until it is known whether
@@ -346,6 +346,7 @@ class Assembly(Generic[T]):
         restart = not self._legacy and int(packet.init_id()) != self._init_id
         if restart:
             self._init_id = int(packet.init_id())
+        # The packet that completes a sweep may be of the next one, which the batcher caches.
         if self._batcher.batch(packet, frame):
             finished = int(frame.frame_id)
             yield from self._emit(frame)
@@ -364,18 +365,19 @@ class Assembly(Generic[T]):
             if lidar:
                 yield from self._release(t_ns)
         elif (dropped := self._batcher.dropped_packets()) > self._dropped:
+            # The batcher drops packets of ended sweeps; more than a sweep of them mean a restart.
             self._dropped = dropped
             self._behind.append(packet)
             if len(self._behind) > self._per_sweep:
-                yield from self._start_anew()
+                yield from self._restart()
         else:
             self._ahead.append(packet)
             self._keep_later(int(frame.frame_id))
         if restart:
-            yield from self._release(t_ns)  # what came before the restart
+            yield from self._release(t_ns)  # items from before the restart
             yield from self._restarted(t_ns, self._init_id)
 
-    def _start_anew(self) -> Iterator[T]:
+    def _restart(self) -> Iterator[T]:
         """Handle a restart of the sensor: its frame ids have stayed behind for a whole sweep."""
         behind, self._behind = self._behind, []
         t_ns, held = int(behind[0].host_timestamp), self._held
@@ -406,7 +408,7 @@ class Assembly(Generic[T]):
         yield from self._release()
 
     def give_up(self) -> Iterator[T]:
-        """Forget the present sweep, in which a packet could not be decoded; return what waits."""
+        """Discard the present sweep, a packet of which is undecodable; return the held items."""
         self._begin()
         yield from self._release()
 
@@ -418,7 +420,7 @@ class Assembly(Generic[T]):
         yield from self._sweep(frame, t_ns)
 
     def _release(self, until_ns: float = math.inf) -> Iterator[T]:
-        """Return what is held with stamps up to `until_ns`."""
+        """Return the held items with stamps up to `until_ns`."""
         held = self._held
         self._held = [one for one in held if one[0] > until_ns]
         yield from [item for t_ns, item in held if t_ns <= until_ns]

@@ -1,4 +1,4 @@
-"""Selects an Ouster's packets from the datagrams of a capture or a socket.
+"""Selection of an Ouster's packets from the datagrams of a capture or a socket.
 
 ouster-sdk is passed as an argument, because it is heavy and only imported when a source is opened.
 """
@@ -28,7 +28,7 @@ from recorder.contract.errors import FormatError
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The sensor sends lidar packets of another size: its settings have changed.
+    """Lidar packets of another size than expected: the sensor's settings have changed.
 
     Attributes:
         t_ns: stamp of the first such packet.
@@ -42,7 +42,7 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """The capturing host's clock stepped back; the following stamps are shifted to continue.
+    """Backward step of the capturing host's clock; the following stamps are shifted to continue.
 
     Attributes:
         t_ns: stamp at which they continue.
@@ -57,7 +57,7 @@ _STEP_BACK_NS = 100_000_000  # smaller backward steps are packets that overtook 
 
 
 class Sorter:
-    """Makes ouster-sdk's packets of one sensor's datagrams and skips all other datagrams.
+    """Converter of one sensor's datagrams to ouster-sdk's packets, which skips other datagrams.
 
     >>> sorter = Sorter(core, info, {7502}, {7503})
     >>> packet = sorter.packet(7502, payload)     # None: not in a format of this sensor
@@ -110,7 +110,7 @@ class Sorter:
 
 
 class Checksums:
-    """Finds damaged packets by their CRC-64, if the sensor's firmware sends one.
+    """Detector of damaged packets by their CRC-64, if the sensor's firmware sends one.
 
     All profiles except LEGACY have a footer for it, but older firmware writes another value there
     (2.3: a constant).  The checksum is therefore used from the first packet on for which it is
@@ -128,8 +128,8 @@ class Checksums:
         self._there = core.LidarPacket(layout).crc() is not None
         self._proved, self._doubts = False, 0
 
-    def good(self, packet: Any) -> bool:
-        """Whether the packet is undamaged; True where this cannot be checked."""
+    def is_good(self, packet: Any) -> bool:
+        """Return whether the packet is undamaged; True where this cannot be checked."""
         if not self._is_there(packet) or self.proves(packet):
             return True
         if self._proved:
@@ -139,7 +139,7 @@ class Checksums:
         return not (self._proved and self._there)
 
     def proves(self, packet: Any) -> bool:
-        """Whether the packet's checksum is right; damage is found from now on if it is."""
+        """Return whether the packet's checksum is right; damage is found from now on if it is."""
         right = bool(self._is_there(packet) and crc64(packet) == packet.crc())
         if right:
             self._proved, self._doubts = True, 0
@@ -188,7 +188,7 @@ class SensorPackets:
         lidar_port, imu_port: destination UDP ports.
 
     Attributes:
-        notes: what `read` has to report at the end.
+        notes: the notes to report after `read`.
     """
 
     def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
@@ -233,9 +233,9 @@ class SensorPackets:
         )
 
     def read(self, file: BinaryIO) -> Iterator[Any]:
-        """Yield ouster-sdk's packets with `host_timestamp` set, and what is to be reported.
+        """Yield ouster-sdk's packets with `host_timestamp` set, and the events to report.
 
-        These are `Misfit`, `ClockStep` and the sensor's `LostDatagram`; see also `notes`.  A
+        The events are `Misfit`, `ClockStep` and the sensor's `LostDatagram`; see also `notes`.  A
         capture without stamps is stamped with the device's own times.  Where single packets lack a
         stamp, they get the stamp before them.
 
@@ -255,6 +255,7 @@ class SensorPackets:
                 continue
             packet = self._packet(datagram)
             if packet is None:
+                # A packet of another size from the lidar: the sensor's settings have changed.
                 misfit = (
                     datagram.port == self._sorter.ports[0]
                     and datagram.source == self._sorter.address
@@ -274,6 +275,7 @@ class SensorPackets:
             if self._stamped and not datagram.stamped:
                 t_ns = last_ns
                 self.notes.unstamped += 1
+            # The host's clock was set back: later stamps continue from the last one.
             if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
                 yield ClockStep(last_ns, t_ns - last_ns)
                 shift_ns += last_ns - t_ns
@@ -283,7 +285,7 @@ class SensorPackets:
             yield packet
 
     def _is_of_sensor(self, lost: LostDatagram) -> bool:
-        """Whether a lost datagram was the lidar's; the gaps of the IMU are counted by its times."""
+        """Return whether a lost datagram was the lidar's; the IMU's gaps are counted by times."""
         return lost.source == self._sorter.address and lost.port in (None, self._sorter.ports[0])
 
     def _packet(self, datagram: Datagram) -> Any:

@@ -75,7 +75,7 @@ class RadarSetup:
 def radar_setup(
     name: str, scheme: str, options: Mapping[str, Any], usual: ChirpConfig | None = None
 ) -> RadarSetup:
-    """The setup that a sensor's checked options describe, by ``radar`` or by ``cfg``.
+    """Return the setup that a sensor's checked options describe, by ``radar`` or by ``cfg``.
 
     Args:
         name: the sensor's name.

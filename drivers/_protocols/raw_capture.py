@@ -52,7 +52,7 @@ class CapturedFrame:
 
 @dataclass(frozen=True, slots=True)
 class LostFrames:
-    """`count` frames from `index` on that are not recorded; why, and details for people."""
+    """`count` frames from `index` on that are not recorded, with cause and details for people."""
 
     index: int
     count: int
@@ -61,7 +61,7 @@ class LostFrames:
 
 
 class CaptureFiles:
-    """Reads the frames of captures one by one; memory does not grow with the files.
+    """Reader of the frames of captures one by one; memory does not grow with the files.
 
     >>> capture = CaptureFiles(path, chirp, "radar: file:adc_data.bin")
     >>> while (item := capture.read()) is not None:
@@ -70,13 +70,13 @@ class CaptureFiles:
 
     Args:
         path: a file, or a folder of ``.bin`` files, read in the order of the numbers in their names
-            (``2.bin`` before ``10.bin``).  `capture_series` says which files continue each other.
+            (``2.bin`` before ``10.bin``).  `capture_series` finds files that continue each other.
         chirp: defines a frame's shape.
         where: prefix of messages.
 
     Attributes:
         counts: packets that were discarded without a loss, or damaged; of files with headers.
-        warnings: what is not played.
+        warnings: about files that are not played, or that may continue in the next file.
 
     Raises:
         SourceError: no capture holds a complete frame, or the frames cannot be found.
@@ -101,7 +101,7 @@ class CaptureFiles:
             raise SourceError(
                 f"{where}: {largest} bytes, but a frame of {shape} int16 has {chirp.frame_bytes}"
             )
-        self.warnings += self._doubts()
+        self.warnings += self._list_doubts()
         self._index = 0
         self._items = self._read()
 
@@ -127,7 +127,7 @@ class CaptureFiles:
             read = self._packets if capture.has_headers else self._samples
             yield from read(capture)
 
-    def _doubts(self) -> list[str]:
+    def _list_doubts(self) -> list[str]:
         """Return a warning where a file may continue in the next one, although it seems not to."""
         for capture in self._captures[:-1]:
             last = capture.parts[-1]
@@ -155,7 +155,7 @@ class CaptureFiles:
                 view = data.reshape(-1).view(np.uint8).data
                 got, part = content.read_into(view, begin)
                 if got == size:
-                    yield self._checked(data, *filled.in_frame(view, begin))
+                    yield self._check(data, *filled.in_frame(view, begin))
                     frame += 1
                     continue
                 resumed = content.resume(begin + got)
@@ -170,7 +170,7 @@ class CaptureFiles:
                 yield self._lost(after - frame, detail)
                 frame = after
 
-    def _checked(self, data: Frame, filled: int, packets: int) -> CapturedFrame | LostFrames:
+    def _check(self, data: Frame, filled: int, packets: int) -> CapturedFrame | LostFrames:
         """Return a frame of which `filled` bytes are zeros instead of data."""
         if filled == self._chirp.frame_bytes:
             detail = {"packets_lost": packets, "packets_corrupt": 0}
@@ -198,10 +198,10 @@ class CaptureFiles:
                 end = packets.end
             t_ns = np.zeros(len(packets.rows), np.int64)
             for item in assembler.take(packets.rows, packets.sizes, t_ns):
-                yield from self._assembled(item, missing, end)
+                yield from self._convert(item, missing, end)
         end = assembler.position if end is None else end
         for item in assembler.flush():
-            yield from self._assembled(item, missing, end)
+            yield from self._convert(item, missing, end)
         for name, count in (
             ("packets_duplicate", assembler.duplicates),
             ("packets_reordered", assembler.reordered),
@@ -211,10 +211,10 @@ class CaptureFiles:
             if count:
                 self.counts[name] = self.counts.get(name, 0) + count
 
-    def _assembled(
+    def _convert(
         self, item: AssembledFrame | MissedFrames, missing: list[str], end: int | None
     ) -> Iterator[CapturedFrame | LostFrames]:
-        """Return what the assembler gave, for a capture that ends at a position."""
+        """Convert the assembler's item, for a capture that ends at a position."""
         size = self._chirp.frame_bytes
         packets = item.packets_lost, item.packets_corrupt
         if isinstance(item, AssembledFrame):
@@ -278,7 +278,7 @@ class _Bytes:
             self._open(self._at + 1)
 
     def resume(self, position: int) -> Part | None:
-        """Return the next file after the one at a position, and go on there; None: the end."""
+        """Return the next file after the one at a position, and continue there; None: the end."""
         following = self._at if position < self._parts[self._at].begin else self._at + 1
         if following == len(self._parts):
             return None

@@ -45,7 +45,7 @@ class RawFormat:
 
     Attributes:
         code: the four characters of the format's code.
-        pixels: what its values are.
+        pixels: format of its values.
         packed: low bits of several values share bytes.
     """
 
@@ -55,7 +55,7 @@ class RawFormat:
 
     @property
     def name(self) -> str:
-        """As the kernel names it, without ``V4L2_PIX_FMT_``: ``SRGGB10P``."""
+        """The kernel's name without ``V4L2_PIX_FMT_``: ``SRGGB10P``."""
         return self.pixels.name + "P" * self.packed
 
     @property
@@ -64,7 +64,7 @@ class RawFormat:
         return _GROUPS[self.pixels.bits][0] if self.packed else 1
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of a row of pixels."""
+        """Return the bytes of a row of pixels."""
         if self.packed:
             return width * self.pixels.bits // 8
         return width * np.dtype(self.pixels.dtype).itemsize
@@ -81,11 +81,11 @@ RAW_FORMATS: Final[Mapping[str, RawFormat]] = {
         *([RawFormat(f"Y{bits}" + "P" * packed, RawPixels(bits), packed)] if bits > 8 else ()),
     )
 }
-"""By name, as in ``pixel_format``."""
+"""Raw formats by name, as in ``pixel_format``."""
 
 
-def unpacked(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
-    """The values of a picture, one by one.
+def unpack_pixels(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
+    """Return the values of a picture, one by one.
 
     Args:
         rows: u1 [height, bytes of a row], contiguous; the width is a multiple of `form.group`.

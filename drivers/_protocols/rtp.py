@@ -1,5 +1,7 @@
-"""RTP and RTCP (RFC 3550): packets in order, the sender's clock, and access units of H.264 (RFC
-6184) and H.265 (RFC 7798), without decoding.
+"""RTP and RTCP (RFC 3550), with access units of H.264 (RFC 6184) and H.265 (RFC 7798).
+
+The module restores the order of packets, follows the sender's clock, and assembles access units
+without decoding them.
 
 `drivers._protocols.rtp_jpeg` has JPEG.
 """
@@ -73,7 +75,7 @@ class AccessUnit:
 
 
 class Assembler(Protocol):
-    """Assembles the payloads of a picture.
+    """Interface of the assemblers of a picture's payloads.
 
     Attributes:
         has_picture: the payloads since `reset` hold picture data, not only parameters.
@@ -97,7 +99,7 @@ class Assembler(Protocol):
 
 
 class Depacketizer:
-    """Collects the packets of one connection, which never reorders, into access units.
+    """Collector of one connection's packets, which are never reordered, into access units.
 
     A picture ends with RTP's marker, or with the next timestamp if the camera sets the marker
     within pictures or never.
@@ -235,7 +237,7 @@ class Depacketizer:
 
 @dataclass(frozen=True, slots=True)
 class _Nal:
-    """What differs between the codecs' payloads.
+    """Differences between the codecs' payloads.
 
     Attributes:
         header: bytes of a NAL unit's header.
@@ -273,7 +275,7 @@ NAL_CODECS = {"h264": _H264, "h265": _H265}
 
 
 class NalAssembler:
-    """Assembles NAL units: single, aggregated (STAP-A, AP) and fragmented (FU-A, FU).
+    """Assembler of NAL units: single, aggregated (STAP-A, AP) and fragmented (FU-A, FU).
 
     Args:
         codec: a key of `NAL_CODECS`.
@@ -373,7 +375,7 @@ _RESTART = 3000  # a larger step is a new sequence: MAX_DROPOUT of RFC 3550, app
 
 
 class PacketOrder:
-    """Restores the order of one stream's packets; what does not come in time is a gap.
+    """Order of one stream's packets; a packet that does not come in time is a gap.
 
     >>> order = PacketOrder()
     >>> for t_ns, packet in order.feed(packet, t_ns):
@@ -439,7 +441,7 @@ class PacketOrder:
 
 
 def _step(expected: int, number: int) -> int:
-    """Numbers from the expected one on; negative: before it."""
+    """Return the distance of a number from the expected one; negative: before it."""
     return (number - expected + 0x8000) % 0x10000 - 0x8000
 
 
@@ -464,9 +466,9 @@ class SenderReport:
 
 
 def parse_rtcp(data: bytes) -> tuple[list[SenderReport], bool]:
-    """The sender reports of a compound packet, and whether it ends the stream (BYE).
+    """Return the sender reports of a compound packet, and whether it ends the stream (BYE).
 
-    What is no RTCP, or is cut short, is passed over.  Reports without a time are left out.
+    Bytes that are not RTCP, or are cut short, are skipped.  Reports without a time are left out.
     """
     reports, ends, at = [], False, 0
     while at + 4 <= len(data) and data[at] >> 6 == 2:
@@ -505,11 +507,11 @@ class SenderClock:
         self._outdated: SenderReport | None = None
 
     def restart(self) -> None:
-        """Timestamps begin anew: what was reported does not hold for them."""
+        """Ignore the report so far: timestamps restart."""
         self._outdated = self.report
 
     def time_ns(self, timestamp: int) -> int:
-        """The sender's time of a timestamp, ns; 0 where it is unknown."""
+        """Return the sender's time of a timestamp, ns; 0 where it is unknown."""
         if self.report is None or self.report is self._outdated:
             return 0
         step = (timestamp - self.report.timestamp + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -1,4 +1,4 @@
-"""JPEG over RTP (RFC 2435): restores the headers that RTP omits; the data are unchanged."""
+"""JPEG over RTP (RFC 2435): restored headers, which RTP omits, around unchanged data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HUFFMAN = tuple(
 
 
 class JpegAssembler:
-    """Assembles JPEGs; every picture is decodable alone."""
+    """Assembler of JPEGs; every picture is decodable alone."""
 
     def __init__(self) -> None:
         self._tables: dict[int, bytes] = {}  # by Q, for cameras that send them once (3.1.8)
@@ -60,7 +60,7 @@ class JpegAssembler:
                 raise ProtocolError("a JPEG of more than 2040 pixels, which RTP cannot describe")
             if quality >= 128:
                 at = self._read_tables(payload, at, quality)
-            tables = self._tables.get(quality) if quality >= 128 else _scaled(quality)
+            tables = self._tables.get(quality) if quality >= 128 else _scale_tables(quality)
             if tables is None or kind & 63 > 1 or kind >= 128:
                 raise ProtocolError(f"a JPEG of type {kind} with quality {quality}, without tables")
             self._head = _header(kind & 1, tables, width * 8, height * 8, interval)
@@ -75,7 +75,7 @@ class JpegAssembler:
         return self._head + self._data + end
 
     def _read_tables(self, payload: bytes, at: int, quality: int) -> int:
-        """Keep the tables at `at`; return the position after them (3.1.8)."""
+        """Store the tables at `at`; return the position after them (3.1.8)."""
         length = int.from_bytes(payload[at + 2 : at + 4], "big")
         tables = payload[at + 4 : at + 4 + length]
         if len(payload) < at + 4 + length or payload[at + 1] or length not in (0, 64, 128):
@@ -87,7 +87,7 @@ class JpegAssembler:
         return at + 4 + length
 
 
-def _scaled(quality: int) -> bytes | None:
+def _scale_tables(quality: int) -> bytes | None:
     """Return both tables for a quality of 1 to 99 (appendix A); None for another quality."""
     if not 1 <= quality <= 99:
         return None

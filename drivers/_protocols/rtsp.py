@@ -59,7 +59,7 @@ Message = Reply | Request | Interleaved
 
 
 class MessageParser:
-    """Parses the bytes of a connection, in chunks of any size.
+    """Parser of the bytes of a connection, in chunks of any size.
 
     >>> parser = MessageParser()
     >>> list(parser.feed(b"$\\x00\\x00\\x02hi"))
@@ -138,7 +138,7 @@ class MessageParser:
 
 
 class Requests:
-    """Builds a client's requests, numbered, with its login.
+    """Builder of a client's numbered requests, with its login.
 
     Args:
         user, password: as typed; `user` None: no login.
@@ -185,14 +185,14 @@ class Requests:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def session_of(text: str) -> tuple[str, float]:
+def parse_session(text: str) -> tuple[str, float]:
     """Return identifier and timeout [s] of a ``Session`` header (section 12.37)."""
     name, _, rest = text.partition(";")
     match = re.search(r"timeout\s*=\s*(\d{1,6})", rest)
     return name.strip(), float(match[1]) if match and int(match[1]) else 60.0
 
 
-def channels_of(transport: str) -> tuple[int, int]:
+def parse_channels(transport: str) -> tuple[int, int]:
     """Return the channels of RTP and RTCP in a ``Transport`` header (section 12.39).
 
     Raises:
@@ -241,7 +241,7 @@ def parse_sdp(text: bytes, base: str) -> Media:
         if line.startswith("m="):
             sections.append([])
         sections[-1].append(line.strip())
-    session_control = _resolved(base, _attribute(sections[0], "control"))
+    session_control = _resolve(base, _attribute(sections[0], "control"))
     offered = []
     for section in sections[1:]:
         words = section[0][2:].split()
@@ -253,7 +253,7 @@ def parse_sdp(text: bytes, base: str) -> Media:
             if codec == "h264" and parameters.get("packetization-mode") == "2":
                 name, codec = "H264 interleaved", ""
             if codec:
-                control = _resolved(base, _attribute(section, "control"))
+                control = _resolve(base, _attribute(section, "control"))
                 sets = _parameter_sets(parameters)
                 return Media(codec, kind, clock_hz, control, session_control, _fps(section), sets)
             offered.append(name or str(kind))
@@ -267,7 +267,7 @@ def _attribute(section: list[str], name: str) -> str:
     return next((x[len(name) + 3 :].strip() for x in section if x.startswith(f"a={name}:")), "")
 
 
-def _resolved(base: str, control: str) -> str:
+def _resolve(base: str, control: str) -> str:
     if control in ("", "*"):
         return base
     if re.match(r"(?i)rtspu?://", control):

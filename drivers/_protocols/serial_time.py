@@ -40,7 +40,7 @@ _DROP_NS: Final = 1_000_000  # a delay smaller by this than all before discards 
 
 
 class ByteArrivals:
-    """Computes when the bytes of a stream arrived, by their offsets.
+    """Arrival times of a stream's bytes, by their offsets.
 
     Usage::
 
@@ -81,7 +81,7 @@ class _Point(NamedTuple):
 
 
 class MinDelayClock:
-    """Maps a device's times to the host's times with the least delayed messages.
+    """Mapping of a device's times to the host's times by the least delayed messages.
 
     The delay of a message is its arrival minus its device time: an unknown offset that drifts,
     plus a lateness that is never negative.  The offset is the line below all delays of the last 20

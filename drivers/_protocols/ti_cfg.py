@@ -1,4 +1,4 @@
-"""Reads TI's ``.cfg`` files: command lines that configure a radar with the mmWave demo firmware.
+"""Reader of TI's ``.cfg`` files, whose lines configure a radar with the mmWave demo firmware.
 
 The formats of the commands are those of TI's "mmWave SDK User Guide" (3.6, section 3.4): lines of
 space-separated numbers, and comments that begin with ``%``.  The file defines a frame's shape, the
@@ -26,7 +26,7 @@ from drivers._protocols.chirp import DEVICES, ChirpConfig
 from recorder.contract.errors import ConfigError
 
 LVDS_COMMAND: Final = "lvdsStreamCfg -1 0 1 0"
-"""Sends the samples, and no headers, to the capture card."""
+"""Command that sends the samples, and no headers, to the capture card."""
 
 _PLATFORMS: Final = {
     "xWR16xx": "AWR1642", "xWR18xx": "AWR1843", "xWR18xx_AOP": "AWR1843AOP", "xWR2944": "AWR2944",
@@ -52,7 +52,7 @@ class CfgFile:
         start: the line that starts the sensor.
         calibration: ``range_bias_m`` and ``coefficients`` [tx][rx][re, im], in the order of the
             chirps; None where the file has none, or only those of an ideal array.
-        warnings: what the recorder changes.
+        warnings: the recorder's changes.
     """
 
     chirp: ChirpConfig
@@ -211,7 +211,7 @@ class _Reader:
         )
 
     def _transmitters(self, first: int, last: int) -> tuple[tuple[int, ...], int]:
-        """The transmitters in the order of their chirps, and the turns of them in a loop."""
+        """Return the transmitters in the order of their chirps, and their turns in a loop."""
         order: list[int] = []
         number = self._last["frameCfg"].number
         for index in range(first, last + 1):

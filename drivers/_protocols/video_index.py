@@ -1,8 +1,8 @@
-"""What a video file itself declares: how many pictures it has, and where it ends.
+"""Declarations of a video file itself: its number of pictures, and its end.
 
 ISO media (ISO 14496-12: MP4, MOV, fragmented or not) declare each sample, AVI the length of a
 stream; Matroska (RFC 8794, RFC 9559) declares the bytes of its segment, but no number of pictures.
-All else declares nothing.
+Other formats declare nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EBML, _SEGMENT = 0x1A45DFA3, 0x18538067
 
 
 class VideoIndex(NamedTuple):
-    """What a file declares.
+    """Declarations of a file.
 
     Attributes:
         pictures: samples of the first track of pictures; None: the file does not declare them.
@@ -44,13 +44,13 @@ class VideoIndex(NamedTuple):
 
 class _Box(NamedTuple):
     kind: bytes
-    start: int  # of what is behind the header
+    start: int  # of the data behind the header
     end: int
     at: int = 0  # of the header
 
 
 def read_video_index(file: BinaryIO) -> VideoIndex:
-    """Read what a file declares, whatever its kind; reads headers alone."""
+    """Read the declarations of a file of any kind, from its headers alone."""
     size = file.seek(0, os.SEEK_END)
     head = _read(file, 0, 12)
     if head[4:8] in _TOP_BOXES:
@@ -145,7 +145,7 @@ def _fragment_samples(file: BinaryIO, fragment: _Box, track: int | None) -> int:
 
 
 def _avi_pictures(file: BinaryIO, size: int) -> int | None:
-    """The length of the first stream of pictures; an unfinished file has 0."""
+    """Return the length of the first stream of pictures; an unfinished file has 0."""
     for header in _lists(file, 12, size, b"hdrl"):
         for stream in _lists(file, header.start, header.end, b"strl"):
             data = _read(file, stream.start, 44)
@@ -169,7 +169,7 @@ def _lists(file: BinaryIO, at: int, end: int, kind: bytes) -> Iterator[_Box]:
 
 
 def _is_matroska_cut(file: BinaryIO, size: int) -> bool:
-    """Whether the segment ends behind the end of the file; its size may be unknown."""
+    """Return whether the segment ends behind the end of the file; its size may be unknown."""
     start, length = _element_size(file, 4)
     if length is None:
         return False
@@ -181,7 +181,7 @@ def _is_matroska_cut(file: BinaryIO, size: int) -> bool:
 
 
 def _element_size(file: BinaryIO, at: int) -> tuple[int, int | None]:
-    """Where an element's data begin, and their size; None: unknown."""
+    """Return where an element's data begin, and their size; None: unknown."""
     data = _read(file, at, 8)
     if not data or not data[0]:
         return at, None

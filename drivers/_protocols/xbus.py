@@ -53,7 +53,7 @@ class XbusMessage:
 
 
 class XbusParser:
-    """Parses a byte stream, in chunks of any size, into messages.
+    """Parser of a byte stream, in chunks of any size, into messages.
 
     Bytes outside of messages are skipped one by one, so a broken message never takes the next good
     message with it.  The protocol's 8-bit checksum accepts one in 256 broken messages; for MTData2,

@@ -9,7 +9,7 @@ commands.
 The output configuration is a list of data identifiers, each with a rate in Hz.  Time stamps and
 status are sent with every message, whatever their configured rate; the rate 0xFFFF means this.
 
->>> wanted_outputs(100, ["euler_angles"]) == (
+>>> make_outputs(100, ["euler_angles"]) == (
 ...     Output(0x1020), Output(0x1060), Output(0x2030, 100), Output(0x4020, 100),
 ...     Output(0x8020, 100))
 True
@@ -117,7 +117,7 @@ class Output(NamedTuple):
 
     @property
     def comes_always(self) -> bool:
-        """Whether the output is sent with every message: time stamps and status."""
+        """True if the output is sent with every message: time stamps and status."""
         return self.data_type in _EVERY_MESSAGE_TYPES
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ def decode_outputs(data: bytes) -> Outputs:
     return tuple(Output(*entry) for entry in struct.iter_unpack(">HH", data) if entry[0])
 
 
-def wanted_outputs(
+def make_outputs(
     rate_hz: int, names: Sequence[str], coordinates: Coordinates = Coordinates.ENU
 ) -> Outputs:
     """Return the output configuration for samples: all float32, in order of the identifiers.
@@ -180,7 +180,7 @@ def wanted_outputs(
     return tuple(sorted(set(outputs)))
 
 
-def gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
+def make_gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
     """Return the outputs of a GNSS/INS device's positions, to be added to those of samples.
 
     The encoding FP16.32 resolves 0.03 mm of latitude; float32 only 0.4 m.  Velocities are in ENU,
@@ -200,7 +200,7 @@ def gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
 
 
 def has_receiver(product: str, outputs: Sequence[Output]) -> bool:
-    """Whether a device has a satellite receiver, by its product code and its present outputs."""
+    """Return whether a device has a satellite receiver, by its product code and outputs."""
     return bool(_WITH_RECEIVER.match(product)) or any(
         o.data_type in (_PVT, DATA_TYPES["latitude_longitude"]) for o in outputs
     )
@@ -209,8 +209,8 @@ def has_receiver(product: str, outputs: Sequence[Output]) -> bool:
 _WITH_RECEIVER = re.compile(r"MTi-(G-|[78](?!\d)|[68][78]0(?!\d))", re.IGNORECASE)
 
 
-def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
-    """Whether two configurations give the same messages, whatever their order."""
+def are_same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
+    """Return whether two configurations give the same messages, whatever their order."""
 
     def meaning(outputs: Sequence[Output]) -> list[Output]:
         any_rate = [o.comes_always or o.data_type == _PVT for o in outputs]
@@ -231,7 +231,7 @@ def bytes_per_second(outputs: Sequence[Output]) -> float:
             hz = rate_hz + receiver_hz
         elif o.data_type == _PVT:
             hz = receiver_hz
-        each += (3 + (_SIZES.get(o.data_type, 0) << _doubled(o))) * hz
+        each += (3 + (_SIZES.get(o.data_type, 0) << _count_doubled(o))) * hz
     return each + 5 * (rate_hz + receiver_hz)
 
 
@@ -249,7 +249,7 @@ _SIZES = {
 }  # fmt: skip
 
 
-def _doubled(output: Output) -> int:
+def _count_doubled(output: Output) -> int:
     """Return 1 if numbers have eight bytes (six for FP16.32: the upper bound is sufficient)."""
     return int(not output.comes_always and output.data_id & 3 >= 2)
 

@@ -1,4 +1,4 @@
-"""Datagrams from the network, stamped by the kernel."""
+"""Source of datagrams from the network, stamped by the kernel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.udp import Batch, UdpReceiver, address_and_port, cap_warning, is_multicast
+from drivers._devices.udp import Batch, UdpReceiver, is_multicast, make_cap_warning, parse_address
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
-from drivers._udp.stream import datagram_stream, sender_of
+from drivers._udp.stream import datagram_stream, parse_sender
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.streams import StreamSpec
 
@@ -30,23 +30,23 @@ class LiveSource:
         sensor: the sensor's entry, of scheme ``udp``.
 
     Attributes:
-        warnings: what may cost datagrams.
+        warnings: possible causes of lost datagrams.
     """
 
     def __init__(self, sensor: SensorConfig) -> None:
         options = sensor.options
-        self._sensor, self._only = sensor, sender_of(sensor)
+        self._sensor, self._only = sensor, parse_sender(sensor)
         self._where = f"{sensor.name}: udp:{sensor.address}"
         text = sensor.address.removeprefix("//").rstrip("/")
         try:
-            address, port = address_and_port(text, "udp:HOST:PORT")
+            address, port = parse_address(text, "udp:HOST:PORT")
             asked = round(options["socket_buffer_mb"] * 1e6)
             self._receiver = UdpReceiver(
                 address, port, asked, _READ_S, batch=_BATCH, interface=options["interface"]
             )
         except (DeviceError, SourceError) as error:
             raise type(error)(f"{self._where}: {error}") from None
-        warning = cap_warning(self._receiver, sensor.name)
+        warning = make_cap_warning(self._receiver, sensor.name)
         self.warnings = [] if warning is None else [warning]
         self._timeout_ns = round(options["timeout_s"] * 1e9)
         self._queue: deque[Item] = deque()
@@ -60,7 +60,7 @@ class LiveSource:
         deadline_ns = time.monotonic_ns() + round(_FIRST_S * 1e9)
         while self._timeout_ns and not self._queue:
             if time.monotonic_ns() > deadline_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             self._receive()
         settings = {"address": self._receiver.address, "port": self._receiver.port}
         return [datagram_stream(self._sensor, settings, self._sensor.options["rate"])]
@@ -88,7 +88,7 @@ class LiveSource:
                 yield self._queue.popleft()
             now_ns = time.monotonic_ns()
             if self._timeout_ns and now_ns - self._heard_ns > self._timeout_ns:
-                raise DeviceError(f"{self._where}: {self._nothing()}")
+                raise DeviceError(f"{self._where}: {self._explain_silence()}")
             if self._others and now_ns - self._told_ns > _TELL_NS:
                 yield State(name, now_ns, {"datagrams_of_others": self._others})
                 self._others, self._told_ns = 0, now_ns
@@ -148,7 +148,7 @@ class LiveSource:
             },
         )
 
-    def _nothing(self) -> str:
+    def _explain_silence(self) -> str:
         port = self._receiver.port
         if self._only is None:
             return f"no datagram arrives at UDP port {port}"

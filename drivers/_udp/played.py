@@ -1,4 +1,4 @@
-"""Datagrams of captures."""
+"""Source that plays the datagrams of captures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from drivers._protocols.capture import (
     read_capture,
 )
 from drivers._protocols.capture_records import DroppedPackets
-from drivers._udp.stream import datagram_stream, mapped, sender_of
+from drivers._udp.stream import datagram_stream, map_address, parse_sender
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
 
@@ -33,7 +33,7 @@ class CaptureSource:
     """Datagrams of a capture (pcap, pcapng), with the capture's stamps.
 
     A datagram of which the capture holds only a part is `Lost`.  A datagram without a stamp gets
-    the stamp before it.  A `State` at the end, and a warning, have what `CaptureNotes` notes.
+    the stamp before it.  A `State` at the end, and a warning, have the `CaptureNotes`.
 
     Args:
         sensor: the sensor's entry, of scheme ``file``.
@@ -43,7 +43,7 @@ class CaptureSource:
     """
 
     def __init__(self, sensor: SensorConfig) -> None:
-        self._sensor, self._only = sensor, sender_of(sensor)
+        self._sensor, self._only = sensor, parse_sender(sensor)
         self._senders: set[bytes] = set()  # of the datagrams to record
         self._first_ns = 0
         try:
@@ -75,7 +75,7 @@ class CaptureSource:
             for item in read_capture(self._file):
                 if isinstance(item, SkippedPacket | DroppedPackets):
                     notes.take(item)
-                elif self._wanted(item):
+                elif self._is_wanted(item):
                     first = first or item
                     if item.t_ns:
                         self._first_ns = item.t_ns
@@ -107,9 +107,9 @@ class CaptureSource:
             f"has no UDP datagram {' '.join(wanted)}; its datagrams go to the ports {shown}{unread}"
         )
 
-    def _wanted(self, item: Datagram | LostDatagram) -> bool:
+    def _is_wanted(self, item: Datagram | LostDatagram) -> bool:
         port = self._sensor.options["port"]
-        if self._only is not None and mapped(item.source) != self._only:
+        if self._only is not None and map_address(item.source) != self._only:
             return False
         if item.port is None:  # with a port to choose: a loss of a sender that sends to this port
             return port is None or item.source in self._senders
@@ -131,11 +131,11 @@ class CaptureSource:
                 if isinstance(item, SkippedPacket | DroppedPackets):
                     notes.take(item)
                     continue
-                if not self._wanted(item):
+                if not self._is_wanted(item):
                     continue
                 if isinstance(item, LostDatagram):
                     if batch:
-                        yield self._sample_of(batch)
+                        yield self._make_sample(batch)
                         batch = []
                     losses[item.cause] += 1
                     continue
@@ -147,14 +147,14 @@ class CaptureSource:
                 if batch and (
                     len(batch) == _BATCH or not 0 <= item.t_ns - batch[0].t_ns <= longest_ns
                 ):
-                    yield self._sample_of(batch)
+                    yield self._make_sample(batch)
                     batch = []
                 last_ns = item.t_ns
                 batch.append(item)
         except FormatError as error:
             fault = error
         if batch:
-            yield self._sample_of(batch)
+            yield self._make_sample(batch)
         yield from self._lost(losses, last_ns)
         if values := notes.values():
             yield State(self._sensor.name, last_ns, values)
@@ -169,8 +169,8 @@ class CaptureSource:
             yield Lost(self._sensor.name, t_ns, cause, count)
         losses.clear()
 
-    def _sample_of(self, batch: Sequence[Datagram]) -> Sample:
-        sources = b"".join(mapped(datagram.source) for datagram in batch)
+    def _make_sample(self, batch: Sequence[Datagram]) -> Sample:
+        sources = b"".join(map_address(datagram.source) for datagram in batch)
         return Sample(
             self._sensor.name,
             np.array([datagram.t_ns for datagram in batch], np.int64),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers._kit.sample_batches import DeferredData
-from drivers._udp.stream import datagram_stream, mapped
+from drivers._udp.stream import datagram_stream, map_address
 from drivers.sim.datagrams import SIM_PORT, SimulatedSender
 from recorder.contract.streams import StreamSpec
 
@@ -44,7 +44,7 @@ class SimulatedSource:
 
     def _sent(self, start: int, stop: int) -> dict[str, npt.NDArray[Any] | list[bytes]]:
         count = stop - start
-        here = np.frombuffer(mapped(bytes((127, 0, 0, 1))), np.uint8)
+        here = np.frombuffer(map_address(bytes((127, 0, 0, 1))), np.uint8)
         return {
             "payload": self._sender.datagrams(start, stop),
             "source": np.tile(here, (count, 1)),

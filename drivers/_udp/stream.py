@@ -1,4 +1,4 @@
-"""The stream of datagrams, and what its sources share."""
+"""The stream of datagrams, and the common part of its sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recorder.contract.errors import ConfigError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 MOST_BYTES: Final = 65535
-"""No datagram is longer (RFC 768; jumbograms are not supported)."""
+"""Longest datagram (RFC 768; jumbograms are not supported)."""
 _USUAL_BYTES: Final = 1500
 
 
@@ -42,7 +42,7 @@ def datagram_stream(
     )
 
 
-def sender_of(sensor: SensorConfig) -> bytes | None:
+def parse_sender(sensor: SensorConfig) -> bytes | None:
     """Return the address, 16 bytes, from which alone datagrams are recorded; None: from all.
 
     Raises:
@@ -52,11 +52,11 @@ def sender_of(sensor: SensorConfig) -> bytes | None:
     if text is None:
         return None
     try:
-        return mapped(ipaddress.ip_address(text).packed)
+        return map_address(ipaddress.ip_address(text).packed)
     except ValueError:
         raise ConfigError(f"{text!r} is not an IP address", key=f"{sensor.name}.sender") from None
 
 
-def mapped(address: bytes) -> bytes:
-    """Return an IP address as 16 bytes: IPv4 as ::ffff:a.b.c.d."""
+def map_address(address: bytes) -> bytes:
+    """Convert an IP address to 16 bytes: IPv4 to ::ffff:a.b.c.d."""
     return address if len(address) == 16 else bytes(10) + b"\xff\xff" + address

@@ -9,24 +9,24 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.mtdata2 import Coordinates
 from drivers._protocols.mti_gnss import PositionRate, Positions, gnss_stream
 from drivers._protocols.mti_stream import Batch, Event, Facts, Missing
-from drivers._protocols.xbus_commands import Outputs, wanted_outputs
+from drivers._protocols.xbus_commands import Outputs, make_outputs
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.streams import StreamSpec
 
 
-def wanted_of(sensor: SensorConfig) -> Outputs:
+def choose_outputs(sensor: SensorConfig) -> Outputs:
     """Return the output configuration for the options; ConfigError names the option."""
     options = sensor.options
     frame = Coordinates[options["coordinates"]]
     try:
-        return wanted_outputs(max(1, round(options["rate"])), options["outputs"], frame)
+        return make_outputs(max(1, round(options["rate"])), options["outputs"], frame)
     except ProtocolError as error:
         raise ConfigError(str(error), key=f"{sensor.name}.outputs") from None
 
 
-def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts:
+def derive_facts(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts:
     """Return the stream of an output configuration; DeviceError if it makes no samples."""
-    facts = Facts.of_outputs(outputs, settings)
+    facts = Facts.from_outputs(outputs, settings)
     if facts is None:
         there = ", ".join(map(str, outputs)) or "nothing"
         raise DeviceError(
@@ -35,10 +35,10 @@ def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts
     return facts
 
 
-def with_positions(
+def add_positions(
     sensor: SensorConfig, imu: StreamSpec, rate: PositionRate | None
 ) -> tuple[list[StreamSpec], Positions | None]:
-    """Return the declarations of a device, and what makes the rows of its positions, if any.
+    """Return the declarations of a device, and the maker of its positions' rows, if any.
 
     Args:
         sensor: its option ``gnss`` may be off.
@@ -56,7 +56,7 @@ def batch_size(sensor: SensorConfig, period_ns: float) -> int:
     return max(1, round(float(sensor.options["batch_ms"]) * 1e6 / period_ns))
 
 
-def item_of(name: str, event: Event) -> Item:
+def make_item(name: str, event: Event) -> Item:
     """Convert the assembler's event to an item of the kit."""
     match event:
         case Batch():

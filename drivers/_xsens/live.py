@@ -11,8 +11,8 @@ from drivers._devices.xsens import Mti, Received, RefusedError
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._protocols.mtdata2 import decode_mtdata2
 from drivers._protocols.mti_clock import TICK_NS, SampleClock
-from drivers._protocols.mti_gnss import rate_of_outputs
-from drivers._protocols.mti_stream import Event, Facts, MtiAssembler, inertial
+from drivers._protocols.mti_gnss import find_output_rate
+from drivers._protocols.mti_stream import Event, Facts, MtiAssembler, is_inertial
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import MID_MTDATA2
 from drivers._protocols.xbus_commands import (
@@ -21,10 +21,10 @@ from drivers._protocols.xbus_commands import (
     Outputs,
     bytes_per_second,
     error_text,
-    gnss_outputs,
     has_receiver,
+    make_gnss_outputs,
 )
-from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of, with_positions
+from drivers._xsens.common import add_positions, batch_size, choose_outputs, derive_facts, make_item
 from recorder.contract.errors import DeviceError, RecorderError, SourceError
 
 _IDLE_S = 0.1
@@ -56,7 +56,7 @@ class SerialSource:
         self._sensor = sensor
         self._where = f"{sensor.name}: serial:{sensor.address}"
         self._warn = warn
-        wanted = wanted_of(sensor) if sensor.options["configure"] else None
+        wanted = choose_outputs(sensor) if sensor.options["configure"] else None
         self._mti = Mti(sensor.address, self._where, sensor.options["low_latency"])
         try:
             self._begin(baudrate, wanted)
@@ -80,11 +80,11 @@ class SerialSource:
         except RefusedError as error:
             raise RefusedError(f"{error}; {identity} may lack an output of `outputs`") from None
         reported = {"device": identity._asdict(), "configured": wanted is not None}
-        facts = facts_of(outputs, reported, self._where)
+        facts = derive_facts(outputs, reported, self._where)
         self._check(outputs, facts, wanted)
         rate_hz = facts.settings["device_rate_hz"]
         spec = facts.stream(self._sensor.name, rate_hz, finite=False)
-        self.specs, positions = with_positions(self._sensor, spec, rate_of_outputs(outputs))
+        self.specs, positions = add_positions(self._sensor, spec, find_output_rate(outputs))
         period_ns = 1e9 / rate_hz
         self._host = MinDelayClock()
         self._assembler = MtiAssembler(
@@ -113,7 +113,7 @@ class SerialSource:
         options, mti = self._sensor.options, self._mti
         if not options["gnss"] or not has_receiver(product, mti.outputs()):
             return mti.configure(wanted)
-        more = gnss_outputs(max(1, round(options["rate"])), options["gnss_rate"])
+        more = make_gnss_outputs(max(1, round(options["rate"])), options["gnss_rate"])
         for without in _LEFT_OUT:  # old firmware and some devices lack UtcTime or GnssPvtData
             asked = tuple(sorted((*wanted, *(o for o in more if o.data_type not in without))))
             if bytes_per_second(asked) <= mti.bytes_per_second:
@@ -180,14 +180,14 @@ class SerialSource:
                 if message.mid != MID_MTDATA2:
                     continue
                 values = decode_mtdata2(message.data)
-                if inertial(values) and values.sample_time_fine is not None:
+                if is_inertial(values) and values.sample_time_fine is not None:
                     self._host.observe(values.sample_time_fine * TICK_NS, arrival_ns)
         for message, arrival_ns in waiting:
             if self._assembler.add(message, arrival_ns):
                 self._last_ns = arrival_ns
 
     def _as_item(self, event: Event) -> Item:
-        item = item_of(self._sensor.name, event)
+        item = make_item(self._sensor.name, event)
         if isinstance(item, Lost) and item.cause == "corrupt":
             item.detail["checksum_errors"] = self._mti.bad_checksums - self._checksums
             self._checksums = self._mti.bad_checksums

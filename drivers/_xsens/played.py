@@ -1,4 +1,4 @@
-"""Logs of an MTi's bytes."""
+"""Source that plays logs of an MTi's bytes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import BinaryIO
 from drivers._kit.driver import EndOfSource, Item, SensorConfig
 from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
 from drivers._protocols.mti_clock import SampleClock
-from drivers._protocols.mti_gnss import PositionRate, rate_of_messages
-from drivers._protocols.mti_stream import Facts, MtiAssembler, inertial, what_there_is
+from drivers._protocols.mti_gnss import PositionRate, estimate_message_rate
+from drivers._protocols.mti_stream import Facts, MtiAssembler, describe_content, is_inertial
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser
-from drivers._xsens.common import batch_size, item_of, with_positions
+from drivers._xsens.common import add_positions, batch_size, make_item
 from recorder.contract.errors import RecorderError, SourceError
 
 _CHUNK = 1 << 16
@@ -21,7 +21,7 @@ _SCANNED = 1000  # inertial messages that determine the content of a log
 
 
 class LogSource:
-    """Reads a byte log in chunks: memory does not grow with the log."""
+    """Source that reads a byte log in chunks: memory does not grow with the log."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         path = sensor.path
@@ -34,7 +34,7 @@ class LogSource:
         rate_hz = float(sensor.options["rate"])
         period_ns = facts.period_ns or 1e9 / rate_hz
         spec = facts.stream(sensor.name, rate_hz, finite=True)
-        self.specs, positions = with_positions(sensor, spec, rate)
+        self.specs, positions = add_positions(sensor, spec, rate)
         self._where = where
         self._parser = XbusParser()
         self._items: deque[Item] = deque()
@@ -53,7 +53,7 @@ class LogSource:
                 self._assembler.flush(everything=True)  # samples before the error are valid
                 self._end = end
             self._items.extend(
-                item_of(self.specs[0].name, event) for event in self._assembler.take()
+                make_item(self.specs[0].name, event) for event in self._assembler.take()
             )
         return self._items.popleft()
 
@@ -85,7 +85,7 @@ def _scan(path: Path, where: str, rate_hz: float) -> tuple[Facts, PositionRate |
     """Read the log up to its first `_SCANNED` inertial messages.
 
     Returns:
-        what all messages have in common; the rate of positions, if there are any.
+        the properties of all messages; the rate of positions, if there are any.
 
     Raises:
         SourceError: the log has no such message; the error names its content.
@@ -96,12 +96,12 @@ def _scan(path: Path, where: str, rate_hz: float) -> tuple[Facts, PositionRate |
     receiver = False
     for values in map(decode_mtdata2, (message.data for message in messages)):
         receiver |= values.gnss_pvt is not None
-        if inertial(values):
+        if is_inertial(values):
             found.append(values)
             if len(found) == _SCANNED:
                 break
     if not found:
-        raise SourceError(f"{where}: {what_there_is(_log_messages(path))}")
-    facts = Facts.of_messages(found)
+        raise SourceError(f"{where}: {describe_content(_log_messages(path))}")
+    facts = Facts.from_messages(found)
     sample_hz = 1e9 / facts.period_ns if facts.period_ns else rate_hz
-    return facts, rate_of_messages(found, sample_hz, receiver)
+    return facts, estimate_message_rate(found, sample_hz, receiver)

@@ -1,4 +1,4 @@
-"""The simulated IMU as a source: its bytes pass the parser of a real device's."""
+"""The simulated IMU as a source: the parser for real devices parses its bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy.typing as npt
 
 from drivers._kit.driver import Item, Sample, SensorConfig
-from drivers._kit.sample_batches import DeferredData, part_of
+from drivers._kit.sample_batches import DeferredData, select_samples
 from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
-from drivers._protocols.mti_gnss import Position, Positions, rate_of_outputs
-from drivers._protocols.mti_stream import inertial
+from drivers._protocols.mti_gnss import Position, Positions, find_output_rate
+from drivers._protocols.mti_stream import is_inertial
 from drivers._protocols.xbus import XbusParser
-from drivers._protocols.xbus_commands import gnss_outputs
-from drivers._xsens.common import batch_size, facts_of, wanted_of, with_positions
-from drivers.sim.imu import simulated_imu
+from drivers._protocols.xbus_commands import make_gnss_outputs
+from drivers._xsens.common import add_positions, batch_size, choose_outputs, derive_facts
+from drivers.sim.imu import make_imu
 from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import ImuPackets
 
@@ -28,18 +28,18 @@ class SimulatedSource:
 
     def __init__(self, sensor: SensorConfig) -> None:
         rate_hz = float(sensor.options["rate"])
-        imu = simulated_imu(sensor.name, sensor.options, rate_hz)
-        model, outputs = MODELS[sensor.options["model"]], wanted_of(sensor)
+        imu = make_imu(sensor.name, sensor.options, rate_hz)
+        model, outputs = MODELS[sensor.options["model"]], choose_outputs(sensor)
         if model.pvt_hz and sensor.options["gnss"]:
-            more = gnss_outputs(max(1, round(rate_hz)), sensor.options["gnss_rate"])
+            more = make_gnss_outputs(max(1, round(rate_hz)), sensor.options["gnss_rate"])
             outputs = tuple(sorted((*outputs, *more)))
         self._packets = ImuPackets(imu, outputs, model)
         self._batch = batch_size(sensor, 1e9 / rate_hz)
         settings = {name: sensor.options[name] for name in ("scene", "seed")} | {"simulated": True}
-        self._facts = facts_of(self._packets.outputs, settings, sensor.name)
+        self._facts = derive_facts(self._packets.outputs, settings, sensor.name)
         spec = self._facts.stream(sensor.name, rate_hz, finite=False)
-        rate = rate_of_outputs(self._packets.outputs)
-        self.specs, self._positions = with_positions(sensor, spec, rate)
+        rate = find_output_rate(self._packets.outputs)
+        self.specs, self._positions = add_positions(sensor, spec, rate)
         self._placed: deque[Position] = deque()
         self._last_ns = -1
         self._next = 0
@@ -56,19 +56,21 @@ class SimulatedSource:
             first, count = self._next, self._batch * _SIM_BATCHES
             self._first, self._stamps = first, self._packets.imu.stamps(first, count)
             if self._positions is None:
-                self._data = DeferredData(lambda: self._arrays(self._decoded(first, count)))
+                self._data = DeferredData(lambda: self._arrays(self._decode(first, count)))
             else:
-                decoded = self._decoded(first, count)
+                decoded = self._decode(first, count)
                 self._place(self._positions, decoded)
-                self._data = DeferredData(lambda: self._arrays(filter(inertial, decoded)))
+                self._data = DeferredData(lambda: self._arrays(filter(is_inertial, decoded)))
         start = self._next - self._first
         part = slice(start, start + self._batch)
         self._next += self._batch
         t_ns, t_dev_ns = self._stamps
         self._last_ns = int(t_ns[part][-1])
-        return Sample(self.specs[0].name, t_ns[part], part_of(self._data, part), t_dev_ns[part])
+        return Sample(
+            self.specs[0].name, t_ns[part], select_samples(self._data, part), t_dev_ns[part]
+        )
 
-    def _decoded(self, first: int, count: int) -> list[MtData2]:
+    def _decode(self, first: int, count: int) -> list[MtData2]:
         """Generate the bytes of a port and parse them with the parser of all other sources."""
         stream = b"".join(self._packets.messages(first, count))
         return [decode_mtdata2(message.data) for message in XbusParser().feed(stream)]
@@ -81,7 +83,7 @@ class SimulatedSource:
         stamps = zip(*(part.tolist() for part in self._stamps), strict=True)
         sample = None
         for values in decoded:
-            if inertial(values):
+            if is_inertial(values):
                 sample = (*next(stamps), values.sample_time_fine)
             if (row := positions.add(values, 0, sample)) is not None:
                 self._placed.append(row)

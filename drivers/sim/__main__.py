@@ -1,5 +1,6 @@
-"""Commands of the simulation: ``python -m drivers.sim annotate SESSION``, ``calibration`` and
-``emulate`` (the implementation of `recorder emulate`).
+"""Commands of the simulation: ``annotate SESSION``, ``calibration`` and ``emulate``.
+
+``python -m drivers.sim COMMAND`` runs a command; ``emulate`` implements `recorder emulate`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the truth into a finished session of simulated sensors (docs/labels.md).
+"""Labels from the truth for a finished session of simulated sensors (docs/labels.md).
 
 Usage::
 
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, lens_of, simulated_camera
+from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, make_camera, make_lens
 from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import check_options
 from recorder.contract.config.yaml_lines import read_yaml
@@ -187,10 +187,10 @@ def _annotate_camera(
 ) -> None:
     name = sensor.name
     options = _camera_options(sensor)
-    width, height = _size(sensor)
+    width, height = _read_size(sensor)
     # Noise does not matter here, and the stamps contain the rate.
     options |= {"noise": 0.0}
-    camera = simulated_camera(name, options, (width, height), SIM_FPS, world, prepared=False)
+    camera = make_camera(name, options, (width, height), SIM_FPS, world, prepared=False)
     shift_s = options["exposure_ms"] / 2e3
     lines = (
         truth.box_line(world, box, frame, t_ns + session.start_ns)
@@ -216,8 +216,8 @@ def _camera_options(sensor: SimulatedSensor) -> dict[str, Any]:
     return check_options(SIM_CAMERA_OPTIONS, chosen, f"sensors.{sensor.name}")
 
 
-def _size(camera: SimulatedSensor) -> tuple[int, int]:
-    """Width and height of the recorded pictures."""
+def _read_size(camera: SimulatedSensor) -> tuple[int, int]:
+    """Return width and height of the recorded pictures."""
     height, width = camera.channels[camera.pictures]["shape"][:2]
     return width, height
 
@@ -235,8 +235,8 @@ def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> No
             continue
         lens = None
         if sensor.pictures:
-            lens = lens_of(sensor.name, _camera_options(sensor), _size(sensor))
-        mount = mounts.mount_of(sensor.name, sensor.entry.get("mount"), default)
+            lens = make_lens(sensor.name, _camera_options(sensor), _read_size(sensor))
+        mount = mounts.make_mount(sensor.name, sensor.entry.get("mount"), default)
         placed.append(Placed(sensor.name, mount, lens))
     _write(path, calibration_text(placed).encode())
     written[CALIBRATION] = len(placed)
@@ -301,7 +301,7 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
 def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) -> int:
     """Write a header and lines; return the number of lines."""
     count = 0
-    with _replacing(path) as file:
+    with _replace_file(path) as file:
         file.write(json.dumps(header).encode("ascii") + b"\n")
         for line in lines:
             file.write(line.encode("ascii") + b"\n")
@@ -310,12 +310,12 @@ def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) ->
 
 
 def _write(path: Path, data: bytes) -> None:
-    with _replacing(path) as file:
+    with _replace_file(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _replace_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is durably renamed to `path` once it is complete; make its folders."""
     for folder in reversed([path.parent, *path.parent.parents]):
         with contextlib.suppress(FileExistsError):

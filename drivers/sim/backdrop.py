@@ -157,7 +157,7 @@ def palette(gain: float) -> npt.NDArray[np.uint8]:
     return np.clip(np.floor(colours * gain + 0.5), 0, 255).astype(np.uint8)
 
 
-def brighter(colour: tuple[int, int, int], gain: float) -> tuple[int, int, int]:
+def brighten(colour: tuple[int, int, int], gain: float) -> tuple[int, int, int]:
     """Return a colour `gain` times as bright."""
     b, g, r = (min(255, int(value * gain + 0.5)) for value in colour)
     return b, g, r

@@ -1,4 +1,4 @@
-"""The calibration of the simulated rig as a file (DESIGN, section 5)."""
+"""The calibration of the simulated rig as a file."""
 
 from __future__ import annotations
 

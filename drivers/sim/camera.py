@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighter, palette
+from drivers.sim.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighten, palette
 from drivers.sim.lens import DISTORTION, Lens
 from drivers.sim.outlines import SHIFT, Outlines
 from drivers.sim.world import SCENE_OPTION, SEED_OPTION, World, mounts
@@ -77,7 +77,7 @@ _POINT = 10
 
 
 class SimulatedCamera:
-    """Draws picture `k` of an endless sequence, in any order, without state.
+    """Source of an endless sequence's picture `k`, in any order, without state.
 
     Picture k ends at world time k / fps, when its last row is read out.  With a rolling shutter,
     row v of `height` is taken ``readout_s * (height - 1 - v) / height`` earlier; an exposure begins
@@ -162,10 +162,10 @@ class SimulatedCamera:
             times = t_s - self._readout_s * (height - 1 - np.arange(height)) / height
         image = cv2.applyColorMap(self._backdrop.codes(times), self._palette)
         for polygon in self.outlines.at(t_s, without):
-            colour = polygon.colour if self._gain == 1.0 else brighter(polygon.colour, self._gain)
+            colour = polygon.colour if self._gain == 1.0 else brighten(polygon.colour, self._gain)
             cv2.fillConvexPoly(image, polygon.points, colour, cv2.LINE_8, SHIFT)
         if len(self.bonnet):
-            colour = brighter(BONNET_COLOUR, self._gain)
+            colour = brighten(BONNET_COLOUR, self._gain)
             cv2.fillPoly(image, [self.bonnet], colour, cv2.LINE_8, SHIFT)
         return np.asarray(image, np.uint8)
 
@@ -217,7 +217,7 @@ def _glyphs(scale: int) -> Image:
     return levels.repeat(scale, axis=1).repeat(scale, axis=2)
 
 
-def simulated_camera(
+def make_camera(
     name: str,
     options: Mapping[str, Any],
     size: tuple[int, int],
@@ -239,12 +239,12 @@ def simulated_camera(
     Raises:
         SourceError: an invalid mount or distortion; the message names sensor and option.
     """
-    lens = lens_of(name, options, size)
+    lens = make_lens(name, options, size)
     try:
         return SimulatedCamera(
             world or World(options["scene"], options["seed"]),
             lens,
-            mounts.mount_of(name, options["mount"], mounts.CAMERA),
+            mounts.make_mount(name, options["mount"], mounts.CAMERA),
             fps=fps,
             readout_s=options["readout_ms"] / 1e3,
             exposure_s=options["exposure_ms"] / 1e3,
@@ -257,7 +257,7 @@ def simulated_camera(
         raise SourceError(f"{name}: distortion: {error}") from None
 
 
-def lens_of(name: str, options: Mapping[str, Any], size: tuple[int, int]) -> Lens:
+def make_lens(name: str, options: Mapping[str, Any], size: tuple[int, int]) -> Lens:
     """Make the lens of a sensor's options; SourceError for a wrong number of terms."""
     terms = options["distortion"]
     if terms is None:

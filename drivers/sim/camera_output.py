@@ -1,4 +1,4 @@
-"""What a simulated camera delivers: parts of an HTTP stream, raw pictures, and H.264.
+"""Output of a simulated camera: parts of an HTTP stream, raw pictures, and H.264.
 
 ``sim:`` passes these bytes to the same parsers as a device's; the emulated cameras send them.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from drivers._devices.video_decoder import require_pyav
 from drivers._protocols.multipart import MultipartParser, Part
-from drivers._protocols.raw_pictures import RAW_FORMATS, RawFormat, unpacked
+from drivers._protocols.raw_pictures import RAW_FORMATS, RawFormat, unpack_pixels
 from drivers.sim.camera import Image, SimulatedCamera
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import SourceError
@@ -23,7 +23,7 @@ BOUNDARY: Final = "recorder-frame"
 NUMBER_HEADER: Final = "X-Frame-Number"
 
 
-def part(jpeg: bytes | memoryview, number: int, t_device_ns: int) -> bytes:
+def encode_part(jpeg: bytes | memoryview, number: int, t_device_ns: int) -> bytes:
     """Return one picture in the wire format, with its number and the camera's time."""
     seconds, rest_ns = divmod(t_device_ns, 1_000_000_000)
     head = (
@@ -33,12 +33,12 @@ def part(jpeg: bytes | memoryview, number: int, t_device_ns: int) -> bytes:
     return b"".join((head.encode(), jpeg, b"\r\n"))
 
 
-def simulated_jpeg(camera: SimulatedCamera, index: int, quality: int) -> bytes:
+def make_jpeg(camera: SimulatedCamera, index: int, quality: int) -> bytes:
     """Return picture `index` of a simulated camera as the JPEG of the camera's own encoder."""
-    return encoded(camera.frame(index), quality)
+    return encode_picture(camera.frame(index), quality)
 
 
-def encoded(image: Image, quality: int) -> bytes:
+def encode_picture(image: Image, quality: int) -> bytes:
     """Encode an image as JPEG; ValueError if OpenCV cannot encode it."""
     jpeg = encode_jpeg(image, quality)
     if jpeg is None:
@@ -46,13 +46,13 @@ def encoded(image: Image, quality: int) -> bytes:
     return bytes(jpeg)
 
 
-def simulated_pictures(
+def make_pictures(
     camera: SimulatedCamera, index: int, quality: int, channel: str
 ) -> dict[str, list[bytes]]:
     """Draw, encode and parse picture `index`; return the data of its sample."""
     t_ns = round(index * 1e9 / camera.fps)
     (parsed,) = MultipartParser(BOUNDARY).feed(
-        part(simulated_jpeg(camera, index, quality), index, t_ns)
+        encode_part(make_jpeg(camera, index, quality), index, t_ns)
     )
     assert isinstance(parsed, Part)
     return {channel: [parsed.body]}
@@ -61,7 +61,7 @@ def simulated_pictures(
 _CHANNEL = {"B": 0, "G": 1, "R": 2}  # of a BGR picture
 
 
-def raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | None:
+def choose_raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | None:
     """Return the raw format that a simulated camera's options name; None if it makes JPEGs.
 
     Args:
@@ -83,8 +83,8 @@ def raw_format(name: str, pixel_format: str | None, width: int) -> RawFormat | N
     return form
 
 
-def raw_values(image: Image, levels: Levels) -> npt.NDArray[Any]:
-    """The values of a sensor that sees a picture.
+def make_raw_values(image: Image, levels: Levels) -> npt.NDArray[Any]:
+    """Return the values of a sensor that sees a picture.
 
     Args:
         image: u1 [height, width, 3], BGR.
@@ -106,8 +106,8 @@ def raw_values(image: Image, levels: Levels) -> npt.NDArray[Any]:
     return values
 
 
-def packed(values: npt.NDArray[Any], form: RawFormat) -> bytes:
-    """Pack the values of a picture; the inverse of `unpacked`.
+def pack_pixels(values: npt.NDArray[Any], form: RawFormat) -> bytes:
+    """Pack the values of a picture; the inverse of `unpack_pixels`.
 
     Args:
         values: u1 or u2 [height, width]; the width is a multiple of `form.group`.
@@ -123,13 +123,13 @@ def packed(values: npt.NDArray[Any], form: RawFormat) -> bytes:
     return np.hstack([(groups >> low_bits).astype(np.uint8), low_bytes]).tobytes()
 
 
-def raw_pictures(
+def make_raw_pictures(
     camera: SimulatedCamera, index: int, form: RawFormat, levels: Levels
 ) -> dict[str, npt.NDArray[Any]]:
     """Draw, pack and unpack picture `index`; return the data of its sample."""
-    values = raw_values(camera.frame(index), levels)
-    rows = np.frombuffer(packed(values, form), np.uint8).reshape(len(values), -1)
-    return {form.pixels.channel: unpacked(rows, form)[None]}
+    values = make_raw_values(camera.frame(index), levels)
+    rows = np.frombuffer(pack_pixels(values, form), np.uint8).reshape(len(values), -1)
+    return {form.pixels.channel: unpack_pixels(rows, form)[None]}
 
 
 _QUIET = "log-level=none:scenecut=0"

@@ -81,7 +81,7 @@ class Motion:
 
 
 def _whole(values: Floats, scale: float, kind: str) -> _Bytes:
-    """Values in steps of `scale` as bytes, u1 [n, size of the kind], limited to its range."""
+    """Return values in steps of `scale` as bytes, u1 [n, size of the kind], within its range."""
     dtype = np.dtype(kind)
     bounds = np.iinfo(dtype)
     rounded = np.clip(np.rint(values / scale), bounds.min, bounds.max).astype(dtype)

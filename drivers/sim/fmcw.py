@@ -55,7 +55,7 @@ class Scatterers:
 
 
 class BeatSignal:
-    """Makes frames of one chirp configuration.
+    """Generator of frames of one chirp configuration.
 
     >>> signal = BeatSignal(chirp, "qqii")
     >>> frame = signal.frame(scatterers, noise=None)    # int16 chirp.shape

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from drivers._protocols.geodesy import earth_fixed, geodetic
 from drivers._protocols.gnss_fixes import AUTONOMOUS, FIX_3D
-from drivers._protocols.gps_time import SECOND_NS, gps_of_utc
+from drivers._protocols.gps_time import SECOND_NS, convert_utc_to_gps
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.world import World, mounts
 from drivers.sim.world.noise import noise_seed
@@ -64,7 +64,7 @@ class SimulatedReceiver:
         self._periods_s = np.geomspace(20.0, 300.0, _WAVES)[:, None] * rng.uniform(0.9, 1.1, (1, 3))
 
     def epochs(self, first: int, count: int) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
-        """Epochs `first` to `first + count - 1`: GPS times in ns, and arrays by channel."""
+        """Return epochs `first` to `first + count - 1`: GPS times in ns, arrays by channel."""
         t_ns = (first + np.arange(count, dtype=np.int64)) * self._period_ns
         enu, velocity = self._antenna.place(t_ns / 1e9)
         white = np.stack(
@@ -89,10 +89,10 @@ class SimulatedReceiver:
             "utc": utc_ns,
             "quality": np.full(count, AUTONOMOUS, np.uint8),
         }
-        return np.array([gps_of_utc(int(t)) for t in utc_ns], np.int64), data
+        return np.array([convert_utc_to_gps(int(t)) for t in utc_ns], np.int64), data
 
 
-def simulated_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
+def make_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
     """Make the receiver that a sensor's checked options describe.
 
     Raises:
@@ -101,7 +101,7 @@ def simulated_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiv
     """
     rate_hz = float(options["rate"] or RATE_HZ)
     world = World(options["scene"], options["seed"])
-    mount = mounts.mount_of(name, options["mount"], mounts.IMU)
+    mount = mounts.make_mount(name, options["mount"], mounts.IMU)
     origin = options["origin"]
     if len(origin) != 3 or not (abs(origin[0]) <= 90 and abs(origin[1]) <= 180):
         raise ConfigError("is not latitude and longitude in deg, height in m", key=f"{name}.origin")

@@ -121,7 +121,7 @@ class SimulatedImu:
         in_rig = rotate_back(motion.rotation, force) + swing + outwards
         parts = [rotate_back(self._rotation, vector) for vector in (in_rig, turn)]
         values: npt.NDArray[Any] = np.concatenate(parts, axis=1)
-        values = (values + self.bias + self._sigma * self._noise_of(first, count)).astype("<f4")
+        values = (values + self.bias + self._sigma * self._make_noise(first, count)).astype("<f4")
         rotation = motion.rotation @ self._rotation
         return ImuSamples(
             t_ns=t_ns,
@@ -132,7 +132,7 @@ class SimulatedImu:
             rotation=rotation,
         )
 
-    def _noise_of(self, first: int, count: int) -> Floats:
+    def _make_noise(self, first: int, count: int) -> Floats:
         """Return the noise by sample number: each block of samples has its own random numbers."""
         parts = [np.empty((0, 6))]
         stop = first + count
@@ -160,7 +160,7 @@ def angles(rotation: Floats) -> Floats:
     return np.stack([roll, pitch, yaw], axis=1)
 
 
-def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
+def make_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
     """Make the IMU that a sensor's checked options describe.
 
     Raises:
@@ -169,7 +169,7 @@ def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> Simu
     return SimulatedImu(
         rate_hz,
         World(options["scene"], options["seed"]),
-        mounts.mount_of(name, options["mount"], mounts.IMU),
+        mounts.make_mount(name, options["mount"], mounts.IMU),
         options["noise"],
         noise_seed(options["seed"], name, "imu"),
     )

@@ -18,7 +18,7 @@ _EXACT: Final = 1e-13
 
 @dataclass(frozen=True, slots=True)
 class Lens:
-    """Maps directions to pixels; pixel (0, 0) is the middle of the first pixel, as in OpenCV.
+    """Mapping of directions to pixels; (0, 0) is the middle of the first pixel, as in OpenCV.
 
     A point (X, Y, Z) in the camera's axes (z forward, x right, y down) has x = X / Z, y = Y / Z,
     r2 = x^2 + y^2, and with D = 1 + k1 r2 + k2 r2^2 + k3 r2^3 the pixel::

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from drivers.sim.beams import Beams
 from drivers.sim.lidar_view import HORIZON_M, Seen, View
 from drivers.sim.world import GRAVITY_M_S2, World
-from drivers.sim.world.mounts import LIDAR, Mount, mount_of, rotate, rotate_back
+from drivers.sim.world.mounts import LIDAR, Mount, make_mount, rotate, rotate_back
 from drivers.sim.world.noise import bits, noise_seed, normal
 
 START_NS: Final = 1_000_000_000
@@ -68,7 +68,7 @@ def default_info(core: Any, mode: str, beams: int) -> Any:
     return info
 
 
-def simulated_lidar(core: Any, info: Any, name: str, options: Mapping[str, Any]) -> LidarScene:
+def make_lidar_scene(core: Any, info: Any, name: str, options: Mapping[str, Any]) -> LidarScene:
     """Make the scene that a sensor's checked options describe.
 
     Args:
@@ -80,7 +80,7 @@ def simulated_lidar(core: Any, info: Any, name: str, options: Mapping[str, Any])
     Raises:
         SourceError: an invalid mount; the message names sensor and option.
     """
-    mount = mount_of(name, options["mount"], LIDAR)
+    mount = make_mount(name, options["mount"], LIDAR)
     world = World(options["scene"], options["seed"])
     seed = noise_seed(options["seed"], name, "lidar")
     return LidarScene(core, info, world, mount, seed, options["noise"])
@@ -168,7 +168,7 @@ class LidarScene:
         return {name: fields[name] for name in self.fields}
 
     def _returns(self, seen: Seen, index: int, suffix: str, share: float) -> dict[str, Image]:
-        """Range and reflectivity of surfaces that return enough of their `share` of the light."""
+        """Return range and reflectivity of surfaces whose `share` of the light suffices."""
         distance = seen.distance
         dim = np.float32(10 * share * self._reach_m * self._reach_m)
         bright = seen.reflectivity * seen.cosine
@@ -194,7 +194,7 @@ class LidarScene:
         }
 
     def _ambient(self, seen: Seen, index: int) -> Image:
-        """Near infrared light of sun and sky, also for pixels without a return."""
+        """Return near infrared light of sun and sky, also for pixels without a return."""
         light = seen.sunlight * np.float32(_SUNLIGHT)
         light += np.float32(_SKYLIGHT)
         light *= seen.reflectivity
@@ -254,12 +254,12 @@ class LidarScene:
         acc = rotate_back(self._imu_to_rig, force)
         avel = rotate_back(self._imu_to_rig, rate)
         if self._noise:
-            noise = np.array([self._imu_noise_of(k) for k in range(first, first + count)])
+            noise = np.array([self._make_imu_noise(k) for k in range(first, first + count)])
             noise = self._noise * noise.reshape(count, 6)
             acc, avel = acc + _ACC_NOISE * noise[:, :3], avel + _AVEL_NOISE * noise[:, 3:]
         return {"acc": acc.astype("<f4"), "avel": avel.astype("<f4")}
 
-    def _imu_noise_of(self, index: int) -> npt.NDArray[np.float64]:
+    def _make_imu_noise(self, index: int) -> npt.NDArray[np.float64]:
         block, place = divmod(index, _IMU_BLOCK)
         if block != self._imu_block[0]:
             drawn = normal(self._seed, "lidarimu", block, 6 * _IMU_BLOCK)

@@ -17,7 +17,7 @@ from drivers.sim.world.mounts import Mount, rotate, rotate_back
 Floats = npt.NDArray[np.float64]
 
 HORIZON_M: Final = 260.0
-"""Farther surfaces are ignored."""
+"""Distance beyond which surfaces are ignored."""
 
 _SUN: Final = (0.48, 0.36, 0.8)  # unit vector towards the sun, in the world
 _INTERVALS: Final = 16  # intervals per sweep in which targets move evenly (to 0.03 mm)
@@ -106,7 +106,7 @@ class _Rays:
 
 
 class View:
-    """Casts a moving sensor's rays into the world, each column at its own time.
+    """Caster of a moving sensor's rays into the world, each column at its own time.
 
     >>> first, second = View(world, mount, beams, divergence=None, reach_m=reach).look(t_s=1.0)
 

@@ -89,7 +89,7 @@ class MtiDevice:
         self._parser = XbusParser()
 
     def due_ns(self) -> int | None:
-        """When `tick` has work to do; None: not before a command."""
+        """Return when `tick` has work to do; None: not before a command."""
         return self._until_ns if self.state in (MtiState.BOOTING, MtiState.WAKING) else None
 
     def tick(self, now_ns: int) -> bytes:

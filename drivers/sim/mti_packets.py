@@ -92,7 +92,7 @@ class ImuPackets:
 
     Usage::
 
-        packets = ImuPackets(SimulatedImu(100.0), wanted_outputs(100, ["euler_angles"]))
+        packets = ImuPackets(SimulatedImu(100.0), make_outputs(100, ["euler_angles"]))
         stream = b"".join(packets.messages(0, 1000))
 
     Args:
@@ -153,12 +153,12 @@ class ImuPackets:
             group = [message]
             if self._has_receiver:
                 for at_ns in receiver_times(t_ns[k + 1], t_ns[k + 2]):
-                    group.append(self._received(at_ns, counter + len(group)))
+                    group.append(self._make_received(at_ns, counter + len(group)))
             counter += len(group)
             made.append(group)
         return made
 
-    def _received(self, t_ns: int, counter: int) -> MtData2:
+    def _make_received(self, t_ns: int, counter: int) -> MtData2:
         """Return the receiver's message about a world time."""
         return MtData2(
             packet_counter=counter & 0xFFFF,
@@ -190,7 +190,7 @@ def divider(rate_hz: float, output: Output) -> int:
     return max(1, math.ceil(rate_hz / most_hz - 1e-9), round(rate_hz / max(1, output.rate_hz)))
 
 
-def taken_outputs(wanted: Sequence[Output], model: Model = MODELS["MTi-300"]) -> Outputs | None:
+def accept_outputs(wanted: Sequence[Output], model: Model = MODELS["MTi-300"]) -> Outputs | None:
     """Return the outputs that the device accepts for a wanted configuration; None if it rejects it.
 
     The fastest output's rate is rounded down to a divisor of 2000 Hz; the other rates become

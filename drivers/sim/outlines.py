@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.sim.lens import Lens
-from drivers.sim.paint import Paint, paint_of
+from drivers.sim.paint import Paint, make_paint
 from drivers.sim.world import TargetStates, World
 from drivers.sim.world.mounts import Mount, rotate, rotate_back
 
@@ -64,8 +64,8 @@ class Outlines:
         self._rotation, self._translation = mount.rotation, mount.translation
         self._readout_s = readout_s
         self._limit = _limits(lens)
-        paints = [paint_of(target) for target in world.targets]
-        self._paint = Paint.joined(paints)
+        paints = [make_paint(target) for target in world.targets]
+        self._paint = Paint.join(paints)
         self._first = np.cumsum([0, *(len(paint.quads) for paint in paints)])
         sizes = world.sizes_m
         self._radius = 0.5 * np.sqrt(
@@ -90,21 +90,21 @@ class Outlines:
         eye = position + rotate(rotation, self._translation)
         axes = rotation @ self._rotation
         states = self._world.states(times)
-        seen, size_px = self._seen(states.centre_m[:, middle], eye[middle], axes[middle])
+        seen, size_px = self._find_seen(states.centre_m[:, middle], eye[middle], axes[middle])
         seen = np.array([k for k in seen.tolist() if k not in without], np.int64)
         if not len(seen):
             return []
         order = draw_order(self._corners(states, seen, middle), eye[middle, :2])
         seen = seen[order]
-        quads = self._quads_of(seen, (size_px[seen] >= _DETAIL_PX) & details)
+        quads = self._find_quads(seen, (size_px[seen] >= _DETAIL_PX) & details)
         ends = [
-            rotate_back(axes[k], self._placed(states, quads, k) - eye[k])
+            rotate_back(axes[k], self._place(states, quads, k) - eye[k])
             for k in ((0, 2) if readout else (0,))
         ]
         camera = np.stack([ends[0], ends[-1]], axis=2)
         return self._polygons(quads, camera, states, middle)
 
-    def _seen(self, centre: Floats, eye: Floats, axes: Floats) -> tuple[Integers, Floats]:
+    def _find_seen(self, centre: Floats, eye: Floats, axes: Floats) -> tuple[Integers, Floats]:
         """Return the numbers of the targets that may be in view, and all targets' sizes in px."""
         local = rotate_back(axes, centre - eye)
         radius = self._radius
@@ -131,7 +131,7 @@ class Outlines:
             corners.append(np.stack([c * x - s * y, s * x + c * y], axis=-1))
         return np.stack(corners, axis=1) + states.centre_m[which, k, None, :2]
 
-    def _quads_of(self, seen: Integers, detailed: npt.NDArray[np.bool_]) -> Integers:
+    def _find_quads(self, seen: Integers, detailed: npt.NDArray[np.bool_]) -> Integers:
         """Return the numbers of the targets' quads, in order; details only of large targets."""
         parts = []
         for target, fine in zip(seen.tolist(), detailed.tolist(), strict=True):
@@ -139,7 +139,7 @@ class Outlines:
             parts.append(numbers if fine else numbers[~self._paint.detail[numbers]])
         return np.concatenate(parts)
 
-    def _placed(self, states: TargetStates, quads: Integers, k: int) -> Floats:
+    def _place(self, states: TargetStates, quads: Integers, k: int) -> Floats:
         """Return corners of quads in the world at the k-th time, f8 [q, 4, 3]."""
         owner = self._paint.owner[quads]
         local = self._paint.quads[quads]
@@ -303,7 +303,7 @@ def _dot(first: Floats, second: Floats) -> Floats:
 
 
 def _faces(corners: Floats) -> npt.NDArray[np.bool_]:
-    """Whether quads [q, 4, 3] in the camera's axes show their outer side."""
+    """Return whether quads [q, 4, 3] in the camera's axes show their outer side."""
     at = corners[:, 0]
     normal = np.cross(corners[:, 1] - at, corners[:, 2] - at)
     return np.asarray(

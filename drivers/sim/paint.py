@@ -55,14 +55,14 @@ class Paint:
     detail: npt.NDArray[np.bool_]
 
     @classmethod
-    def joined(cls, paints: Iterable[Paint]) -> Paint:
+    def join(cls, paints: Iterable[Paint]) -> Paint:
         """Concatenate paints."""
         all_ = list(paints)
         columns = ([getattr(paint, f.name) for paint in all_] for f in fields(cls))
         return cls(*map(np.concatenate, columns))
 
 
-def paint_of(target: Target) -> Paint:
+def make_paint(target: Target) -> Paint:
     """Make the quads of one target."""
     half = 0.5 * np.array(target.size_m)
     patches = _patches(target)

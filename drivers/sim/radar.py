@@ -23,7 +23,7 @@ import numpy.typing as npt
 from drivers._protocols.chirp import ChirpConfig
 from drivers.sim.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
 from drivers.sim.world import World
-from drivers.sim.world.mounts import RADAR, Mount, mount_of, rotate, rotate_back
+from drivers.sim.world.mounts import RADAR, Mount, make_mount, rotate, rotate_back
 from drivers.sim.world.noise import bits, noise_seed, normal
 
 SIM_CHIRP: Final = ChirpConfig(
@@ -81,7 +81,7 @@ class TargetState:
 
 
 class SimulatedRadar:
-    """Synthesizes frame `k` of an endless sequence, in any order, without state.
+    """Synthesizer of an endless sequence's frame `k`, in any order, without state.
 
     >>> radar = SimulatedRadar(chirp, "qqii", seed=0)
     >>> frame = radar.frame(0)           # int16 chirp.shape; the caller may keep it
@@ -224,7 +224,7 @@ class SimulatedRadar:
         return points, owner[kept], main[kept]
 
     def _amplitudes(self, place: Floats, rcs_m2: Floats) -> Floats:
-        """Amplitude in steps of the ADC by the radar equation, including antennas and filter."""
+        """Return amplitudes in steps of the ADC by the radar equation, with antennas and filter."""
         x, y, z = place[:, 0], place[:, 1], place[:, 2]
         level = x * x + y * y
         square = level + z * z
@@ -238,7 +238,7 @@ class SimulatedRadar:
         return np.asarray(np.where((x > 0) & (distance > _NEAREST_M), amplitude, 0.0))
 
 
-def simulated_radar(
+def make_radar(
     name: str, options: Mapping[str, Any], chirp: ChirpConfig, iq_order: str
 ) -> SimulatedRadar:
     """Make the radar that a sensor's checked options describe.
@@ -251,7 +251,7 @@ def simulated_radar(
         iq_order,
         noise_seed(options["seed"], name, "radar"),
         World(options["scene"], options["seed"]),
-        mount_of(name, options["mount"], RADAR),
+        make_mount(name, options["mount"], RADAR),
         options["noise"],
         options["phase_error_deg"],
     )

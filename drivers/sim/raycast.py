@@ -1,4 +1,4 @@
-"""Intersects rays with the world's surfaces: ground, boxes, vertical poles, in float32 arrays.
+"""Intersection of rays with the world: ground, boxes, vertical poles, in float32 arrays.
 
 All functions take rays ``origin + t * direction`` with unit directions and return the distance t in
 m, inf without an intersection.

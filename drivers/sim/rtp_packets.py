@@ -12,15 +12,15 @@ from recorder.contract.channel_formats.h264 import nal_units, read_nal_type
 PAYLOAD_TYPE: Final = 96
 CLOCK_HZ: Final = 90_000
 PAYLOAD_BYTES: Final = 1400
-"""A packet with all headers fits into an Ethernet frame."""
+"""Largest payload: the packet with all headers fits into an Ethernet frame."""
 
 _STAP_A, _FU_A = 24, 28
 _SEQUENCE_SET, _PICTURE_SET = 7, 8
 _NTP_1970_S = 2_208_988_800
 
 
-def payloads(unit: bytes) -> Iterator[bytes]:
-    """The payloads of an access unit: small NAL units together (STAP-A), large ones cut (FU-A).
+def split_payloads(unit: bytes) -> Iterator[bytes]:
+    """Split an access unit into payloads: small NAL units joined (STAP-A), large ones cut (FU-A).
 
     Args:
         unit: Annex B.
@@ -56,7 +56,7 @@ def _cut(nal: bytes) -> Iterator[bytes]:
 
 
 class RtpSender:
-    """Numbers packets.
+    """Sender that numbers its packets.
 
     Args:
         ssrc: of the stream.
@@ -69,8 +69,8 @@ class RtpSender:
         self._packets = self._bytes = 0
 
     def packets(self, unit: bytes, timestamp: int) -> list[bytes]:
-        """The packets of an access unit; the last one has the marker."""
-        parts = list(payloads(unit))
+        """Return the packets of an access unit; the last one has the marker."""
+        parts = list(split_payloads(unit))
         made = []
         for k, part in enumerate(parts):
             kind = PAYLOAD_TYPE | (128 if k == len(parts) - 1 else 0)
@@ -83,7 +83,7 @@ class RtpSender:
         return made
 
     def report(self, time_ns: int, timestamp: int) -> bytes:
-        """A sender report: the sender's time, epoch ns, of a timestamp."""
+        """Return a sender report: the sender's time, epoch ns, of a timestamp."""
         seconds, rest_ns = divmod(time_ns, 1_000_000_000)
         fraction = (rest_ns << 32) // 1_000_000_000
         return struct.pack(
@@ -92,8 +92,8 @@ class RtpSender:
         )  # fmt: skip
 
 
-def session_description(keyframe: bytes, fps: float) -> str:
-    """The SDP of a video with a keyframe's parameter sets."""
+def make_session_description(keyframe: bytes, fps: float) -> str:
+    """Return the SDP of a video with a keyframe's parameter sets."""
     sets = [
         nal for nal in nal_units(keyframe) if read_nal_type(nal) in (_SEQUENCE_SET, _PICTURE_SET)
     ]

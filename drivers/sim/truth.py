@@ -49,17 +49,17 @@ def cuboids(world: World, t_ns: npt.NDArray[np.int64], stamps: list[int]) -> Ite
         for k in range(len(t_s)):
             for number in np.flatnonzero(near[:, k]).tolist():
                 target = world.targets[number]
-                quaternion = [0.0, 0.0, *_rounded(turn[number, k], _QUATERNION_DIGITS)]
+                quaternion = [0.0, 0.0, *_round(turn[number, k], _QUATERNION_DIGITS)]
                 yield json.dumps(
                     {
                         "t_ns": stamps[first + k],
                         "track": target.track,
                         "class": target.kind,
                         "frame": "rig",
-                        "center_m": _rounded(centre[number, k]),
+                        "center_m": _round(centre[number, k]),
                         "size_m": list(target.size_m),
                         "quaternion_xyzw": quaternion,
-                        "velocity_m_s": _rounded(velocity[number, k]),
+                        "velocity_m_s": _round(velocity[number, k]),
                     }
                 )
 
@@ -175,5 +175,5 @@ def _coarse(points: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return (points + half) // _COARSE - half
 
 
-def _rounded(values: Floats, digits: int = _DIGITS) -> list[float]:
+def _round(values: Floats, digits: int = _DIGITS) -> list[float]:
     return [round(value, digits) + 0.0 for value in values.tolist()]

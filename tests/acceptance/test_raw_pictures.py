@@ -11,8 +11,8 @@ import pytest
 
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from drivers.camera import CameraDriver
-from drivers.sim.camera import simulated_camera
-from drivers.sim.camera_output import raw_values
+from drivers.sim.camera import make_camera
+from drivers.sim.camera_output import make_raw_values
 from recorder.contract.config.options import check_options
 from recorder.contract.raw_pixels import Levels
 from recorder.formats.vrs import DataBlock, RecordType, VrsReader
@@ -51,9 +51,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 def drawn(name: str, index: int) -> npt.NDArray[Any]:
     options = check_options(CameraDriver.options, {})
-    camera = simulated_camera(name, options, SIZE, 10.0)
+    camera = make_camera(name, options, SIZE, 10.0)
     levels = Levels.from_settings(RAW_FORMATS[CAMERAS[name]].pixels, LEVELS)
-    return raw_values(camera.frame(index), levels)
+    return make_raw_values(camera.frame(index), levels)
 
 
 def test_every_value_is_recorded(recorded: Recorded) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from drivers._kit.driver import incomplete
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.formats.digests import DigestedFile
@@ -54,7 +54,7 @@ class KillableDisk(PosixDisk):
 
 
 class Rig:
-    """One stream from its driver's outbox to the disk, one step at a time.
+    """One stream from its driver's ring to the disk, one step at a time.
 
     ::
 
@@ -91,18 +91,18 @@ class Rig:
 
     def _start_driver(self) -> None:
         self._epoch += 1
-        self.outbox = Outbox([self.spec], self._epoch)
+        self.ring = SendRing([self.spec], self._epoch)
         self.taken[self._epoch], self.counted[self._epoch] = [], 0
         self._hello()
 
     def _hello(self) -> None:
         number = self.position.number
         expected = {self.spec.name: (self.position.epoch, number, number)}
-        self.outbox.hello(expected, buffer_bytes=BUFFER_BYTES, window_bytes=BUFFER_BYTES)
+        self.ring.hello(expected, buffer_bytes=BUFFER_BYTES, window_bytes=BUFFER_BYTES)
 
     def data(self, count: int) -> None:
         """A batch of samples; the ring may refuse it."""
-        if self.outbox.ended:
+        if self.ring.ended:
             return
         self.clock.advance(count / 100)
         ids = np.arange(self._id, self._id + count, dtype="<u8")
@@ -110,40 +110,40 @@ class Rig:
         times = self.clock.monotonic_ns() - np.arange(count)[::-1] * 10_000_000
         frame = np.repeat(ids, 8).tobytes()
         message = Message(Kind.DATA, NAME, count=count, t_mono_ns=times, frames=[frame])
-        if self.outbox.offer(message):
+        if self.ring.offer(message):
             self.taken[self._epoch] += ids.tolist()
         else:
             self.counted[self._epoch] += count
 
     def lose(self, count: int | None) -> None:
         """The device lost samples; None: nobody knows how many."""
-        if self.outbox.ended:
+        if self.ring.ended:
             return
         self.clock.advance(0.01)
         values = {"cause": "device"}
         t_ns = self.clock.monotonic_ns()
         message = Message(Kind.LOST, NAME, count=count, t_mono_ns=t_ns, values=values)
-        self.outbox.offer(message)
+        self.ring.offer(message)
         self.counted[self._epoch] += count or 0
 
     def incomplete(self, cause: str, samples: int, parts: int) -> None:
         """The driver reports that of the samples that it has sent, some lack parts."""
-        if self.outbox.ended:
+        if self.ring.ended:
             return
         values = incomplete(cause, parts, samples)
         t_ns = self.clock.monotonic_ns()
-        self.outbox.offer(Message(Kind.STATE, NAME, t_mono_ns=t_ns, values=values))
+        self.ring.offer(Message(Kind.STATE, NAME, t_mono_ns=t_ns, values=values))
 
     def end(self, reason: str = "stopped") -> None:
         """The driver ends its stream."""
-        if not self.outbox.ended:
-            self.outbox.end(reason)
+        if not self.ring.ended:
+            self.ring.end(reason)
             self.sent[self._epoch] = len(self.taken[self._epoch]) + self.counted[self._epoch]
 
     def pump(self) -> None:
         """All that credit allows goes over to the writer and is appended."""
-        while (message := self.outbox.next_to_send()) is not None:
-            self.outbox.mark_sent(message)
+        while (message := self.ring.next_to_send()) is not None:
+            self.ring.mark_sent(message)
             arrived = decode(encode(message))
             if self.position.judge(arrived) is Verdict.ACCEPT:
                 self.writer.append(arrived)
@@ -154,7 +154,7 @@ class Rig:
         self.writer.commit()
         epoch, number = self.writer.durable.get(NAME, (0, 0))
         _, appended = self.writer.appended.get(NAME, (0, 0))
-        self.outbox.acknowledge({NAME: (epoch, number, appended)})
+        self.ring.acknowledge({NAME: (epoch, number, appended)})
 
     def restart_driver(self) -> None:
         """SIGKILL for the driver: its ring is gone; after a while another start of it."""

@@ -93,7 +93,7 @@ class FakeCan:
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.interface("can0")
         monkeypatch.setattr(can_device, "INTERFACES", folder)
-        monkeypatch.setattr(can_device.interface_fault, "__defaults__", (folder,))
+        monkeypatch.setattr(can_device.find_interface_fault, "__defaults__", (folder,))
         monkeypatch.setattr(can_device.is_fd_interface, "__defaults__", (folder,))
         monkeypatch.setattr("drivers._devices.can.socket.socket", self._socket)
 

@@ -10,8 +10,8 @@ from typing import Any
 from drivers._devices.http_camera import HttpCamera, Url
 from drivers._devices.pictures import Missing, Note, Shot
 from drivers.camera import CameraDriver
-from drivers.sim.camera import SimulatedCamera, simulated_camera
-from drivers.sim.camera_output import simulated_jpeg
+from drivers.sim.camera import SimulatedCamera, make_camera
+from drivers.sim.camera_output import make_jpeg
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.faults import Fault
 from recorder.contract.config.options import check_options
@@ -30,13 +30,13 @@ def entry(
 @functools.cache
 def small_camera() -> SimulatedCamera:
     checked = check_options(CameraDriver.options, SMALL)
-    return simulated_camera("camera", checked, (160, 120), SMALL["fps"])
+    return make_camera("camera", checked, (160, 120), SMALL["fps"])
 
 
 @functools.cache
 def small_jpeg(index: int) -> bytes:
     """Picture `index` of ``sim:`` with the options `SMALL`."""
-    return simulated_jpeg(small_camera(), index, SMALL["quality"])
+    return make_jpeg(small_camera(), index, SMALL["quality"])
 
 
 class Drawn:

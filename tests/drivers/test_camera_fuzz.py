@@ -13,7 +13,7 @@ import pytest
 
 from drivers._devices.http_camera import HttpCamera, Url
 from drivers._devices.pictures import Shot
-from drivers.sim.camera_output import part
+from drivers.sim.camera_output import encode_part
 from recorder.contract.errors import DeviceError, RecorderError, StreamChangedError
 from tests.drivers.camera_rig import jpeg
 from tests.drivers.fuzzing import COUNT, mutated
@@ -38,7 +38,7 @@ def damaged(data: bytes, source: random.Random) -> bytes:
 
 def packets(source: random.Random) -> Callable[[int], bytes]:
     def packet(k: int) -> bytes:
-        data = part(JPEGS[k % 4], k, k * 50_000_000)
+        data = encode_part(JPEGS[k % 4], k, k * 50_000_000)
         return data if k % 3 == 0 else damaged(data, source)
 
     return packet

@@ -13,7 +13,7 @@ from drivers._devices.pictures import Missing, Shot
 from drivers._kit.driver import Sample, State
 from drivers._protocols.raw_pictures import RAW_FORMATS
 from drivers.camera import CameraDriver
-from drivers.sim.camera_output import packed
+from drivers.sim.camera_output import pack_pixels
 from drivers.sim.emulators.camera import CameraEmulator
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError
@@ -43,7 +43,7 @@ def device(name: str, *frames: Frame, padding: int = 0) -> FakeDevice:
 
 def data_of(name: str, padding: int = 0) -> bytes:
     form = RAW_FORMATS[name]
-    rows = np.frombuffer(packed(values_of(name), form), np.uint8).reshape(HEIGHT, -1)
+    rows = np.frombuffer(pack_pixels(values_of(name), form), np.uint8).reshape(HEIGHT, -1)
     return np.pad(rows, ((0, 0), (0, padding)), constant_values=99).tobytes()
 
 

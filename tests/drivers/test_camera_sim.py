@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
 from drivers.camera import CameraDriver
-from drivers.sim.camera import SimulatedCamera, simulated_camera
+from drivers.sim.camera import SimulatedCamera, make_camera
 from drivers.sim.camera_output import SimulatedVideo
 from drivers.sim.lens import Lens
 from drivers.sim.world import World
@@ -128,7 +128,7 @@ def test_sim_options_show_in_the_picture() -> None:
 
     def drawn(**options: Any) -> Image:  # what a JPEG does to noise is not asked
         checked = check_options(CameraDriver.options, options)
-        return simulated_camera("camera", checked, (160, 120), 30.0).frame(3)
+        return make_camera("camera", checked, (160, 120), 30.0).frame(3)
 
     noise = drawn(noise=2.0)[50:].astype(int) - drawn()[50:]
     assert noise.std() == pytest.approx(3.0, abs=0.2)
@@ -177,7 +177,7 @@ def test_sim_gives_the_jpegs_that_the_kit_would_make() -> None:
     assert isinstance(sample, Sample)
     (mine,), _ = encoder.encode(sample)
     checked = check_options(CameraDriver.options, {})
-    image = simulated_camera("camera", checked, (320, 180), 30.0).frame(0)
+    image = make_camera("camera", checked, (320, 180), 30.0).frame(0)
     drawn = Sample("camera", np.array([0]), {"video.avi": image[None]})
     (theirs,), _ = encoder.encode(drawn)
     assert bytes(mine) == bytes(theirs)
@@ -187,7 +187,7 @@ def test_sim_gives_the_jpegs_that_the_kit_would_make() -> None:
 def test_the_simulated_video_has_the_pictures_colours() -> None:
     av = pytest.importorskip("av", reason="needs av (the extra `rtsp`)")
     checked = check_options(CameraDriver.options, {})
-    camera = simulated_camera("camera", checked, (320, 180), 30.0)
+    camera = make_camera("camera", checked, (320, 180), 30.0)
     video = SimulatedVideo("front", camera, first=0)
     decoder = av.CodecContext.create("h264", "r")
     packets = [*map(av.Packet, (video.unit() for _ in range(5))), None]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._devices.udp import Batch, UdpReceiver, address_and_port
+from drivers._devices.udp import Batch, UdpReceiver, parse_address
 from drivers._kit.driver import Item, Lost, Sample, State
 from drivers.sim.datagrams import HEAD
 from drivers.udp import UdpDriver
@@ -292,7 +292,7 @@ def test_a_source_of_another_form_is_named(address: str) -> None:
     ],
 )
 def test_addresses(text: str, found: tuple[str, int]) -> None:
-    assert address_and_port(text, "x") == found
+    assert parse_address(text, "x") == found
 
 
 def test_a_sender_that_is_no_address_is_refused() -> None:

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 
 from drivers._devices import xsens as xsens_device
-from drivers._devices.dca1000 import RadarCapture, _rejections
+from drivers._devices.dca1000 import RadarCapture, _convert_rejections
 from drivers._devices.xsens import Mti
 from drivers._protocols.xbus import encode_message
-from drivers._protocols.xbus_commands import Mid, bytes_per_second, encode_outputs, wanted_outputs
+from drivers._protocols.xbus_commands import Mid, bytes_per_second, encode_outputs, make_outputs
 from drivers.sim.emulators.radar_firmware import BOOT_NS, DemoFirmware
 from drivers.sim.emulators.xsens import _SPEEDS, XsensEmulator
 from drivers.sim.mti_device import MtiDevice, MtiState
-from drivers.sim.mti_packets import taken_outputs
+from drivers.sim.mti_packets import accept_outputs
 from recorder.contract.errors import DeviceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, refitted, resident
 from tests.drivers.mmwave_rig import QUICK, Rig
@@ -103,7 +103,7 @@ def test_answers_at_the_radars_serial_line() -> None:
             asked += 1
             talk.step()
             try:
-                with _rejections(radar):
+                with _convert_rejections(radar):
                     radar.send("flushCfg")
                 good += 1
             except DeviceError as error:
@@ -195,7 +195,7 @@ class MtiLine:
 
     @staticmethod
     def _new() -> MtiDevice:
-        return MtiDevice(115_200, wanted_outputs(100, []), taken_outputs)
+        return MtiDevice(115_200, make_outputs(100, []), accept_outputs)
 
     def now_ns(self) -> int:
         self.now += 50_000
@@ -235,7 +235,7 @@ def test_answers_at_the_imus_port(monkeypatch: pytest.MonkeyPatch) -> None:
             try:
                 mti.find([115_200])
                 mti.identify()
-                wanted = wanted_outputs(line.rng.choice((50, 100)), ["quaternion"])
+                wanted = make_outputs(line.rng.choice((50, 100)), ["quaternion"])
                 bytes_per_second(mti.configure(wanted))
                 mti.measure()
                 good += 1
@@ -258,7 +258,7 @@ def commands() -> list[bytes]:
         encode_message(Mid.REQ_FW_REV, b""),
         encode_message(Mid.SET_OUTPUT_CONFIGURATION, b""),
         encode_message(
-            Mid.SET_OUTPUT_CONFIGURATION, encode_outputs(wanted_outputs(100, ["euler_angles"]))
+            Mid.SET_OUTPUT_CONFIGURATION, encode_outputs(make_outputs(100, ["euler_angles"]))
         ),
         encode_message(Mid.GOTO_MEASUREMENT, b""),
         encode_message(Mid.RESET, b""),

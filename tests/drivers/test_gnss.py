@@ -20,7 +20,7 @@ from drivers._devices.gnss import Line
 from drivers._devices.pps import PulsePerSecond
 from drivers._gnss import live as live_module
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
-from drivers._protocols.gps_time import SECOND_NS, gps_of_utc, utc_of_gps
+from drivers._protocols.gps_time import SECOND_NS, convert_gps_to_utc, convert_utc_to_gps
 from drivers.gnss import GnssDriver
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.gnss import DELAY_NS, GnssEmulator
@@ -62,7 +62,7 @@ def test_a_log_is_played(tmp_path: Path) -> None:
             items.append(played.read())
     played.close()
     times = [int(item.t_ns[0]) for item in items if isinstance(item, Sample)]
-    assert times == [gps_of_utc(t) for k, t in enumerate(epochs) if k != 20]
+    assert times == [convert_utc_to_gps(t) for k, t in enumerate(epochs) if k != 20]
     (lost,) = [item for item in items if isinstance(item, Lost)]
     assert (lost.cause, lost.count) == ("corrupt", 1)
 
@@ -101,7 +101,7 @@ def test_the_simulated_receiver_is_near_the_truth() -> None:
     moved = np.diff(points[0], axis=0) @ to_earth[:3, :3] * 10
     assert np.abs(moved[:, 1] - (speed[:-1, 0] + speed[1:, 0]) / 2).max() < 0.1
     assert int(np.asarray(rows[0][0].data["utc"])[0]) == START_UTC_NS
-    assert int(rows[0][0].t_ns[0]) == gps_of_utc(START_UTC_NS)
+    assert int(rows[0][0].t_ns[0]) == convert_utc_to_gps(START_UTC_NS)
     with pytest.raises(Exception, match="latitude and longitude"):
         driver("sim", origin=[95.0, 0.0, 0.0]).open()
 
@@ -155,7 +155,7 @@ def test_a_receiver_behind_tcp_is_recorded(emulated: Callable[..., Emulated]) ->
     assert (np.diff(devices) == SECOND_NS // 20).all()
     simulated = driver("sim", rate=20.0, noise=0.0)
     simulated.open()
-    first = round((utc_of_gps(int(devices[0])) - START_UTC_NS) * 20 / SECOND_NS)
+    first = round((convert_gps_to_utc(int(devices[0])) - START_UTC_NS) * 20 / SECOND_NS)
     truth = samples(read(simulated, first + 40))[first:]
     for row, exact in zip(rows, truth, strict=True):
         for name, most in (("pos", 1e-3), ("vel", 1e-3), ("cov", 1e-6), ("utc", 0)):
@@ -258,7 +258,7 @@ def test_pulses_give_times(tmp_path: Path) -> None:
     (tmp_path / "pps0").mkdir()
     realtime = 1_750_000_000 * SECOND_NS + 300_000_000
     pps = PulsePerSecond("/dev/pps0", lambda: realtime, lambda: 5_000_000_000, tmp_path)
-    gps_ns = gps_of_utc(1_750_000_000 * SECOND_NS - SECOND_NS // 10)
+    gps_ns = convert_utc_to_gps(1_750_000_000 * SECOND_NS - SECOND_NS // 10)
     assert pps.host_ns(gps_ns) is None
     assert pps.report() == {"device": "/dev/pps0", "pulse": None}
     # The host's clock is 12345 ns ahead of GPS; the pulse was 0.3 s ago.
@@ -331,7 +331,7 @@ def test_an_epoch_that_comes_again_is_not_recorded_twice(monkeypatch: pytest.Mon
     again = [(0.8, 1.0), (0.9, 1.01), (1.0, 1.02), (1.1, 1.1)]
     items = scripted(monkeypatch, again)
     devices = [int(np.asarray(row.t_dev_ns)[0]) for row in samples(items)]
-    assert devices == [gps_of_utc(UTC_NS) + k * SECOND_NS // 10 for k in range(12)]
+    assert devices == [convert_utc_to_gps(UTC_NS) + k * SECOND_NS // 10 for k in range(12)]
     assert states(items)[-1] == {"epochs_repeated_or_late": 2}
     assert not [item for item in items if isinstance(item, Lost)]
     assert in_order(items)
@@ -391,7 +391,7 @@ def test_a_log_goes_on_where_the_receivers_clock_was_set(tmp_path: Path, step_s:
     times = [UTC_NS + (k + (step_s if k >= 50 else 0)) * SECOND_NS for k in range(100)]
     items = play(tmp_path / "log.ubx", b"".join(map(pvt, times)))
     devices = [int(np.asarray(row.t_dev_ns)[0]) for row in samples(items)]
-    assert devices == [gps_of_utc(times[0], 18) + t - times[0] for t in times]
+    assert devices == [convert_utc_to_gps(times[0], 18) + t - times[0] for t in times]
     stamps = np.concatenate([row.t_ns for row in samples(items)])
     assert (np.diff(stamps) == SECOND_NS).all()
     assert states(items) == [{"device_clock_step_ns": step_s * SECOND_NS}]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers._devices.headless import empty_library, provide_library
+from drivers._devices.headless import make_empty_library, provide_library
 from tests.acceptance.command import namespace
 
 
@@ -29,7 +29,7 @@ def test_a_library_that_is_there_is_taken() -> None:
 
 @pytest.mark.parametrize("machine", [62, 183])
 def test_the_object_is_whole(machine: int) -> None:
-    data = empty_library("libx.so.1", machine)
+    data = make_empty_library("libx.so.1", machine)
     assert data[:7] == b"\x7fELF\x02\x01\x01" and data.endswith(b"\0libx.so.1\0")
     assert int.from_bytes(data[18:20], "little") == machine
 
@@ -37,7 +37,7 @@ def test_the_object_is_whole(machine: int) -> None:
 def test_the_objects_tables_lie_where_its_headers_say() -> None:
     """As chapter 5 of the System V ABI has them; other loaders may ask for more than glibc's."""
     name = "libx.so.1"
-    data = empty_library(name, 62)
+    data = make_empty_library(name, 62)
     head = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
     kind, _, version, entry, segments, sections, _, header, each, count, *_ = head
     assert (kind, version, entry, segments, sections, header, each) == (3, 1, 0, 64, 0, 64, 56)

@@ -16,7 +16,7 @@ import pytest
 
 from drivers._devices.ouster import OusterHttp, clock_offset, clock_state
 from drivers._devices.ouster_setup import Wanted, bring_up
-from drivers._ouster.live import ports_of
+from drivers._ouster.live import read_ports
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.ouster_http import OusterApi, _Handler
 from recorder.contract.errors import DeviceError, SourceError
@@ -176,7 +176,7 @@ def test_what_a_lidar_says_is_what_it_is_not() -> None:
         try:
             active, _ = bring_up(sensor, wanted, 0.0)
             brought += 1
-            ports = ports_of(active)
+            ports = read_ports(active)
             assert all(0 < port < 65536 for port in ports)
         except (DeviceError, SourceError):
             pass

@@ -18,7 +18,7 @@ import pytest
 from drivers._devices import http_camera, rtsp_camera
 from drivers._devices.http_camera import HttpCamera
 from drivers._devices.ouster import OusterHttp
-from drivers._devices.pictures import passable
+from drivers._devices.pictures import check_jpeg
 from drivers._devices.rtp_udp import RtpPorts
 from drivers._devices.rtsp_camera import RtspCamera
 from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, SourceError
@@ -262,4 +262,4 @@ def test_a_picture_of_more_pixels_than_memory_is_refused() -> None:
     at = data.index(b"\xff\xc0") + 5
     data[at : at + 4] = b"\xff\xff\xff\xff"
     with pytest.raises(ProtocolError, match="65535 x 65535 pixels"):
-        passable(bytes(data))
+        check_jpeg(bytes(data))

@@ -137,7 +137,7 @@ def test_few_packets_are_looked_at_for_a_first_checksum(
             taken.append(packet)
             yield packet
 
-    found = source._with_proof(counted())
+    found = source._find_proof(counted())
     assert next(found) is taken[0] and len(taken) == 4
     assert len(list(found)) == len(packets) - 1
     source.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drivers._devices.ouster import OusterHttp
-from drivers._devices.udp import UdpReceiver, address_and_port
+from drivers._devices.udp import UdpReceiver, parse_address
 from drivers._kit.driver import State
 from drivers._ouster.live import _bind_address
 from drivers.ouster import OusterDriver
@@ -233,4 +233,4 @@ def test_where_packets_are_received(destination: str, here: str, address: str) -
 
 
 def test_an_address_of_a_link_in_a_source() -> None:
-    assert address_and_port("[fe80::1%eth0]:7502", "") == ("fe80::1%eth0", 7502)
+    assert parse_address("[fe80::1%eth0]:7502", "") == ("fe80::1%eth0", 7502)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drivers._devices import ouster, ouster_setup
 from drivers._devices.ouster import OusterHttp
-from drivers._devices.ouster_setup import Setup, Wanted, bring_up, same_address
+from drivers._devices.ouster_setup import Setup, Wanted, bring_up, is_same_address
 from recorder.contract.errors import DeviceError
 from tests.examples import examples
 
@@ -173,12 +173,12 @@ def test_old_settings_right_after_the_request_are_not_refusals(time: Time) -> No
 def test_only_a_restart_decides() -> None:
     wanted, right = Wanted(GOAL), FACTORY | GOAL | {"udp_dest": HERE}
     assert wanted.next_changes(7, FACTORY, HERE, 0.0) == GOAL | {"udp_dest": HERE}
-    wanted.requested(0.0)
+    wanted.record_request(0.0)
     assert wanted.next_changes(7, right, HERE, 1.0) is None  # new settings, and no restart yet
     assert wanted.next_changes(8, FACTORY, HERE, 30.0) is None  # an old answer after the restart
     assert wanted.next_changes(8, right, HERE, 31.0) == {}
     assert wanted.next_changes(8, FACTORY, HERE, 99.0) == GOAL | {"udp_dest": HERE}
-    wanted.requested(100.0)
+    wanted.record_request(100.0)
     assert wanted.next_changes(8, FACTORY, HERE, 159.0) is None
     assert wanted.next_changes(8, right, HERE, 159.0) == {}  # its id is the same after a restart
 
@@ -297,7 +297,7 @@ def test_whatever_it_answers_for_a_while_it_ends_with_the_wanted_settings(
     ],
 )
 def test_one_address_on_two_links_names(one: str, other: str, same: bool) -> None:
-    assert same_address(one, other) is same
+    assert is_same_address(one, other) is same
 
 
 @pytest.mark.parametrize("version", ["v2.3.0", "v3.1.0"])

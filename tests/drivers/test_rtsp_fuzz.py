@@ -20,9 +20,9 @@ from drivers._protocols.rtsp import (
     MessageParser,
     Reply,
     Requests,
-    channels_of,
+    parse_channels,
     parse_sdp,
-    session_of,
+    parse_session,
 )
 from recorder.contract.errors import DeviceError, ProtocolError, RecorderError
 from tests.drivers.fuzzing import mutated
@@ -105,7 +105,7 @@ def test_a_damaged_connection(seed: int, size: int) -> None:
     assert found == meant
     for each in found:
         if isinstance(each, Reply):
-            session_of(each.head.headers.get("session", ""))
+            parse_session(each.head.headers.get("session", ""))
         elif isinstance(each, Interleaved):
             assert len(each.data) < 1 << 16
 
@@ -128,10 +128,10 @@ def test_damaged_descriptions(seed: int) -> None:
 
 @given(text=st.text(max_size=80))
 def test_headers(text: str) -> None:
-    name, timeout_s = session_of(text)
+    name, timeout_s = parse_session(text)
     assert name == name.strip() and 1 <= timeout_s < 1e6
     with contextlib.suppress(ProtocolError):
-        assert all(0 <= channel <= 1000 for channel in channels_of(text))
+        assert all(0 <= channel <= 1000 for channel in parse_channels(text))
 
 
 @given(seed=SEEDS)

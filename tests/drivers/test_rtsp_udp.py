@@ -14,7 +14,7 @@ import pytest
 
 from drivers._camera.live import LiveSource
 from drivers._devices.pictures import CodedPicture, Shot
-from drivers._devices.rtp_udp import check_transport, sender_of
+from drivers._devices.rtp_udp import check_transport, find_sender
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._kit.driver import SensorConfig
 from drivers._protocols.rtp import PacketOrder
@@ -268,10 +268,10 @@ def test_a_connection_that_closes_is_the_end(ports: None) -> None:
 def test_transports() -> None:
     check_transport("RTP/AVP;unicast;client_port=5000-5001;server_port=1-2")
     check_transport("RTP/AVP/UDP;unicast")
-    assert sender_of("RTP/AVP;unicast;source=10.0.0.7;server_port=1-2", "10.0.0.1") == "10.0.0.7"
-    assert sender_of('RTP/AVP;source="fe80::7"', "10.0.0.1") == "fe80::7"
+    assert find_sender("RTP/AVP;unicast;source=10.0.0.7;server_port=1-2", "10.0.0.1") == "10.0.0.7"
+    assert find_sender('RTP/AVP;source="fe80::7"', "10.0.0.1") == "fe80::7"
     for named in ("", ";source=cam.local", ";source=1.2.3.400"):
-        assert sender_of(f"RTP/AVP;unicast{named}", "10.0.0.1") == "10.0.0.1"
+        assert find_sender(f"RTP/AVP;unicast{named}", "10.0.0.1") == "10.0.0.1"
     for wrong in ("", "RTP/SAVP;unicast", "RTP/AVP;interleaved=0-1"):
         with pytest.raises(ProtocolError, match="no RTP over UDP"):
             check_transport(wrong)

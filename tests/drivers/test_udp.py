@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from drivers._devices import udp
-from drivers._devices.udp import UdpReceiver, cap_warning
+from drivers._devices.udp import UdpReceiver, make_cap_warning
 from recorder.contract.errors import DeviceError
 
 S = 1_000_000_000
@@ -274,18 +274,18 @@ def test_the_buffer_is_what_was_asked_for_not_what_the_kernel_makes_of_it() -> N
         assert (receiver.asked_bytes, receiver.granted_bytes) == (1 << 15, 1 << 15)
     with UdpReceiver("127.0.0.1", 0, limit + 1, 0.0, force=False) as receiver:
         assert (receiver.asked_bytes, receiver.granted_bytes) == (limit + 1, limit)
-        assert cap_warning(receiver, "lidar") is not None
+        assert make_cap_warning(receiver, "lidar") is not None
     with UdpReceiver("127.0.0.1", 0, limit, 0.0, force=False) as receiver:
-        assert receiver.granted_bytes == limit and cap_warning(receiver, "lidar") is None
+        assert receiver.granted_bytes == limit and make_cap_warning(receiver, "lidar") is None
 
 
 def test_a_buffer_that_is_capped_is_told() -> None:
     with UdpReceiver("127.0.0.1", 0, 1 << 40, 0.0, force=False) as receiver:
-        warning = cap_warning(receiver, "lidar") or ""
+        warning = make_cap_warning(receiver, "lidar") or ""
     assert warning.startswith("lidar: the kernel gives UDP port")
     assert "sudo sysctl -w net.core.rmem_max=" in warning
     with UdpReceiver("127.0.0.1", 0, 1 << 14, 0.0) as receiver:
-        assert cap_warning(receiver, "lidar") is None
+        assert make_cap_warning(receiver, "lidar") is None
 
 
 def test_what_cannot_be_bound_is_named() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from drivers._devices.xsens import Mti, RefusedError
 from drivers._protocols.xbus import encode_message
-from drivers._protocols.xbus_commands import Mid, Output, wanted_outputs
+from drivers._protocols.xbus_commands import Mid, Output, make_outputs
 from drivers.sim.mti_device import MtiDevice, MtiState
-from drivers.sim.mti_packets import taken_outputs
+from drivers.sim.mti_packets import accept_outputs
 from tests.drivers.xsens_rig import MtiRig
 
 
@@ -29,7 +29,7 @@ def test_commands_and_refusals() -> None:
                 mti.request(Mid.SET_BAUDRATE, b"\x77")
             with pytest.raises(RefusedError, match="a parameter is invalid"):
                 mti.configure((Output(0x5040, 10),))
-            mti.configure(wanted_outputs(100, []))
+            mti.configure(make_outputs(100, []))
             mti.measure()
             with pytest.raises(RefusedError, match="not implemented"):
                 mti.request(Mid.REQ_DID)
@@ -37,7 +37,7 @@ def test_commands_and_refusals() -> None:
             while [m.mid for m, _ in mti.receive(5.0)] != [Mid.WAKE_UP]:
                 pass
             mti.send(Mid.WAKE_UP_ACK)
-            assert mti.outputs() == wanted_outputs(100, [])  # in config state, and remembered
+            assert mti.outputs() == make_outputs(100, [])  # in config state, and remembered
         finally:
             mti.close()
 
@@ -52,7 +52,7 @@ class LateAnswers:
     """
 
     def __init__(self, terminal: int, late: tuple[Mid, int], refused: Mid | None) -> None:
-        self.device = MtiDevice(115_200, wanted_outputs(50, ["quaternion"]), taken_outputs)
+        self.device = MtiDevice(115_200, make_outputs(50, ["quaternion"]), accept_outputs)
         self.sent: list[int] = []
         self._terminal, self._late, self._refused = terminal, late, refused
         self._held = b""
@@ -96,7 +96,7 @@ def test_the_second_answer_to_a_repeated_command_is_not_the_next_commands(
         identity = mti.identify()
         with pytest.raises(RefusedError, match="a parameter is invalid"):
             mti.configure((Output(0x5040, 10),))
-        outputs = mti.configure(wanted_outputs(100, ["euler_angles"]))
+        outputs = mti.configure(make_outputs(100, ["euler_angles"]))
         assert outputs == line.device.outputs
         mti.measure()
         assert line.device.state is MtiState.MEASURING

@@ -15,7 +15,7 @@ from drivers._protocols.mti_clock import SampleClock
 from drivers._protocols.mti_stream import Batch, Facts, MtiAssembler
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import MAX_MESSAGE, XbusParser
-from drivers._protocols.xbus_commands import wanted_outputs
+from drivers._protocols.xbus_commands import make_outputs
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.mti_packets import ImuPackets
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
@@ -25,7 +25,7 @@ from tests.support.devices import losses, samples
 pytestmark = pytest.mark.campaign(weight=10)
 
 STARTS = (b"\xfa\xff\x36\xff", b"\xfa\xff\x36\x06", b"\xfa\xfa\xff")
-OUTPUTS = wanted_outputs(1000, ["euler_angles", "magnetic_field"])
+OUTPUTS = make_outputs(1000, ["euler_angles", "magnetic_field"])
 
 
 def damaged(count: int, seed: int) -> Iterator[bytes]:
@@ -43,7 +43,7 @@ def damaged(count: int, seed: int) -> Iterator[bytes]:
 
 
 def test_parser_and_assembler() -> None:
-    facts = Facts.of_outputs(OUTPUTS, {})
+    facts = Facts.from_outputs(OUTPUTS, {})
     assert facts is not None
     parser, rng = XbusParser(), random.Random(1)
     assembler = MtiAssembler(facts, 10, SampleClock(1e6, strict=True), "imu", MinDelayClock())
@@ -78,7 +78,7 @@ def test_the_drivers_port() -> None:
         assert rig.emulator._port.ends is not None
         master = rig.emulator._port.ends[0]
         os.set_blocking(master, True)
-        good = ImuPackets(SimulatedImu(1000.0), wanted_outputs(1000, ["euler_angles"]))
+        good = ImuPackets(SimulatedImu(1000.0), make_outputs(1000, ["euler_angles"]))
 
         def write() -> None:
             gathered = b""

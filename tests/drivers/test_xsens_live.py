@@ -19,7 +19,7 @@ from drivers._devices.xsens import Mti
 from drivers._kit.driver import Item, SensorConfig
 from drivers._protocols.mtdata2 import Coordinates
 from drivers._protocols.xbus import encode_message
-from drivers._protocols.xbus_commands import Mid, wanted_outputs
+from drivers._protocols.xbus_commands import Mid, make_outputs
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.imu import BOOT_NS
 from drivers.xsens import XsensDriver
@@ -129,7 +129,7 @@ def test_it_configures_only_what_differs() -> None:
         (spec,) = rig.driver.open()
         rig.driver.close()
         (again,) = rig.driver.open()
-    assert asked == [wanted_outputs(100, ["euler_angles"])]
+    assert asked == [make_outputs(100, ["euler_angles"])]
     assert again == spec
     assert spec.settings["device"]["product"] == "MTi-300 (emulated)"
     assert spec.settings["device"]["firmware"] == "1.9.2"

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pytest
 
 from drivers._kit.driver import Item, Sample
-from drivers._protocols.xbus_commands import Output, Outputs, wanted_outputs
+from drivers._protocols.xbus_commands import Output, Outputs, make_outputs
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.imu import BOOT_NS
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import ORIGIN, taken_outputs
+from drivers.sim.mti_packets import ORIGIN, accept_outputs
 from drivers.sim.world import World, mounts
 from recorder.processing.earth import earth_points, local_to_earth
 from tests.drivers.xsens_rig import MtiRig, states
@@ -115,7 +115,7 @@ def test_a_device_without_positions_is_recorded_without(capsys: pytest.CaptureFi
         asked_of(rig, [0x5040])
         (imu,) = rig.driver.open()
         rig.read(5)
-        assert rig.emulator._device.outputs == wanted_outputs(100, ["euler_angles"])
+        assert rig.emulator._device.outputs == make_outputs(100, ["euler_angles"])
     assert imu.name == "imu"
     assert "no positions: the device does not support them" in capsys.readouterr().err
 
@@ -124,7 +124,7 @@ def test_other_devices_are_not_asked() -> None:
     with MtiRig() as rig:
         asked = asked_of(rig)
         (imu,) = rig.driver.open()
-    assert asked == [wanted_outputs(100, ["euler_angles"])] and imu.name == "imu"
+    assert asked == [make_outputs(100, ["euler_angles"])] and imu.name == "imu"
 
 
 def test_positions_that_are_not_wanted_are_not_asked_for() -> None:
@@ -132,7 +132,7 @@ def test_positions_that_are_not_wanted_are_not_asked_for() -> None:
         asked = asked_of(rig)
         (imu,) = rig.driver.open()
         rig.read(5)
-    assert asked == [wanted_outputs(100, ["euler_angles"])] and imu.name == "imu"
+    assert asked == [make_outputs(100, ["euler_angles"])] and imu.name == "imu"
 
 
 def test_a_line_carries_samples_before_positions() -> None:
@@ -151,8 +151,8 @@ def test_a_line_carries_samples_before_positions() -> None:
 def test_a_configuration_that_is_kept_is_recorded() -> None:
     """`configure: false`: positions at the rate that the device has."""
     with MtiRig(model="MTi-680G", driver={"configure": False}) as rig:
-        outputs = (*wanted_outputs(100, ["euler_angles"]), Output(0x5043, 50), Output(0x5023, 50))
-        rig.emulator._device.outputs = taken_outputs(outputs, MODELS["MTi-680G"]) or ()
+        outputs = (*make_outputs(100, ["euler_angles"]), Output(0x5043, 50), Output(0x5023, 50))
+        rig.emulator._device.outputs = accept_outputs(outputs, MODELS["MTi-680G"]) or ()
         _, gnss = rig.driver.open()
         items = read_rows(rig, 5)
     rows = rows_of(items)

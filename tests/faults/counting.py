@@ -16,7 +16,7 @@ import numpy as np
 
 from drivers._kit import session_seam
 from drivers._kit.driver import Driver, Sample
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from drivers._kit.runner import main
 from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
@@ -61,7 +61,7 @@ class CountingDriver(Driver):
         pass
 
 
-class Promises(Outbox):
+class Promises(SendRing):
     """Writes down what was offered and what was acknowledged."""
 
     file: Path
@@ -91,5 +91,5 @@ class Promises(Outbox):
 
 
 if __name__ == "__main__":
-    session_seam.Outbox = Promises  # type: ignore[attr-defined]
+    session_seam.SendRing = Promises  # type: ignore[attr-defined]
     main(CountingDriver)

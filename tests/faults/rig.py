@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
 from recorder.contract.messages import AnnouncedSession as Session
@@ -36,7 +36,7 @@ class Sensor:
         self.spec = spec
         self.sent = self.refused = 0
         self._reports: list[str] = []
-        self.link = Link(spec.name, (spec,), rig.folder, rig.clock, self._report)
+        self.link = WriterLink(spec.name, (spec,), rig.folder, rig.clock, self._report)
         self.link.start()
         wait_until("armed", lambda: "armed" in self._reports)
 

@@ -24,10 +24,10 @@ from drivers._protocols.mtdata2 import decode_mtdata2
 from drivers._protocols.multipart import MultipartParser
 from drivers._protocols.rtp import Assembler, Depacketizer, NalAssembler, parse_rtcp
 from drivers._protocols.rtp_jpeg import JpegAssembler
-from drivers._protocols.rtsp import MessageParser, Reply, channels_of, parse_sdp, session_of
+from drivers._protocols.rtsp import MessageParser, Reply, parse_channels, parse_sdp, parse_session
 from drivers._protocols.ti_cfg import read_cfg
 from drivers._protocols.xbus import XbusParser, encode_message
-from drivers.sim.camera_output import BOUNDARY, part
+from drivers.sim.camera_output import BOUNDARY, encode_part
 from drivers.sim.can import DATABASE
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.mti_packets import ImuPackets
@@ -57,7 +57,7 @@ def exhaust(found: Iterable[object]) -> None:
 
 @target("http", b"\r\n\r\n", b"Content-Length: -1\r\n", b"\nffffffff\r\n", b"--recorder-frame")
 def http(_: Path) -> Iterator[Prepared]:
-    pictures = b"".join(part(camera.JPEGS[k], k, k * 50_000_000) for k in range(2))
+    pictures = b"".join(encode_part(camera.JPEGS[k], k, k * 50_000_000) for k in range(2))
 
     def feed(data: bytes) -> None:
         answer, pictures = ResponseParser(), MultipartParser(BOUNDARY)
@@ -86,9 +86,9 @@ def rtsp(_: Path) -> Iterator[Prepared]:
         for piece in in_pieces(data):
             for message in parser.feed(piece):
                 if isinstance(message, Reply):
-                    session_of(message.head.headers.get("session", ""))
+                    parse_session(message.head.headers.get("session", ""))
                     with contextlib.suppress(ProtocolError):
-                        channels_of(message.head.headers.get("transport", ""))
+                        parse_channels(message.head.headers.get("transport", ""))
                     parse_sdp(message.body, "rtsp://cam/live/")
 
     request = b"OPTIONS rtsp://a RTSP/1.0\r\nCSeq: 5\r\n\r\n"

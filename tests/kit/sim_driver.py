@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -52,7 +52,7 @@ class SimDriver:
         self.reports: list[str] = []
         plane.starting = plane.pipe()
         self.pipe = plane.starting
-        self.link = Link(
+        self.link = WriterLink(
             sensor,
             specs,
             Path("run"),
@@ -67,8 +67,8 @@ class SimDriver:
 
     @property
     def epoch(self) -> int:
-        assert self.link.seam.outbox is not None
-        return self.link.seam.outbox.epoch
+        assert self.link.seam.ring is not None
+        return self.link.seam.ring.epoch
 
     def data(self, spec: StreamSpec, sizes: Sequence[int]) -> bool | None:
         """Publish one data message with a sample per size; None where no session is open."""

@@ -1,6 +1,7 @@
 """The data plane, whole, in one process and in an order that a seed decides.
 
-Real are `Link`, `Outbox`, `WriterService` with its three threads, `SessionWriter` and its files.
+Real are `WriterLink`, `SendRing`, `WriterService` with its three threads, `SessionWriter` and its
+files.
 Simulated are time, ZeroMQ, and death.  Every thread runs until it would wait; then the scheduler
 picks who goes on.  A writer may die wherever it waits, before each fdatasync too; what it had not
 handed to the kernel dies with it.
@@ -346,8 +347,8 @@ class Plane:
 
     @staticmethod
     def held(driver: SimDriver) -> int:
-        outbox = driver.link.seam.outbox
-        return outbox.bytes_held if outbox is not None else 0
+        ring = driver.link.seam.ring
+        return ring.bytes_held if ring is not None else 0
 
     def run(self, until: Callable[[], bool], seconds: float, what: str) -> None:
         """Step until something is so; fails where so many simulated seconds do not see it."""

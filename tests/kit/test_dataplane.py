@@ -144,7 +144,7 @@ def test_killed_drivers_lose_only_what_was_not_acknowledged(make_plane: Any, see
     for _ in range(plane.rng.randint(1, 4)):
         play(plane, 500, kill=0.002)
         sensor = plane.rng.choice(list(specs))
-        if plane.drivers[sensor].link.seam.outbox is not None:
+        if plane.drivers[sensor].link.seam.ring is not None:
             acknowledged |= acknowledged_samples(plane, plane.drivers[sensor])
             killed.add(plane.drivers[sensor].epoch)
         plane.kill_driver(sensor)
@@ -168,12 +168,12 @@ def test_killed_drivers_lose_only_what_was_not_acknowledged(make_plane: Any, see
 
 def acknowledged_samples(plane: Plane, driver: SimDriver) -> dict[tuple[str, int], int]:
     """By stream and epoch, how many of the samples taken are no longer in the ring."""
-    outbox = driver.link.seam.outbox
-    assert outbox is not None
+    ring = driver.link.seam.ring
+    assert ring is not None
     return {
-        (name, outbox.epoch): len(expected(plane, name).get(outbox.epoch, []))
+        (name, ring.epoch): len(expected(plane, name).get(ring.epoch, []))
         - sum(m.count or 0 for m in stream.ring if m.kind is Kind.DATA)
-        for name, stream in outbox._streams.items()
+        for name, stream in ring._streams.items()
     }
 
 
@@ -190,11 +190,11 @@ def test_a_driver_that_joins_late_shrinks_the_others_buffers(make_plane: Any, se
     plane: Plane = make_plane(seed)
     begin(plane, ("cam", (CAMERA,)))
     play(plane, 600, kill=0.0)
-    outbox = plane.drivers["cam"].link.seam.outbox
-    assert outbox is not None
-    before = outbox.buffer_bytes
+    ring = plane.drivers["cam"].link.seam.ring
+    assert ring is not None
+    before = ring.buffer_bytes
     plane.start_driver("late", LATE)
-    plane.run(lambda: outbox.buffer_bytes < before, 5.0, "a smaller share")
+    plane.run(lambda: ring.buffer_bytes < before, 5.0, "a smaller share")
     play(plane, 600, kill=0.002)
     assert_nothing_lost(plane, plane.stop_session())
 
@@ -211,8 +211,8 @@ def test_a_source_at_full_pace_waits_and_comes_to_its_end(
     plane: Plane = make_plane(seed, buffer_bytes=10_000)
     begin(plane, ("lid", (LIDAR, LIDAR_IMU)))
     driver = plane.drivers["lid"]
-    outbox = driver.link.seam.outbox
-    assert outbox is not None
+    ring = driver.link.seam.ring
+    assert ring is not None
     for i in range(30):
         spec = (LIDAR, LIDAR, LIDAR_IMU)[i % 3]
         wait_for_room(plane, driver, spec, size)
@@ -310,9 +310,7 @@ def test_a_stream_of_which_only_a_state_is_durable(make_plane: Any, deaths: int)
     plane.run(lambda: driver.session() is not None, 5.0, "session")
     driver.other(CAMERA, Kind.STATE)
     driver.other(CAMERA, Kind.LOST, 4)
-    plane.run(
-        lambda: bool(driver.link.seam.outbox and driver.link.seam.outbox.empty), 5.0, "durable"
-    )
+    plane.run(lambda: bool(driver.link.seam.ring and driver.link.seam.ring.empty), 5.0, "durable")
     for _ in range(deaths):
         plane.kill_writer()
         plane.start_writer()
@@ -377,14 +375,14 @@ def test_a_stalled_disk_is_no_reason_for_the_writers_memory_to_grow(
     plane: Plane = make_plane(seed, buffer_bytes=200_000)
     begin(plane, ("cam", (CAMERA,)))
     driver = plane.drivers["cam"]
-    outbox = driver.link.seam.outbox
-    assert outbox is not None and plane.service is not None
+    ring = driver.link.seam.ring
+    assert ring is not None and plane.service is not None
     opened = plane.service._sessions.active
     assert opened is not None
     window = 20_000
     plane.service._drivers.share_out = lambda: share(plane, window)  # type: ignore[method-assign]
     plane.start_driver("late", LATE)
-    plane.run(lambda: outbox._window_bytes == window, 5.0, "new credit")
+    plane.run(lambda: ring._window_bytes == window, 5.0, "new credit")
     append = next(a for a in plane.actors if a.name == "append")
     append.ready = lambda: False
     append.deadline_ns = None

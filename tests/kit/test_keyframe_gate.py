@@ -76,7 +76,7 @@ def test_a_loss_of_unknown_count_counts_too() -> None:
 def test_a_refused_picture_costs_those_that_refer_to_it() -> None:
     gate = KeyframeGate(SPEC)
     assert feed(gate, "kp", session("a")) == "kp"
-    gate.refused()
+    gate.record_refusal()
     assert feed(gate, "ppkp", session("a")) == "LLkp"
 
 

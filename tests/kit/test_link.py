@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from recorder.contract.bus import TapSubscriber, WriterSocket, tap_address
 from recorder.contract.errors import ProtocolError
 from recorder.contract.messages import AnnouncedSession as Session
@@ -39,7 +39,7 @@ class Stage:
         self.writer = WriterSocket(self.folder)
         self.clock = ManualClock(monotonic_ns=10**12)
         self.reports: list[str] = []
-        self.link = Link(
+        self.link = WriterLink(
             "imu", (SPEC,), self.folder, self.clock, lambda event, **_: self.reports.append(event)
         )
         self.peer = b""

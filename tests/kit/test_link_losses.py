@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from recorder.contract.bus import TapSubscriber, tap_address
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -31,7 +31,7 @@ class TwoStreams(Stage):
         self.link._socket.close()
         self.link._tap.close()
         self.link._waker.close()
-        self.link = Link("rig", SPECS, self.folder, self.clock, self.note)
+        self.link = WriterLink("rig", SPECS, self.folder, self.clock, self.note)
 
     def note(self, event: str, **values: Any) -> None:
         self.reports.append(event)
@@ -90,11 +90,11 @@ def test_a_device_is_away_since_the_last_sample_of_each_stream(stage: TwoStreams
     session = stage.enter()
     stage.give("imu", T0 + S, session)
     stage.clock.advance(3.0)
-    stage.link.device_lost()
+    stage.link.mark_device_lost()
     stage.clock.advance(1.0)
-    stage.link.device_lost()  # said again: away since the first time
+    stage.link.mark_device_lost()  # said again: away since the first time
     stage.clock.advance(2.0)
-    stage.link.device_back()
+    stage.link.mark_device_back()
     assert stage.losses() == {"imu": (6, 5, 1000), "gnss": (6, 3, None)}
 
 
@@ -102,11 +102,11 @@ def test_a_second_absence_begins_where_the_first_ended(stage: TwoStreams) -> Non
     session = stage.enter()
     for absence, reported in ((2.0, {"imu": (2, 2, 400), "gnss": (2, 2, None)}),
                           (3.0, {"imu": (5, 3, 600), "gnss": (5, 3, None)})):  # fmt: skip
-        stage.link.device_lost()
+        stage.link.mark_device_lost()
         stage.clock.advance(absence)
-        stage.link.device_back()
+        stage.link.mark_device_back()
         assert stage.losses() == reported
-    stage.link.device_back()  # it was not away
+    stage.link.mark_device_back()  # it was not away
     stage.clock.advance(0.5)
     stage.give("imu", T0 + 7 * S, session)
     stage.silent()
@@ -115,17 +115,17 @@ def test_a_second_absence_begins_where_the_first_ended(stage: TwoStreams) -> Non
 def test_an_absence_is_of_a_session_as_far_as_it_lies_in_it(stage: TwoStreams) -> None:
     first = stage.enter()
     stage.give("imu", T0, first)
-    stage.link.device_lost()
+    stage.link.mark_device_lost()
     stage.clock.advance(2.0)
     stage.link.end(first, "stopped", "")
     assert stage.losses() == {"imu": (2, 2, 400), "gnss": (2, 2, None)}
     stage.announce({"key": "s2", "start_ns": T0 + 5 * S})
     wait_until("the link", lambda: [p.session.key for p in stage.link.seam.parts][-1:] == ["s2"])
     stage.clock.advance(2.0)
-    stage.link.device_back()  # before it begins: none of its own
-    stage.link.device_lost()
+    stage.link.mark_device_back()  # before it begins: none of its own
+    stage.link.mark_device_lost()
     stage.clock.advance(4.0)
-    stage.link.device_back()
+    stage.link.mark_device_back()
     assert stage.losses() == {"imu": (8, 3, 600), "gnss": (8, 3, None)}
 
 
@@ -135,7 +135,7 @@ def test_a_device_that_is_late_is_a_loss_where_nothing_is_recorded_yet(
 ) -> None:
     stage.enter(last_ns=last_ns)
     stage.clock.advance(2.0)
-    stage.link.device_late(T0 + S // 2)
+    stage.link.report_late_device(T0 + S // 2)
     if last_ns is None:
         assert stage.losses() == {"imu": (2, 1, 300), "gnss": (2, 1, None)}
     stage.silent()
@@ -168,12 +168,12 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     for n in range(3):
         stage.give("imu", T0 + n, session)
     following = {"key": "s2", "start_ns": T0, "until_ns": None, "last_ns": T0, "seam_ns": T0 + S}
-    before_seam = {"imu": [stage.link.seam.outbox.epoch, 3, 3]} if stage.link.seam.outbox else {}
+    before_seam = {"imu": [stage.link.seam.ring.epoch, 3, 3]} if stage.link.seam.ring else {}
     stage.announce({}, next=following, positions=before_seam)
     wait_until("the link", lambda: stage.link.seam.next is not None)
-    outbox = stage.link.seam.outbox
-    assert outbox is not None
-    before = outbox.bytes_held
+    ring = stage.link.seam.ring
+    assert ring is not None
+    before = ring.bytes_held
     assert before > 30_000
     stage.clock.advance(0.5)  # or both would be of one epoch
     stage.link.enter(stage.link.seam.next)
@@ -188,14 +188,14 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     own = figures["held"] - held
     assert 10_000 < own < 10_200
     assert (figures["buffer"], figures["refused"]) == (100_000 - held, {})
-    stage.say(Kind.ACK, positions={s.name: [outbox.epoch, 99, 99] for s in SPECS})
+    stage.say(Kind.ACK, positions={s.name: [ring.epoch, 99, 99] for s in SPECS})
     reported = len(stage.stats)
     stage.clock.advance(1.0)
     wait_until("the link", lambda: len(stage.stats) > reported)
     figures = stage.stats[-1]
     del figures["given"]
     assert figures == {"held": own, "buffer": 100_000, "refused": {}}
-    assert epoch != outbox.epoch
+    assert epoch != ring.epoch
 
 
 def test_figures_come_four_times_a_second(stage: TwoStreams) -> None:
@@ -224,11 +224,11 @@ def test_what_a_driver_gave_is_reported_with_and_without_a_session(stage: TwoStr
     stats = reported()
     assert stats["given"] == {"imu": (0, 0, None), "gnss": (0, 0, None)}
     assert (stats["held"], stats["buffer"], stats["refused"]) == (0, 100_000, {})
-    stage.link.counters.passed_by("imu", 3, T0 + 3)  # of the declared size
+    stage.link.counters.count_unencoded("imu", 3, T0 + 3)  # of the declared size
     assert reported()["given"]["imu"] == (3, 30_000, T0 + 3)
     times = np.array([T0 + 4, T0 + 5])
     stage.link.publish(Message(Kind.DATA, "imu", count=2, t_mono_ns=times, frames=[bytes(8)]), None)
-    stage.link.counters.passed_by("imu", 1, T0 + 6)  # of the size that samples have now
+    stage.link.counters.count_unencoded("imu", 1, T0 + 6)  # of the size that samples have now
     assert reported()["given"]["imu"] == (6, 30_012, T0 + 6)
     stage.announce({})
     session = stage.link.wait_for_session(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A driver's outbox against a writer: any order of messages, refusals, deaths and answers."""
+"""A driver's ring against a writer: any order of messages, refusals, deaths and answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from recorder.contract.wire import Kind, Message
 from recorder.writer.sequencing import Position, Verdict
 from tests.kit.test_outbox import NAMES, SPECS, data
@@ -33,7 +33,7 @@ class Writer:
 
 
 class DataPlane(RuleBasedStateMachine):
-    """An outbox and a writer over a transport that forgets whatever a dead writer had."""
+    """An ring and a writer over a transport that forgets whatever a dead writer had."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,44 +54,44 @@ class DataPlane(RuleBasedStateMachine):
 
     def start_driver(self) -> None:
         self.epoch += 1
-        self.outbox = Outbox(SPECS, epoch=self.epoch, merge_bytes=250)
+        self.ring = SendRing(SPECS, epoch=self.epoch, merge_bytes=250)
         self.buffer = 700
-        self.outbox.hello({}, buffer_bytes=self.buffer, window_bytes=self.window)
+        self.ring.hello({}, buffer_bytes=self.buffer, window_bytes=self.window)
         self.ids: dict[str, list[int]] = {n: [] for n in NAMES}
 
     @rule(stream=st.sampled_from(NAMES), size=st.sampled_from([1, 50, 300, 2000]))
     def offer_data(self, stream: str, size: int) -> None:
-        if self.outbox.ended:
+        if self.ring.ended:
             return
         self.next_id += 1
         message = data(stream, size)
         message.t_mono_ns = np.array([self.next_id])
-        held = self.outbox.bytes_held
-        if self.outbox.offer(message):
+        held = self.ring.bytes_held
+        if self.ring.offer(message):
             self.offered[stream].append((self.epoch, self.next_id))
         else:
             self.refused[stream] += 1
-            assert held or not self.outbox.fits(message.nbytes), "an empty ring takes what fits"
+            assert held or not self.ring.fits(message.nbytes), "an empty ring takes what fits"
 
     @rule(stream=st.sampled_from(NAMES), count=st.integers(1, 9))
     def offer_loss(self, stream: str, count: int) -> None:
-        if not self.outbox.ended:
+        if not self.ring.ended:
             values = {"cause": "device"}
-            self.outbox.offer(Message(Kind.LOST, stream=stream, count=count, values=values))
+            self.ring.offer(Message(Kind.LOST, stream=stream, count=count, values=values))
             self.lost[stream] += count
 
     @rule(stream=st.sampled_from(NAMES))
     def offer_state(self, stream: str) -> None:
-        if not self.outbox.ended:
-            self.outbox.offer(Message(Kind.STATE, stream=stream, values={"x": 1}))
+        if not self.ring.ended:
+            self.ring.offer(Message(Kind.STATE, stream=stream, values={"x": 1}))
 
     @rule(most=st.integers(1, 20))
     def send(self, most: int) -> None:
         for _ in range(most):
-            message = self.outbox.next_to_send()
+            message = self.ring.next_to_send()
             if message is None:
                 return
-            self.outbox.mark_sent(message)
+            self.ring.mark_sent(message)
             self.up.append(copy.copy(message))
 
     @rule(most=st.integers(1, 20))
@@ -153,9 +153,9 @@ class DataPlane(RuleBasedStateMachine):
         for _ in range(min(most, len(self.down))):
             kind, positions = self.down.popleft()
             if kind == "ack":
-                self.outbox.acknowledge(positions)  # type: ignore[arg-type]
+                self.ring.acknowledge(positions)  # type: ignore[arg-type]
             else:
-                self.outbox.hello(
+                self.ring.hello(
                     positions,  # type: ignore[arg-type]
                     buffer_bytes=self.buffer,
                     window_bytes=self.window,
@@ -182,34 +182,34 @@ class DataPlane(RuleBasedStateMachine):
     @precondition(lambda self: len(self.up) > 2)
     @rule()
     def end_streams(self) -> None:
-        self.outbox.end("eof")
+        self.ring.end("eof")
 
     @invariant()
     def nothing_acknowledged_is_missing(self) -> None:
         for name in NAMES:
-            stream = self.outbox._streams[name]
+            stream = self.ring._streams[name]
             durable = self.durable.positions[name]
             if stream.base:
                 assert durable.epoch == self.epoch and durable.number >= stream.base
 
     @invariant()
     def budgets_hold(self) -> None:
-        outbox = self.outbox
+        ring = self.ring
         data_bytes = [
             m.nbytes
-            for s in outbox._streams.values()
+            for s in ring._streams.values()
             for m in s.ring
             if m.kind is Kind.DATA and m.number != s.first
         ]
-        assert outbox._budgeted == sum(data_bytes)
+        assert ring._budgeted == sum(data_bytes)
         assert sum(data_bytes) <= 1500 or len(data_bytes) == 1  # 1500: the largest share ever
-        assert outbox.bytes_held == sum(m.nbytes for s in outbox._streams.values() for m in s.ring)
+        assert ring.bytes_held == sum(m.nbytes for s in ring._streams.values() for m in s.ring)
         flight = [
             m.nbytes
-            for s in outbox._streams.values()
+            for s in ring._streams.values()
             for m in list(s.ring)[s.received - s.base : s.sent - s.base]
         ]
-        assert outbox._in_flight == sum(flight)
+        assert ring._in_flight == sum(flight)
         assert sum(flight) <= self.window or len(flight) == 1
 
     @invariant()
@@ -227,9 +227,9 @@ class DataPlane(RuleBasedStateMachine):
         before = self.writer.positions
         epochs = {n: {m.epoch for m in self.writer.taken[n]} | {self.epoch} for n in NAMES}
         assert all(before[n].epoch in epochs[n] | {0} for n in NAMES)
-        self.outbox.end("stopped")
+        self.ring.end("stopped")
         for _ in range(300):
-            if self.outbox.empty:
+            if self.ring.empty:
                 break
             self.send(20)
             self.arrive(20)
@@ -237,9 +237,9 @@ class DataPlane(RuleBasedStateMachine):
                 self.append(name, 20)
             self.commit()
             self.hear(1000)
-            if not self.up and not self.down and not self.outbox.empty:
+            if not self.up and not self.down and not self.ring.empty:
                 self.say_hello()  # as the answer to a ping
-        assert self.outbox.empty, "a livelock"
+        assert self.ring.empty, "a livelock"
         for name in NAMES:
             of_epoch = [m for m in self.durable.taken[name] if m.epoch == self.epoch]
             assert [m.number for m in of_epoch] == list(range(len(of_epoch)))

@@ -29,7 +29,7 @@ def test_a_call_that_does_not_return_is_a_stall_and_then_hangs() -> None:
         (STALLED_NS / 1e9, {"stalled": True, "hung_in": ""}),
         (HUNG_NS / 1e9, {"stalled": True, "hung_in": "read"}),
     ]
-    assert stall.cause_of_loss(late=True) == "hung" and stall.stalled_ns >= 11e9
+    assert stall.find_cause_of_loss(late=True) == "hung" and stall.stalled_ns >= 11e9
     stall.leave()
     assert looks(stall, 1.0, 13 * 10**9)[0][1] == {"stalled": False, "hung_in": ""}
 
@@ -43,12 +43,12 @@ def test_a_played_source_that_gives_nothing_is_a_stall_but_does_not_hang() -> No
         stall.look(k * LOOK_NS)
         stall.leave(waiting=True)
     assert (stall.stalled, stall.hung_in) == (True, "")
-    assert stall.cause_of_loss(late=False) == "silent"
+    assert stall.find_cause_of_loss(late=False) == "silent"
     stall.enter("read")
     stall.leave()
     stall.look(60 * LOOK_NS)
     assert not stall.stalled
-    assert [stall.cause_of_loss(late=late) for late in (False, True)] == [None, "late"]
+    assert [stall.find_cause_of_loss(late=late) for late in (False, True)] == [None, "late"]
 
 
 @pytest.mark.parametrize("state", ["sleeping", "silent device", "slow items", "not begun"])

@@ -107,18 +107,18 @@ def test_the_session_before_is_sent_and_acknowledged_until_it_is_empty() -> None
     before, present = seam.parts
     sent = []
     while (found := seam.next_to_send()) is not None:
-        outbox, sent_message = found
-        outbox.mark_sent(sent_message)
+        ring, sent_message = found
+        ring.mark_sent(sent_message)
         sent.append((sent_message.kind, sent_message.epoch))
-    assert sent == [(Kind.DATA, before.outbox.epoch), (Kind.END, before.outbox.epoch)], (
+    assert sent == [(Kind.DATA, before.ring.epoch), (Kind.END, before.ring.epoch)], (
         "the writer has not admitted the next session yet"
     )
-    assert present.outbox.buffer_bytes == 1000 - before.outbox.bytes_held
-    seam.acknowledge({"imu": (before.outbox.epoch, 2, 2)})
-    assert before.outbox.empty and present.outbox.buffer_bytes == 1000
+    assert present.ring.buffer_bytes == 1000 - before.ring.bytes_held
+    seam.acknowledge({"imu": (before.ring.epoch, 2, 2)})
+    assert before.ring.empty and present.ring.buffer_bytes == 1000
     seam.follow(hello(SECOND, crossing="s1"))
     assert seam.leaving is before
     found = seam.next_to_send()
-    assert found is not None and found[0] is present.outbox
+    assert found is not None and found[0] is present.ring
     seam.follow(hello(SECOND))
     assert seam.leaving is None, "the writer has closed the session"

@@ -154,11 +154,11 @@ def test_a_device_that_is_away_is_an_interval_in_every_part(make_plane: Any) -> 
     begin(plane, ("imu", (IMU,)))
     imu = plane.drivers["imu"]
     imu.data(IMU, [1, 1])
-    imu.link.device_lost()
+    imu.link.mark_device_lost()
     plane.now_ns += 3_000_000_000
     first = plane.split_session()
     plane.now_ns += 2_000_000_000
-    imu.link.device_back()
+    imu.link.mark_device_back()
     imu.data(IMU, [1, 1])
     second = plane.stop_session()
     assert first["imu"]["unknown_losses"] == second["imu"]["unknown_losses"] == 1

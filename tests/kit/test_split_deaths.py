@@ -78,7 +78,7 @@ def test_drivers_and_writers_that_die_over_several_seams(make_plane: Any, seed: 
 
 def on_disk(plane: Plane, driver: SimDriver) -> dict[tuple[str, int], int]:
     """By stream and epoch, how many samples are acknowledged, on both sides of a seam."""
-    boxes = [part.outbox for part in driver.link.seam.parts]
+    boxes = [part.ring for part in driver.link.seam.parts]
     return {
         (name, box.epoch): len(expected(plane, name).get(box.epoch, []))
         - sum(m.count or 0 for m in stream.ring if m.kind is Kind.DATA)

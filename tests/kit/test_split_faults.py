@@ -259,7 +259,7 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
     plane: Plane = make_plane(5, buffer_bytes=20_000)
     begin(plane, ("cam", (CAMERA,)))
     camera = plane.drivers["cam"]
-    first = camera.link.seam.outbox
+    first = camera.link.seam.ring
     assert first is not None and plane.service is not None
     for peer, known in plane.service._drivers.peers.items():
         known.window_bytes = 4_000  # the end of the part before waits for its turn
@@ -281,12 +281,12 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
 
     def offer() -> bool:
         nonlocal taken
-        if camera.link.seam.leaving is None or not behind.outbox.bytes_held:
+        if camera.link.seam.leaving is None or not behind.ring.bytes_held:
             return True
-        outbox = camera.link.seam.outbox
-        assert outbox is not None
+        ring = camera.link.seam.ring
+        assert ring is not None
         took = camera.data(CAMERA, [1500])
-        room = plane.buffer_bytes - outbox.bytes_held - behind.outbox.bytes_held
+        room = plane.buffer_bytes - ring.bytes_held - behind.ring.bytes_held
         assert room > -4 * 1600, "the firsts of streams, and the ends, beyond the budget"
         assert took or room < 1600
         taken += bool(took)
@@ -404,11 +404,11 @@ def test_a_device_is_away_since_its_last_sample(make_plane: Any) -> None:
     imu = plane.drivers["imu"]
     imu.data(IMU, [1, 1])
     plane.now_ns += 5_000_000_000
-    imu.link.device_lost()
+    imu.link.mark_device_lost()
     plane.now_ns += 1_000_000_000
     plane.split_session()
     plane.now_ns += 2_000_000_000
-    imu.link.device_back()
+    imu.link.mark_device_back()
     imu.data(IMU, [1])
     plane.stop_session()
     (first,), (second,) = (losses(session, "imu") for session in plane.sessions)
@@ -462,7 +462,7 @@ def test_the_end_of_the_writer_or_of_all_at_the_seam(make_plane: Any, steps: int
         return
     acknowledged: dict[str, int] = {}
     for name, driver in plane.drivers.items():
-        boxes = [part.outbox for part in driver.link.seam.parts]
+        boxes = [part.ring for part in driver.link.seam.parts]
         held = [m for box in boxes for m in box._streams[name].ring if m.kind is Kind.DATA]
         acknowledged[name] = 7 - sum(m.count or 0 for m in held)
     plane.kill_writer()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drivers._kit.outbox import Outbox
+from drivers._kit.outbox import SendRing
 from drivers._kit.tap_queue import SMALL_BYTES, TapQueue
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -73,21 +73,23 @@ def test_encoded_samples_are_not_joined() -> None:
 
 
 def test_the_writers_messages_are_the_same_and_number_those_of_the_tap() -> None:
-    """The outbox joins what it has not sent; the tap keeps samples of its own, with numbers."""
+    """The ring joins what it has not sent; the tap keeps samples of its own, with numbers."""
     rings = []
     for watched in (True, False):
-        outbox, queue = Outbox((IMU,), epoch=7, merge_bytes=SMALL_BYTES), TapQueue(SPECS)
-        outbox.hello({}, buffer_bytes=800, window_bytes=10_000)
+        ring, queue = SendRing((IMU,), epoch=7, merge_bytes=SMALL_BYTES), TapQueue(SPECS)
+        ring.hello({}, buffer_bytes=800, window_bytes=10_000)
         for number in range(8):
             message = sample(number, size=300 if number == 3 else 1)
-            assert outbox.offer(message) is (number != 3), "the ring has no room for it"
+            assert ring.offer(message) is (number != 3), "the ring has no room for it"
             if watched:
                 queue.put(message)
-        ring = []
-        while (sent := outbox.next_to_send()) is not None:
-            outbox.mark_sent(sent)
-            ring.append((sent.kind, sent.number, sent.seq, sent.count, [*map(bytes, sent.frames)]))
-        rings.append(ring)
+        sequence = []
+        while (sent := ring.next_to_send()) is not None:
+            ring.mark_sent(sent)
+            sequence.append(
+                (sent.kind, sent.number, sent.seq, sent.count, [*map(bytes, sent.frames)])
+            )
+        rings.append(sequence)
         if watched:
             got = [(m.epoch, m.seq, times(m)) for m in queue.take()]
             assert got == [(7, 0, [0, 1, 2]), (0, 0, [3]), (7, 4, [4, 5, 6, 7])]

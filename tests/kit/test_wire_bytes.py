@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from drivers._kit import link as link_module
-from drivers._kit.link import Link
-from drivers._kit.outbox import Outbox
-from drivers._kit.session_seam import interval_of_loss
+from drivers._kit.link import WriterLink
+from drivers._kit.outbox import SendRing
+from drivers._kit.session_seam import make_interval_of_loss
 from recorder.contract import bus as bus_module
 from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -129,23 +129,23 @@ def link_messages(monkeypatch: pytest.MonkeyPatch) -> Sent:
     with monkeypatch.context() as patch:
         patch.setattr(link_module, "DriverSocket", lambda *_: socket)
         patch.setattr(link_module, "TapPublisher", lambda *_: tap)
-        link = Link("imu", (SPEC,), Path("run"), clock, lambda *_, **__: None)
+        link = WriterLink("imu", (SPEC,), Path("run"), clock, lambda *_, **__: None)
         link._send_all()
         socket.send(Message(Kind.PING))
         session = Session("key", 900 * S, 1200 * S, None, 950 * S)
-        outbox = Outbox((SPEC,), epoch=7, merge_bytes=0, session="key")
-        outbox.hello({}, buffer_bytes=100, window_bytes=1000)
-        lost = interval_of_loss(session, SPEC, "device", (940 * S, 1000 * S))
+        ring = SendRing((SPEC,), epoch=7, merge_bytes=0, session="key")
+        ring.hello({}, buffer_bytes=100, window_bytes=1000)
+        lost = make_interval_of_loss(session, SPEC, "device", (940 * S, 1000 * S))
         assert lost is not None
-        outbox.offer(lost)
-        outbox.offer(Message(Kind.STATE, "imu", t_mono_ns=1000 * S, values={"temperature": 40.5}))
+        ring.offer(lost)
+        ring.offer(Message(Kind.STATE, "imu", t_mono_ns=1000 * S, values={"temperature": 40.5}))
         for _ in range(2):
             times = np.arange(30) + 1000 * S
-            outbox.offer(Message(Kind.DATA, "imu", count=30, t_mono_ns=times, frames=[bytes(120)]))
-        outbox.end("fault", "it broke")
-        while (message := outbox.next_to_send()) is not None:
+            ring.offer(Message(Kind.DATA, "imu", count=30, t_mono_ns=times, frames=[bytes(120)]))
+        ring.end("fault", "it broke")
+        while (message := ring.next_to_send()) is not None:
             socket.send(message)
-            outbox.mark_sent(message)
+            ring.mark_sent(message)
     return sent
 
 

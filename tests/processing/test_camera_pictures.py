@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.sim.camera_output import raw_values
+from drivers.sim.camera_output import make_raw_values
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import PATTERNS, Levels, RawPixels
@@ -37,7 +37,7 @@ def shown(values: npt.NDArray[Any], pixels: RawPixels, settings: dict[str, Any])
 def test_a_bayer_picture_has_its_colours(pattern: str, bits: int) -> None:
     pixels = RawPixels(bits, pattern)
     original = cv2.GaussianBlur(PICTURES.frame(3), (0, 0), 2.0)  # interpolation keeps it
-    values = raw_values(original, Levels.from_settings(pixels, SETTINGS))
+    values = make_raw_values(original, Levels.from_settings(pixels, SETTINGS))
     picture = shown(values, pixels, SETTINGS)
     assert (picture.dtype, picture.shape) == (np.dtype(np.uint8), original.shape)
     assert difference(picture, original) < 3
@@ -49,7 +49,7 @@ def test_flat_colours_are_exact() -> None:
     """Red, green and blue of each place in the pattern, away from the borders of the colours."""
     pixels = RawPixels(12, "GRBG")
     flat = np.full((16, 16, 3), (200, 120, 40), np.uint8)
-    picture = shown(raw_values(flat, Levels.from_settings(pixels, {})), pixels, {})
+    picture = shown(make_raw_values(flat, Levels.from_settings(pixels, {})), pixels, {})
     assert difference(picture, flat) < 1
 
 

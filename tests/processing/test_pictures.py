@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from drivers.sim.camera_output import raw_values
+from drivers.sim.camera_output import make_raw_values
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import Levels, RawPixels
@@ -64,7 +64,7 @@ def test_raw_pictures_are_shown_between_their_levels(width: int, size: tuple[int
     levels = Levels.from_settings(RAW.pixels or RawPixels(10), settings)
     original = cv2.imdecode(np.frombuffer(picture(), np.uint8), cv2.IMREAD_COLOR)
     assert original is not None
-    values = raw_values(np.asarray(original, np.uint8), levels).tobytes()
+    values = make_raw_values(np.asarray(original, np.uint8), levels).tobytes()
     shown, got = screen_jpeg(RAW, values, width, "camera", settings)
     image = cv2.imdecode(np.frombuffer(shown, np.uint8), cv2.IMREAD_COLOR)
     assert image is not None

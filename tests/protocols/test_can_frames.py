@@ -23,8 +23,8 @@ from drivers._protocols.can_frames import (
     SENT,
     SWITCHED,
     Frame,
-    fault_of,
-    frames_of,
+    collect_frames,
+    find_fault,
     pack_frame,
     parse_frames,
 )
@@ -72,7 +72,7 @@ def of_python_can(message: python_can.Message) -> Frame:
 @given(messages())
 def test_structures_are_those_of_python_can(message: python_can.Message) -> None:
     frame = of_python_can(message)
-    assert fault_of(frame) is None
+    assert find_fault(frame) is None
     theirs = build_can_frame(message)
     frames, kept = parse(theirs)
     assert kept == [0]
@@ -135,16 +135,16 @@ def test_own_frames_are_marked_and_flags_of_classic_frames_are_none() -> None:
     ],
 )
 def test_what_no_bus_carries_is_named(frame: Frame, text: str) -> None:
-    assert fault_of(frame) == text
+    assert find_fault(frame) == text
 
 
 def test_arrays_of_frames() -> None:
-    frames = frames_of([Frame(5, 1, b"\1"), Frame(6, 2 | REMOTE, b"", 0, 3)], 8)
+    frames = collect_frames([Frame(5, 1, b"\1"), Frame(6, 2 | REMOTE, b"", 0, 3)], 8)
     assert frames.t_ns.tolist() == [5, 6] and frames.length.tolist() == [1, 3]
     assert frames.data.tolist() == [[1, *[0] * 7], [0] * 8]
     part = frames.part(slice(1, 2))
     assert len(part) == 1 and part.id.tolist() == [2 | REMOTE]
-    assert len(frames_of([], 64)) == 0
+    assert len(collect_frames([], 64)) == 0
 
 
 # Error messages
@@ -160,7 +160,7 @@ def fed(*given: tuple[int, bytes]) -> BusErrors:
 def test_data_frames_are_no_error_messages() -> None:
     errors = BusErrors()
     assert errors.feed(0x40, bytes(8)) is False
-    assert errors.report() is None and errors.changed_state() is None
+    assert errors.report() is None and errors.take_changed_state() is None
 
 
 def test_each_class_is_counted() -> None:
@@ -196,8 +196,8 @@ def test_each_class_is_counted() -> None:
 def test_states_of_the_bus(number: int, status: int, state: str | None) -> None:
     errors = fed((number, bytes([0, status]) + bytes(6)))
     assert errors.state == state
-    changed = errors.changed_state()
-    assert (changed or {}).get("bus") == state and errors.changed_state() is None
+    changed = errors.take_changed_state()
+    assert (changed or {}).get("bus") == state and errors.take_changed_state() is None
 
 
 def test_overflows_of_the_controller_are_losses() -> None:
@@ -214,6 +214,7 @@ def test_counters_of_the_controller() -> None:
     errors = fed((0x200, bytes(6) + b"\x05\x06"))
     assert (errors.tx_errors, errors.rx_errors) == (5, 6)
     errors.feed(ERROR | 0x4, b"\0\x10" + bytes(4) + b"\x00\x81")
-    assert errors.changed_state() == {"bus": "error-passive", "tx_errors": 0, "rx_errors": 0x81}
+    state = {"bus": "error-passive", "tx_errors": 0, "rx_errors": 0x81}
+    assert errors.take_changed_state() == state
     errors.feed(ERROR | 0x80, bytes(6) + b"\x07\x07")
     assert (errors.tx_errors, errors.rx_errors) == (0, 0x81), "not of this class"

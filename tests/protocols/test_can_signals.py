@@ -16,8 +16,8 @@ from cantools.database.conversion import BaseConversion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._protocols.can_frames import ERROR, EXTENDED, REMOTE, Frame, frames_of
-from drivers._protocols.can_signals import MessageDecoder, Place, SignalTable, signals_json
+from drivers._protocols.can_frames import ERROR, EXTENDED, REMOTE, Frame, collect_frames
+from drivers._protocols.can_signals import MessageDecoder, Place, SignalTable, format_signals
 from drivers.sim.can import DATABASE
 from recorder.contract.errors import FormatError, SourceError
 
@@ -31,7 +31,7 @@ def table(tmp_path: Path, text: str, *chosen: str, name: str = "a.dbc") -> Signa
 
 
 def decode(message: MessageDecoder, *data: bytes, width: int = 8) -> dict[str, list[float]]:
-    frames = frames_of([Frame(k, message.frame_id, d) for k, d in enumerate(data)], width)
+    frames = collect_frames([Frame(k, message.frame_id, d) for k, d in enumerate(data)], width)
     _, columns, _ = message.decode(frames)
     return {name: values.tolist() for name, values in columns.items()}
 
@@ -86,7 +86,7 @@ def test_whole_messages_are_as_cantools_reads_them(rows: list[bytes], wide: bool
     for decoder in SignalTable(DATABASE, ["*"]).messages:
         width = 64 if wide else 8
         data = [row[:width] for row in rows]
-        frames = frames_of([Frame(k, 0, row) for k, row in enumerate(data)], width)
+        frames = collect_frames([Frame(k, 0, row) for k, row in enumerate(data)], width)
         some, columns, short = decoder.decode(frames)
         message = database.get_message_by_name(decoder.name)
         expected: list[dict[str, float]] = []
@@ -168,10 +168,10 @@ def test_an_identifier_of_29_bits_is_another_one(tmp_path: Path) -> None:
         Frame(3, 1 | REMOTE, b"", 0, 8), Frame(4, 1 | ERROR, bytes(8)), Frame(5, 1, b"\x08"),
         Frame(6, 0x1FFFFFFF | EXTENDED, b""),
     ]  # fmt: skip
-    split = found.split(frames_of(rows, 8))
+    split = found.split(collect_frames(rows, 8))
     got = {m.name: (part.t_ns.tolist(), part.data[:, 0].tolist()) for m, part in split}
     assert got == {"One": ([0, 5], [5, 8]), "Two": ([1], [6])}
-    assert found.split(frames_of([], 8)) == []
+    assert found.split(collect_frames([], 8)) == []
 
 
 def test_messages_with_one_identifier_are_refused(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ SG_MUL_VAL_ 1 Flat Outer 2-2, 7-8;
     found = table(tmp_path, text, "M.Deep", "M.Flat", "M.Inner")
     (message,) = found.messages
     rows = [b"\1\3\x09", b"\1\4\x0a", b"\1\6\x0b", b"\2\3\x0c", b"\x08\5\x0d", b"\x09\3\x0e", b"\1"]
-    frames = frames_of([Frame(k, 1, row) for k, row in enumerate(rows)], 8)
+    frames = collect_frames([Frame(k, 1, row) for k, row in enumerate(rows)], 8)
     some, columns, short = message.decode(frames)
     nan = math.nan
     assert some.tolist() == [True, True, True, True, True, False, False]
@@ -228,7 +228,7 @@ def test_short_frames_are_counted_and_keep_what_they_have(tmp_path: Path) -> Non
  SG_ B : 8|16@1+ (1,0) [0|0] "" A
 """
     (message,) = table(tmp_path, text).messages
-    frames = frames_of([Frame(0, 1, b"\1\2\3"), Frame(1, 1, b"\1\2"), Frame(2, 1)], 8)
+    frames = collect_frames([Frame(0, 1, b"\1\2\3"), Frame(1, 1, b"\1\2"), Frame(2, 1)], 8)
     some, columns, short = message.decode(frames)
     assert some.tolist() == [True, True, False] and short == 2
     assert columns["a"].tolist() == [1, 1] and columns["b"][0] == 0x302
@@ -252,13 +252,13 @@ def test_signals_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
 def test_definitions_are_kept() -> None:
     found = SignalTable(DATABASE, ["Brake.*", "Service.UpTime", "WheelSpeeds.RearLeft"])
     brake, service, wheels = found.messages
-    about = json.loads(signals_json(brake))
+    about = json.loads(format_signals(brake))
     assert about["message"] == "Brake" and about["id"] == 230
     assert about["signals"]["brake_pedal"]["choices"] == {"0": "released", "1": "pressed"}
     assert brake.period_s == 0.02 and len(found.sha256) == 64
-    multiplexed = json.loads(signals_json(service))["signals"]["up_time"]
+    multiplexed = json.loads(format_signals(service))["signals"]["up_time"]
     assert (multiplexed["multiplexer"], multiplexed["multiplexer_ids"]) == ("Page", [1])
-    assert json.loads(signals_json(wheels))["id"] == 0x18FEF100
+    assert json.loads(format_signals(wheels))["id"] == 0x18FEF100
     assert wheels.frame_id == 0x18FEF100 | EXTENDED
 
 

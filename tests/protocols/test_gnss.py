@@ -20,9 +20,9 @@ from drivers._protocols.gnss_reception import Reception
 from drivers._protocols.gps_time import (
     GPS_EPOCH_NS,
     SECOND_NS,
-    gps_of_utc,
-    leap_seconds,
-    utc_of_gps,
+    convert_gps_to_utc,
+    convert_utc_to_gps,
+    count_leap_seconds,
 )
 from drivers._protocols.gpsd import GpsdReception
 from tests.campaigns import seeded
@@ -62,18 +62,18 @@ def test_leap_seconds_are_those_of_known_dates() -> None:
     def at(text: str) -> int:
         return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * SECOND_NS
 
-    assert [leap_seconds(at(day)) for day in ("1980-01-06", "1998-12-31", "2017-01-01")] == [
+    assert [count_leap_seconds(at(day)) for day in ("1980-01-06", "1998-12-31", "2017-01-01")] == [
         0, 12, 18,
     ]  # fmt: skip
     # The example of IS-GPS-200's week numbers: week 2190 began on 2021-12-26.
-    assert gps_of_utc(at("2021-12-25T23:59:42")) == 2190 * 604_800 * SECOND_NS
+    assert convert_utc_to_gps(at("2021-12-25T23:59:42")) == 2190 * 604_800 * SECOND_NS
 
 
 @given(st.integers(GPS_EPOCH_NS, 4 * 10**18))
 def test_gps_time_and_utc_are_inverse(utc_ns: int) -> None:
-    assert gps_of_utc(utc_ns, 18) - utc_ns == gps_of_utc(0, 18)
-    assert utc_of_gps(gps_of_utc(utc_ns, 18), 18) == utc_ns
-    assert utc_of_gps(gps_of_utc(utc_ns)) == utc_ns
+    assert convert_utc_to_gps(utc_ns, 18) - utc_ns == convert_utc_to_gps(0, 18)
+    assert convert_gps_to_utc(convert_utc_to_gps(utc_ns, 18), 18) == utc_ns
+    assert convert_gps_to_utc(convert_utc_to_gps(utc_ns)) == utc_ns
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -112,7 +112,7 @@ def test_a_day_of_nmea_begins_at_midnight() -> None:
     epochs = [midnight - SECOND_NS, midnight, midnight + SECOND_NS]
     data = rmc(epochs[0]) + gga(epochs[0]) + gga(epochs[1]) + gga(epochs[2])
     found = rows(data)
-    assert [utc_of_gps(row.gps_ns) for row in found] == epochs
+    assert [convert_gps_to_utc(row.gps_ns) for row in found] == epochs
 
 
 def test_an_epoch_of_sbf_is_one_row() -> None:

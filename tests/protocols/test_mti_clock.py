@@ -10,15 +10,15 @@ PERIOD = 100  # ticks, 100 Hz
 
 
 def place(clock: SampleClock, counter: int | None, ticks: int | None, skipped: int = 0) -> Placed:
-    clock.skipped(skipped)
-    clock.message(None if counter is None else counter % 2**16)
-    return clock.sample(None if ticks is None else ticks % 2**32, 50)
+    clock.record_skipped(skipped)
+    clock.record_message(None if counter is None else counter % 2**16)
+    return clock.place_sample(None if ticks is None else ticks % 2**32, 50)
 
 
 def other(clock: SampleClock, counter: int | None, skipped: int = 0) -> None:
-    clock.skipped(skipped)
-    clock.message(None if counter is None else counter % 2**16)
-    clock.other(incomplete=False)
+    clock.record_skipped(skipped)
+    clock.record_message(None if counter is None else counter % 2**16)
+    clock.record_other(incomplete=False)
 
 
 def make() -> SampleClock:
@@ -147,12 +147,12 @@ def test_with_neither_the_samples_make_the_time() -> None:
 def test_incomplete_measurements_are_a_gap() -> None:
     clock = make()
     place(clock, 1, 100)
-    clock.message(2)
-    clock.other(incomplete=True)
+    clock.record_message(2)
+    clock.record_other(incomplete=True)
     gap = place(clock, 3, 300).gap
     assert gap is not None and (gap.count, gap.incomplete) == (1, 1)
-    clock.message(4)
-    clock.other(incomplete=True)
+    clock.record_message(4)
+    clock.record_other(incomplete=True)
     assert clock.incomplete == 1
 
 
@@ -165,10 +165,10 @@ def test_time_that_is_missing_now_and_then() -> None:
 
 def test_tail() -> None:
     clock = make()
-    assert clock.tail(1000) is None  # no sample, no size to go by
+    assert clock.end(1000) is None  # no sample, no size to go by
     place(clock, 1, 100)
-    assert clock.tail(49) is None
-    gap = clock.tail(120)
+    assert clock.end(49) is None
+    gap = clock.end(120)
     assert gap is not None and (gap.count, gap.estimate, gap.corrupt) == (None, 2, True)
 
 
@@ -181,13 +181,13 @@ def strict() -> SampleClock:
 
 def test_what_repeats_or_is_late_is_stale() -> None:
     clock = strict()
-    assert not clock.stale(5, 100)  # nothing is known yet
+    assert not clock.is_stale(5, 100)  # nothing is known yet
     for k in range(65_530, 65_540):
-        assert not clock.stale(k % 2**16, PERIOD * k)
+        assert not clock.is_stale(k % 2**16, PERIOD * k)
         place(clock, k, PERIOD * k)
-    assert all(clock.stale(k % 2**16, PERIOD * k) for k in range(65_532, 65_540))
-    assert not clock.stale(3, PERIOD * 65_000)  # its clock has been set
-    assert not clock.stale(0, 0) and not clock.stale(None, 5) and not clock.stale(3, None)
+    assert all(clock.is_stale(k % 2**16, PERIOD * k) for k in range(65_532, 65_540))
+    assert not clock.is_stale(3, PERIOD * 65_000)  # its clock has been set
+    assert not clock.is_stale(0, 0) and not clock.is_stale(None, 5) and not clock.is_stale(3, None)
     assert place(clock, 65_540, PERIOD * 65_540).gap is None
 
 

@@ -10,7 +10,7 @@ from drivers._protocols.mti_gnss import PositionRate, Positions
 from drivers._protocols.mti_stream import Batch, Event, Facts, Missing, MtiAssembler, Note
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import XbusParser
-from drivers._protocols.xbus_commands import wanted_outputs
+from drivers._protocols.xbus_commands import make_outputs
 from tests.protocols.xsens_logs import log, sample
 
 PERIOD_NS = 10_000_000
@@ -18,7 +18,7 @@ LATE_NS = 4_000_000
 
 
 def live(batch: int = 1) -> MtiAssembler:
-    facts = Facts.of_outputs(wanted_outputs(100, ["quaternion"]), {})
+    facts = Facts.from_outputs(make_outputs(100, ["quaternion"]), {})
     assert facts is not None
     return MtiAssembler(facts, batch, SampleClock(1e7, strict=True), "imu", MinDelayClock())
 
@@ -93,7 +93,7 @@ def test_the_mapping_is_told_when_it_has_settled() -> None:
 
 
 def test_a_position_of_a_batchs_last_sample_comes_before_the_next_batch() -> None:
-    facts = Facts.of_outputs(wanted_outputs(100, ["quaternion"]), {})
+    facts = Facts.from_outputs(make_outputs(100, ["quaternion"]), {})
     assert facts is not None
     positions = Positions(PositionRate(50.0, True), 100.0)
     clock = SampleClock(1e7, strict=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols import multipart
-from drivers._protocols.multipart import Damage, MultipartParser, Part, boundary_of
+from drivers._protocols.multipart import Damage, MultipartParser, Part, parse_boundary
 from recorder.contract.errors import ProtocolError
 
 
@@ -141,9 +141,9 @@ def test_any_bodies_in_any_pieces(contents: list[bytes], most: int, source: rand
 
 
 def test_boundaries() -> None:
-    assert boundary_of("multipart/x-mixed-replace;boundary=frame") == "frame"
-    assert boundary_of('Multipart/X-Mixed-Replace; charset=x; Boundary="a b"; q=1') == "a b"
-    assert boundary_of("multipart/x-mixed-replace; boundary=--x") == "--x"
+    assert parse_boundary("multipart/x-mixed-replace;boundary=frame") == "frame"
+    assert parse_boundary('Multipart/X-Mixed-Replace; charset=x; Boundary="a b"; q=1') == "a b"
+    assert parse_boundary("multipart/x-mixed-replace; boundary=--x") == "--x"
     for bad in ("image/jpeg", "", "multipart/x-mixed-replace", "multipart/mixed; boundary="):
         with pytest.raises(ProtocolError):
-            boundary_of(bad)
+            parse_boundary(bad)

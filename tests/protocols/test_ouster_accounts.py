@@ -94,10 +94,10 @@ def test_repeated_packets() -> None:
     info = make_info()
     repeats = Repeats(core, core.PacketFormat(info))
     first, second = sdk_packets(info, 7), sdk_packets(info, 8)
-    assert not any(repeats.again(packet) for packet in [*first, *second])
-    assert all(repeats.again(packet) for packet in [*first, *second])
+    assert not any(repeats.is_repeated(packet) for packet in [*first, *second])
+    assert all(repeats.is_repeated(packet) for packet in [*first, *second])
     for n in range(9, 200):  # what is remembered does not grow
-        assert not any(repeats.again(packet) for packet in sdk_packets(info, n)[:1])
+        assert not any(repeats.is_repeated(packet) for packet in sdk_packets(info, n)[:1])
     assert len(repeats._seen) < 10
 
 
@@ -108,15 +108,15 @@ def test_checksums_find_every_bit(profile: str) -> None:
     assert crc64(packets[0]) == packets[0].calculate_crc() == packets[0].crc()
     checksums = Checksums(core, core.PacketFormat(info), "LEGACY")
     packets[1].buf[100] ^= 1
-    assert checksums.good(packets[1])  # nobody knows yet that there are checksums
-    assert checksums.good(packets[0])
-    assert not checksums.good(packets[1])
+    assert checksums.is_good(packets[1])  # nobody knows yet that there are checksums
+    assert checksums.is_good(packets[0])
+    assert not checksums.is_good(packets[1])
     packets[1].buf[100] ^= 1
     for bit in range(0, 8 * len(packets[1].buf), 997):
         packets[1].buf[bit // 8] ^= 1 << bit % 8
-        assert not checksums.good(packets[1])
+        assert not checksums.is_good(packets[1])
         packets[1].buf[bit // 8] ^= 1 << bit % 8
-    assert checksums.good(packets[1])
+    assert checksums.is_good(packets[1])
 
 
 def test_firmware_without_checksums_is_believed() -> None:
@@ -124,10 +124,10 @@ def test_firmware_without_checksums_is_believed() -> None:
     checksums = Checksums(core, core.PacketFormat(info), "LEGACY")
     for packet in sdk_packets(info, 7):
         packet.buf[-8:] = 0xDE
-        assert checksums.good(packet)
+        assert checksums.is_good(packet)
     legacy = make_info("LEGACY")
     checksums = Checksums(core, core.PacketFormat(legacy), "LEGACY")
-    assert all(checksums.good(packet) for packet in sdk_packets(legacy, 7))
+    assert all(checksums.is_good(packet) for packet in sdk_packets(legacy, 7))
 
 
 @pytest.mark.parametrize(("beyond_ns", "lost"), [(0, 99), (1, 0)])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._protocols.raw_pictures import RAW_FORMATS, unpacked
-from drivers.sim.camera_output import packed
+from drivers._protocols.raw_pictures import RAW_FORMATS, unpack_pixels
+from drivers.sim.camera_output import pack_pixels
 
 # Two rows of four values each, and their bytes in the order of the kernel's tables: pixfmt-srggb10p
 # (fifth byte: bits 7-6 are the fourth value's, 1-0 the first's), -12p (third byte: bits 7-4 the
@@ -49,10 +49,10 @@ def test_golden_bytes(name: str) -> None:
     values, text = GOLDEN[name]
     data = bytes.fromhex(text)
     rows = np.frombuffer(data, np.uint8).reshape(2, form.row_bytes(4))
-    got = unpacked(rows, form)
+    got = unpack_pixels(rows, form)
     assert got.dtype == np.dtype("<" + form.pixels.dtype)
     assert got.tolist() == values
-    assert packed(np.array(values), form) == data
+    assert pack_pixels(np.array(values), form) == data
 
 
 @given(st.data())
@@ -65,8 +65,8 @@ def test_any_values_come_back(data: st.DataObject) -> None:
         st.lists(st.integers(0, most), min_size=height * width, max_size=height * width)
     )
     values = np.array(flat, form.pixels.dtype).reshape(height, width)
-    rows = np.frombuffer(packed(values, form), np.uint8).reshape(height, form.row_bytes(width))
-    np.testing.assert_array_equal(unpacked(rows, form), values)
+    rows = np.frombuffer(pack_pixels(values, form), np.uint8).reshape(height, form.row_bytes(width))
+    np.testing.assert_array_equal(unpack_pixels(rows, form), values)
 
 
 @given(st.data())
@@ -76,9 +76,9 @@ def test_any_bytes_are_values_of_the_bits(data: st.DataObject) -> None:
     form = RAW_FORMATS[data.draw(st.sampled_from(packing))]
     size = form.row_bytes(2 * form.group)
     rows = np.frombuffer(data.draw(st.binary(min_size=size, max_size=size)), np.uint8)
-    values = unpacked(rows[None], form)
+    values = unpack_pixels(rows[None], form)
     assert values.max() < 1 << form.pixels.bits
-    assert packed(values, form) == rows.tobytes()
+    assert pack_pixels(values, form) == rows.tobytes()
 
 
 @pytest.mark.parametrize("name", ["Y10P", "Y12P", "Y14P"])
@@ -86,8 +86,8 @@ def test_large_pictures(name: str) -> None:
     """Of several blocks, the last one short."""
     form = RAW_FORMATS[name]
     values = np.random.default_rng(5).integers(0, 1 << form.pixels.bits, (700, 1000), "u2")
-    rows = np.frombuffer(packed(values, form), np.uint8).reshape(700, -1)
-    np.testing.assert_array_equal(unpacked(rows, form), values)
+    rows = np.frombuffer(pack_pixels(values, form), np.uint8).reshape(700, -1)
+    np.testing.assert_array_equal(unpack_pixels(rows, form), values)
 
 
 def test_names_are_the_kernels() -> None:

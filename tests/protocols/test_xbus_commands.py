@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, encode_mtdata2
-from drivers._protocols.mti_gnss import rate_of_outputs
+from drivers._protocols.mti_gnss import find_output_rate
 from drivers._protocols.mti_stream import Facts
 from drivers._protocols.xbus import MID_MTDATA2, XbusParser, encode_message
 from drivers._protocols.xbus_commands import (
@@ -19,6 +19,7 @@ from drivers._protocols.xbus_commands import (
     Identity,
     Mid,
     Output,
+    are_same_outputs,
     baudrate_code,
     bytes_per_second,
     decode_outputs,
@@ -26,12 +27,11 @@ from drivers._protocols.xbus_commands import (
     encode_outputs,
     error_text,
     firmware_revision,
-    gnss_outputs,
     has_receiver,
+    make_gnss_outputs,
+    make_outputs,
     product_code,
-    same_outputs,
     sample_rate,
-    wanted_outputs,
 )
 from recorder.contract.errors import ProtocolError
 from tests.protocols.xsens_logs import sample
@@ -56,7 +56,7 @@ def test_output_configurations_of_real_devices(
     assert [o.comes_always for o in outputs] == [rate == "Max" for rate in rates]
     assert rotation in map(str, outputs) and f"0x{outputs[3].data_id:04x}" == first
     assert sample_rate(outputs) == 100
-    facts = Facts.of_outputs(outputs, {})
+    facts = Facts.from_outputs(outputs, {})
     assert facts is not None
     assert (facts.rotation, facts.frame, facts.names) == ("all", "ENU", ("acc", "avel", "rot"))
     assert facts.period_ns == 1e7
@@ -72,7 +72,7 @@ def test_commands_as_in_the_specification() -> None:
 
 
 def test_wanted_outputs() -> None:
-    outputs = wanted_outputs(400, ["quaternion", "magnetic_field"], Coordinates.NWU)
+    outputs = make_outputs(400, ["quaternion", "magnetic_field"], Coordinates.NWU)
     assert outputs == (
         Output(0x1020),
         Output(0x1060),
@@ -81,26 +81,24 @@ def test_wanted_outputs() -> None:
         Output(0x8020, 400),
         Output(0xC020, 400),
     )
-    assert wanted_outputs(1, ["euler_angles", "euler_angles"]) == wanted_outputs(
-        1, ["euler_angles"]
-    )
+    assert make_outputs(1, ["euler_angles", "euler_angles"]) == make_outputs(1, ["euler_angles"])
     with pytest.raises(ProtocolError, match="'heading' is not one of euler_angles, quaternion"):
-        wanted_outputs(100, ["heading"])
+        make_outputs(100, ["heading"])
 
 
 def test_what_is_the_same() -> None:
-    wanted = wanted_outputs(100, ["euler_angles"])
+    wanted = make_outputs(100, ["euler_angles"])
     device = (Output(0x1060, 2000), *wanted[2:], Output(0x1020, 100))
-    assert same_outputs(wanted, device)
-    assert not same_outputs(wanted, wanted[1:])
-    assert not same_outputs(wanted, wanted_outputs(200, ["euler_angles"]))
-    assert not same_outputs(wanted, wanted_outputs(100, ["euler_angles"], Coordinates.NED))
-    assert not same_outputs(wanted, (*wanted, Output(0x1010)))
+    assert are_same_outputs(wanted, device)
+    assert not are_same_outputs(wanted, wanted[1:])
+    assert not are_same_outputs(wanted, make_outputs(200, ["euler_angles"]))
+    assert not are_same_outputs(wanted, make_outputs(100, ["euler_angles"], Coordinates.NED))
+    assert not are_same_outputs(wanted, (*wanted, Output(0x1010)))
 
 
 @pytest.mark.parametrize("kind", ["quaternion", "euler_angles", "rotation_matrix"])
 def test_sizes_are_those_of_messages(kind: str) -> None:
-    outputs = wanted_outputs(100, [kind])
+    outputs = make_outputs(100, [kind])
     usual = sample(0, counter=0, ticks=0, kind=kind)
     assert bytes_per_second(outputs) == 100 * len(usual)
     doubled = tuple(o if o.comes_always else Output(o.data_id | 3, o.rate_hz) for o in outputs)
@@ -140,8 +138,8 @@ def test_any_answer_is_read_or_refused(data: bytes) -> None:
 def test_configurations_round_trip(entries: list[tuple[int, int]]) -> None:
     outputs = tuple(Output(*entry) for entry in entries)
     assert decode_outputs(encode_outputs(outputs)) == outputs
-    assert same_outputs(outputs, outputs[::-1])
-    assert Facts.of_outputs(outputs, {}) is None or sample_rate(outputs) > 0
+    assert are_same_outputs(outputs, outputs[::-1])
+    assert Facts.from_outputs(outputs, {}) is None or sample_rate(outputs) > 0
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_configurations_round_trip(entries: list[tuple[int, int]]) -> None:
 def test_facts_of_mixed_rates(rates: tuple[int, int, int], rotation: str) -> None:
     acc, avel, quaternion = rates
     outputs = (Output(0x4020, acc), Output(0x8020, avel), Output(0x2014, quaternion))
-    facts = Facts.of_outputs(outputs, {"device": "x"})
+    facts = Facts.from_outputs(outputs, {"device": "x"})
     assert facts is not None
     assert (facts.rotation, facts.frame, facts.quaternion) == (rotation, "NED", True)
     assert facts.settings["device"] == "x"
@@ -159,7 +157,7 @@ def test_facts_of_mixed_rates(rates: tuple[int, int, int], rotation: str) -> Non
 
 @pytest.mark.parametrize("rates", [(100, 50), (0, 0)])
 def test_facts_of_what_makes_no_samples(rates: tuple[int, int]) -> None:
-    assert Facts.of_outputs((Output(0x4020, rates[0]), Output(0x8020, rates[1])), {}) is None
+    assert Facts.from_outputs((Output(0x4020, rates[0]), Output(0x8020, rates[1])), {}) is None
 
 
 def test_identity() -> None:
@@ -203,8 +201,8 @@ def test_the_makers_example_of_positions() -> None:
     assert (request.mid, answer.mid) == (Mid.SET_OUTPUT_CONFIGURATION, 0xC1)
     assert encode_message(request.mid, encode_outputs(outputs)) == EXAMPLE
     assert answer.data == request.data
-    assert set(gnss_outputs(400, 100)) >= {o for o in outputs if o.data_type >> 12 in (5, 0xD)}
-    assert rate_of_outputs(outputs) == (100, True) and sample_rate(outputs) == 400
+    assert set(make_gnss_outputs(400, 100)) >= {o for o in outputs if o.data_type >> 12 in (5, 0xD)}
+    assert find_output_rate(outputs) == (100, True) and sample_rate(outputs) == 400
     assert has_receiver("", outputs)
 
 
@@ -213,11 +211,11 @@ def test_the_makers_example_of_positions() -> None:
     [(100, 10, 10), (100, 400, 100), (400, 30, 25), (7, 5, 1), (1, 10, 1)],
 )
 def test_positions_come_with_samples(rate_hz: int, most_hz: int, taken: int) -> None:
-    outputs = gnss_outputs(rate_hz, most_hz)
+    outputs = make_gnss_outputs(rate_hz, most_hz)
     rates = {o.data_id: o.rate_hz for o in outputs if not o.comes_always}
     assert rates == {0x5042: taken, 0x5022: taken, 0xD012: taken, 0x7010: 4}
     assert {o.data_id for o in outputs if o.comes_always} == {0x1010, 0xE020}
-    assert rate_of_outputs(outputs) == (taken, True)
+    assert find_output_rate(outputs) == (taken, True)
 
 
 @pytest.mark.parametrize(
@@ -231,17 +229,17 @@ def test_positions_come_with_samples(rate_hz: int, most_hz: int, taken: int) -> 
 )  # fmt: skip
 def test_devices_with_a_receiver(product: str, has: bool) -> None:
     """Product codes of the maker's library and shop."""
-    assert has_receiver(product, wanted_outputs(100, ["euler_angles"])) is has
+    assert has_receiver(product, make_outputs(100, ["euler_angles"])) is has
 
 
 def test_the_receivers_rate_is_no_difference() -> None:
     """It is acknowledged as 4 Hz, or as the rate of what comes with every message."""
-    one, other = (*wanted_outputs(100, []), Output(0x7010, 4)), Output(0x7010, EVERY_MESSAGE)
-    assert same_outputs(one, (*wanted_outputs(100, []), other))
-    assert not same_outputs(one, wanted_outputs(100, []))
+    one, other = (*make_outputs(100, []), Output(0x7010, 4)), Output(0x7010, EVERY_MESSAGE)
+    assert are_same_outputs(one, (*make_outputs(100, []), other))
+    assert not are_same_outputs(one, make_outputs(100, []))
     for outputs in (one, (*one[:-1], other)):
         assert sample_rate(outputs) == 100
         pvt = encode_mtdata2(MtData2(gnss_pvt=(0,) * 35, packet_counter=0, sample_time_fine=0))
         alone = len(encode_message(MID_MTDATA2, pvt))
         assert bytes_per_second(outputs) == bytes_per_second(one[:-1]) + 4 * alone
-    assert rate_of_outputs(one) == (4, False) and rate_of_outputs(one[:-1]) is None
+    assert find_output_rate(one) == (4, False) and find_output_rate(one[:-1]) is None

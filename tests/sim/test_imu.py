@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.sim.imu import ACC_NOISE, AVEL_NOISE, TICK_NS, ImuSamples, SimulatedImu, simulated_imu
+from drivers.sim.imu import ACC_NOISE, AVEL_NOISE, TICK_NS, ImuSamples, SimulatedImu, make_imu
 from drivers.sim.world import GRAVITY_M_S2, World, mounts
 
 Floats = npt.NDArray[np.float64]
@@ -159,7 +159,7 @@ def test_samples_do_not_depend_on_how_they_are_cut() -> None:
 def test_two_sensors_of_one_world_have_noise_of_their_own() -> None:
     table = {"seed": 5, "scene": "drive", "noise": 1.0, "mount": None}
     first, again, other = (
-        simulated_imu(name, table, 100.0).samples(0, 500) for name in ("imu", "imu", "rear_imu")
+        make_imu(name, table, 100.0).samples(0, 500) for name in ("imu", "imu", "rear_imu")
     )
     assert first.acc.tobytes() == again.acc.tobytes()
     assert (first.acc != other.acc).mean() > 0.9

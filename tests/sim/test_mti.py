@@ -22,11 +22,11 @@ from drivers._protocols.xbus_commands import (
     Mid,
     Output,
     Outputs,
+    are_same_outputs,
     decode_outputs,
     encode_outputs,
-    gnss_outputs,
-    same_outputs,
-    wanted_outputs,
+    make_gnss_outputs,
+    make_outputs,
 )
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.xsens import XsensEmulator
@@ -34,7 +34,7 @@ from drivers.sim.imu import BOOT_NS, TICK_NS, SimulatedImu
 from drivers.sim.mti_device import BOOT_NS as START_NS
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import ImuPackets, quaternions, taken_outputs
+from drivers.sim.mti_packets import ImuPackets, accept_outputs, quaternions
 from drivers.sim.world import World
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
@@ -51,7 +51,7 @@ MS = 1_000_000
 
 def test_messages_hold_what_the_imu_feels() -> None:
     imu = SimulatedImu(100.0, World("drive", seed=3))
-    outputs = wanted_outputs(100, ALL)
+    outputs = make_outputs(100, ALL)
     messages = XbusParser().feed(b"".join(ImuPackets(imu, outputs).messages(500, 800)))
     batch = imu.samples(500, 800)
     assert [m.mid for m in messages] == [MID_MTDATA2] * 800
@@ -95,7 +95,7 @@ def test_orientation_in_every_local_frame(frame: Coordinates) -> None:
     """The axes of the vehicle, told in that frame, are those of the world."""
     imu = SimulatedImu(20.0, World("drive"))
     rotations = imu.samples(0, 200).rotation
-    values = ImuPackets(imu, wanted_outputs(20, ["rotation_matrix"], frame)).values(0, 200)
+    values = ImuPackets(imu, make_outputs(20, ["rotation_matrix"], frame)).values(0, 200)
     for v, rotation in zip(values, rotations, strict=True):
         east, north, up = rotation
         expected = {
@@ -109,7 +109,7 @@ def test_orientation_in_every_local_frame(frame: Coordinates) -> None:
 
 def test_the_receivers_messages_lie_between_those_of_samples() -> None:
     """As a real MTi-G-710's: its own message, stamped with the time at which it was valid."""
-    outputs = (*wanted_outputs(100, ["euler_angles"]), *gnss_outputs(100, 10))
+    outputs = (*make_outputs(100, ["euler_angles"]), *make_gnss_outputs(100, 10))
     packets = ImuPackets(SimulatedImu(100.0), outputs, MODELS["MTi-G-710"])
     messages = [
         decode_mtdata2(m.data) for m in XbusParser().feed(b"".join(packets.messages(0, 500)))
@@ -154,8 +154,8 @@ def test_the_receivers_messages_lie_between_those_of_samples() -> None:
 def test_outputs_of_device_types(model: str, data_id: int, taken: int | None) -> None:
     """Outputs and rates of the maker's device library; the others are refused."""
     expected = None if taken is None else (Output(0x1020), Output(data_id, taken))
-    assert taken_outputs([Output(0x1020), Output(data_id, 0xFFFF)], MODELS[model]) == expected
-    mti = MtiDevice(115_200, (), lambda w: taken_outputs(w, MODELS[model]), MODELS[model])
+    assert accept_outputs([Output(0x1020), Output(data_id, 0xFFFF)], MODELS[model]) == expected
+    mti = MtiDevice(115_200, (), lambda w: accept_outputs(w, MODELS[model]), MODELS[model])
     mti.receive(encode_message(Mid.GOTO_CONFIG, b""), 0)
     reply = mti.receive(
         encode_message(Mid.SET_OUTPUT_CONFIGURATION, encode_outputs([Output(data_id, 1)])), 0
@@ -166,7 +166,7 @@ def test_outputs_of_device_types(model: str, data_id: int, taken: int | None) ->
 
 def test_messages_do_not_depend_on_how_they_are_cut() -> None:
     def packets() -> ImuPackets:
-        return ImuPackets(SimulatedImu(1000.0, World(seed=5)), wanted_outputs(1000, ALL))
+        return ImuPackets(SimulatedImu(1000.0, World(seed=5)), make_outputs(1000, ALL))
 
     whole, cut = packets().messages(0, 300), packets()
     assert [m for first in range(0, 300, 7) for m in cut.messages(first, 7)][:300] == whole
@@ -186,19 +186,19 @@ def test_messages_do_not_depend_on_how_they_are_cut() -> None:
     ],
 )
 def test_what_the_device_makes_of_rates(asked: list[tuple[int, int]], taken: list[int]) -> None:
-    outputs = taken_outputs([Output(*entry) for entry in asked])
+    outputs = accept_outputs([Output(*entry) for entry in asked])
     assert outputs is not None
     assert [o.rate_hz for o in outputs] == taken
     assert [o.data_id for o in outputs] == [data_id for data_id, _ in asked]
-    assert taken_outputs([*outputs, Output(0x5040, 4)]) is None
-    assert taken_outputs([Output(0x1028)]) is None
+    assert accept_outputs([*outputs, Output(0x5040, 4)]) is None
+    assert accept_outputs([Output(0x1028)]) is None
 
 
 # --- answers ----------------------------------------------------------------------------------
 
 
 def device(baudrate: int = 115_200) -> MtiDevice:
-    return MtiDevice(baudrate, wanted_outputs(100, ["quaternion"]), taken_outputs)
+    return MtiDevice(baudrate, make_outputs(100, ["quaternion"]), accept_outputs)
 
 
 def asked(talker: MtiDevice, mid: int, data: bytes = b"", now_ns: int = 0) -> list[XbusMessage]:
@@ -220,8 +220,8 @@ def test_states_and_commands() -> None:
     assert answer(mti, Mid.REQ_PRODUCT_CODE) == (0x1D, b"MTi-300 (emulated)  ")
     assert answer(mti, Mid.REQ_FW_REV) == (0x13, b"\x01\x09\x02")
     mid, data = answer(mti, Mid.SET_OUTPUT_CONFIGURATION)
-    assert mid == 0xC1 and same_outputs(decode_outputs(data), wanted_outputs(100, ["quaternion"]))
-    wanted = wanted_outputs(100, ["euler_angles"])
+    assert mid == 0xC1 and are_same_outputs(decode_outputs(data), make_outputs(100, ["quaternion"]))
+    wanted = make_outputs(100, ["euler_angles"])
     assert answer(mti, Mid.SET_OUTPUT_CONFIGURATION, encode_outputs(wanted)) == (
         0xC1, encode_outputs(wanted),
     )  # fmt: skip
@@ -341,14 +341,14 @@ def counters(messages: list[XbusMessage]) -> list[int]:
 
 def test_messages_leave_when_a_line_would_have_carried_them() -> None:
     with hosted() as host:
-        host.configure(wanted_outputs(100, ["euler_angles"]))
+        host.configure(make_outputs(100, ["euler_angles"]))
         messages = [m for m in host.run(500) if m.mid == MID_MTDATA2]
         assert len(messages) == 50
         assert [decode_mtdata2(m.data).packet_counter for m in messages][:3] == [4, 5, 6]
         world = host.emulator.injected
         assert not world
         expected = ImuPackets(
-            SimulatedImu(100.0, World("drive", 0)), wanted_outputs(100, ["euler_angles"])
+            SimulatedImu(100.0, World("drive", 0)), make_outputs(100, ["euler_angles"])
         ).messages(4, 50)
         assert [encode_message(m.mid, m.data) for m in messages] == expected
         # The first whose time has come is 62 bytes later on its way out, at 115200 baud.
@@ -364,7 +364,7 @@ def test_faults_are_injected_as_they_are_counted() -> None:
         Fault("stall", at_s=0.7, duration_s=0.1),
     ]
     with hosted(*faults) as host:
-        host.configure(wanted_outputs(100, []))
+        host.configure(make_outputs(100, []))
         numbers = counters(host.run(1000))
         injected = host.emulator.injected
         assert injected == {"loss": 4, "duplicate": 2, "corrupt": 3, "stall": 10}
@@ -375,7 +375,7 @@ def test_faults_are_injected_as_they_are_counted() -> None:
 
 def test_clock_jump() -> None:
     with hosted(Fault("clock_jump", at_s=0.2, value=-61.5)) as host:
-        host.configure(wanted_outputs(100, []))
+        host.configure(make_outputs(100, []))
         values = [decode_mtdata2(m.data) for m in host.run(500) if m.mid == MID_MTDATA2]
         steps = np.diff([v.sample_time_fine or 0 for v in values])
         assert sorted(set(steps.tolist())) in ([100, 2**32 - 615_000 + 100], [-614_900, 100])
@@ -392,7 +392,7 @@ def gone(fd: int) -> bool:
 @pytest.mark.parametrize("kind", ["reboot", "unplug"])
 def test_absence(kind: str) -> None:
     with hosted(Fault(kind, at_s=0.2, duration_s=0.3)) as host:
-        outputs = wanted_outputs(100, [])
+        outputs = make_outputs(100, [])
         host.configure(outputs)
         link = Path(host.source.source.partition(":")[2])
         before = counters(host.run(240) if kind == "reboot" else host.run(190))
@@ -423,7 +423,7 @@ def test_a_log_begins_when_it_is_asked_for(tmp_path: Path) -> None:
         message = {"configure": False, "rate": 100.0, "baudrate": 115_200}
         assert host.source.options == message
         assert counters(host.run(300)) == []
-        came = host.configure(wanted_outputs(100, []))  # it is what it is
+        came = host.configure(make_outputs(100, []))  # it is what it is
         came += host.run(400)
         sent = [encode_message(m.mid, m.data) for m in came if m.mid == MID_MTDATA2]
         assert sent == parts

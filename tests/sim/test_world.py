@@ -254,12 +254,12 @@ def test_default_mounts_look_the_right_way() -> None:
 
 
 def test_a_mount_is_read_from_its_option() -> None:
-    assert mounts.mount_of("x", None, mounts.RADAR) == mounts.RADAR
+    assert mounts.make_mount("x", None, mounts.RADAR) == mounts.RADAR
     turned = {"translation_m": None, "quaternion_xyzw": [0, 0, math.sqrt(0.5), math.sqrt(0.5)]}
-    mount = mounts.mount_of("x", turned, mounts.RADAR)
+    mount = mounts.make_mount("x", turned, mounts.RADAR)
     assert mount.translation_m == mounts.RADAR.translation_m
     np.testing.assert_allclose(mount.rotation @ [1, 0, 0], [0, 1, 0], atol=1e-12)
     with pytest.raises(SourceError, match=r"rear: mount\.quaternion_xyzw: of length 0"):
-        mounts.mount_of("rear", {"quaternion_xyzw": [0, 0, 0, 0]}, mounts.RADAR)
+        mounts.make_mount("rear", {"quaternion_xyzw": [0, 0, 0, 0]}, mounts.RADAR)
     with pytest.raises(SourceError, match=r"rear: mount\.translation_m: 2 numbers instead of 3"):
-        mounts.mount_of("rear", {"translation_m": [0, 0]}, mounts.RADAR)
+        mounts.make_mount("rear", {"translation_m": [0, 0]}, mounts.RADAR)

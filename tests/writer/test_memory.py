@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.link import Link
+from drivers._kit.link import WriterLink
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
 from recorder.contract.messages import AnnouncedSession as Session
@@ -85,7 +85,7 @@ class Sensor:
         spec = StreamSpec(name, (ChannelSpec("b", "raw", "u1", (size,)),), rate_hz=10.0)
         self.name, self.size, self.count = name, size, 0
         self._armed = threading.Event()
-        self.link = Link(name, (spec,), folder, SystemClock(), self._report)
+        self.link = WriterLink(name, (spec,), folder, SystemClock(), self._report)
         self.link.start()
         assert self._armed.wait(PATIENCE_S)
 

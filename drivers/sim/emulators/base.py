@@ -126,16 +126,16 @@ class SendingEmulator(Emulator):
             self._socket = None
 
     @abstractmethod
-    def _simulated(self) -> Iterator[Due]:
+    def _simulate(self) -> Iterator[Due]:
         """Yield the packets of the simulation, without end."""
 
     @abstractmethod
-    def _recorded(self) -> Iterator[Due]:
+    def _play_recording(self) -> Iterator[Due]:
         """Yield the packets of the recording once, with the recording's stamps."""
 
     @abstractmethod
     def _put(self, packet: bytes) -> None:
-        """Send a packet; nothing has to listen.  Raises DeviceError."""
+        """Send a packet, even without a receiver.  Raises DeviceError."""
 
     def _begin(self, what: str) -> None:
         """Read the first packet.
@@ -161,7 +161,7 @@ class SendingEmulator(Emulator):
 
     def _send(self, t_s: float, packet: bytes) -> None:
         for fault in self.faults:
-            if fault.kind in _SILENT and fault.during(t_s):
+            if fault.kind in _SILENT and fault.is_active(t_s):
                 self.injected[fault.kind] += 1
                 return
         for sent in self._faults.apply(t_s, packet) if packet else [packet]:
@@ -171,12 +171,12 @@ class SendingEmulator(Emulator):
 
     def _packets(self) -> Iterator[Due]:
         if self.sensor.scheme == "sim":
-            yield from self._simulated()  # without end
+            yield from self._simulate()  # without end
         shift_ns = 0
         while True:
             first_ns: int | None = None
             at_ns = 0
-            for t_ns, packet in self._recorded():
+            for t_ns, packet in self._play_recording():
                 first_ns = t_ns if first_ns is None else first_ns
                 # A recording's stamps may step back; the order of its packets is kept.
                 at_ns = max(at_ns, t_ns - first_ns)

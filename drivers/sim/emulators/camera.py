@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from drivers._devices.numbered_pictures import open_video
-from drivers._devices.pictures import Missing, Note, resized, wanted_size
-from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
-from drivers.sim.camera_output import BOUNDARY, encoded, part, simulated_jpeg
+from drivers._devices.pictures import Missing, Note, choose_size, resize_picture
+from drivers.sim.camera import SIM_FPS, SIM_SIZE, make_camera
+from drivers.sim.camera_output import BOUNDARY, encode_part, encode_picture, make_jpeg
 from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.served_camera import POLL_NS, Client, ServedCamera
@@ -134,7 +134,7 @@ class CameraEmulator(ServedCamera[_Client]):
             index += 1
         return index
 
-    def _came_back(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
+    def _reappear(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
         self._next = max(self._next, self._next_index(elapsed_ns))
         if rebooted:
             self._first = self._next
@@ -158,10 +158,10 @@ class CameraEmulator(ServedCamera[_Client]):
         if self._first_ns is None:
             self._first_ns = due_ns
         t_s = (due_ns - self._first_ns) / 1e9
-        if self._stalls(t_s):
+        if self._count_stall(t_s):
             return
         device_ns = max(0, due_ns - self._power_on_ns + self._jump_ns)
-        sent = [part(jpeg, number, device_ns)]
+        sent = [encode_part(jpeg, number, device_ns)]
         if all(client.given for client in clients):
             sent = self._hit(t_s, jpeg, number, device_ns)
         self.sent += bool(sent)
@@ -174,8 +174,8 @@ class CameraEmulator(ServedCamera[_Client]):
         outcome = self._packets.apply(t_s, token)
         for kind in self._packets.injected:
             self.injected[kind] = self._packets.injected[kind]
-        good = part(jpeg, number, device_ns)
-        bad = part(jpeg[: len(jpeg) // 2], number, device_ns)
+        good = encode_part(jpeg, number, device_ns)
+        bad = encode_part(jpeg[: len(jpeg) // 2], number, device_ns)
         return [good if each == token else bad for each in outcome]
 
     def _give(self, client: _Client, parts: Sequence[bytes]) -> None:
@@ -253,12 +253,12 @@ class _Simulated:
     def __init__(self, sensor: SensorEntry) -> None:
         options = sensor.options
         self.fps: float = options["fps"] or SIM_FPS
-        size = wanted_size(options, SIM_SIZE) or SIM_SIZE
-        self._camera = simulated_camera(sensor.name, options, size, self.fps)
+        size = choose_size(options, SIM_SIZE) or SIM_SIZE
+        self._camera = make_camera(sensor.name, options, size, self.fps)
         self._quality = options["quality"]
 
     def jpeg(self, index: int) -> bytes | None:
-        return simulated_jpeg(self._camera, index, self._quality)
+        return make_jpeg(self._camera, index, self._quality)
 
     def close(self) -> None:
         pass
@@ -275,7 +275,7 @@ class _Recorded:
         self._loop = sensor.loop
         self._quality = sensor.options["quality"]
         self._video = open_video(self._where, self._address, None)
-        self._size = wanted_size(sensor.options, self._video.size)
+        self._size = choose_size(sensor.options, self._video.size)
         self.fps: float = sensor.options["fps"] or self._video.fps or SIM_FPS
 
     def jpeg(self, _: int) -> bytes | None:
@@ -294,10 +294,10 @@ class _Recorded:
                 continue
             picture = shot[1]
             if self._size is not None and not isinstance(picture, Missing):
-                picture = resized(picture, self._size)
+                picture = resize_picture(picture, self._size)
             if isinstance(picture, Missing):
                 continue  # a camera sends only the pictures that it has
-            return picture if isinstance(picture, bytes) else encoded(picture, self._quality)
+            return picture if isinstance(picture, bytes) else encode_picture(picture, self._quality)
 
     def close(self) -> None:
         self._video.close()

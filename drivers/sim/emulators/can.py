@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from drivers._devices.can import open_can_socket, stand_in
+from drivers._devices.can import open_can_socket, parse_stand_in
 from drivers._protocols.can_frames import ERROR, Frame, Logged, pack_frame
 from drivers._protocols.can_logs import read_log
 from drivers.sim.can import DATABASE, SimulatedBus
@@ -27,7 +27,7 @@ from recorder.contract.errors import DeviceError, FormatError, SourceError
 
 
 class CanEmulator(SendingEmulator):
-    """Sends frames to the address that is recorded, or to that of the option ``to``."""
+    """Emulated bus whose frames go to the recorded address, or to that of the option ``to``."""
 
     _is_interface = False
 
@@ -36,7 +36,7 @@ class CanEmulator(SendingEmulator):
         self._begin("frame")
         address = options["to"] or f"{LOOPBACK}:{free_port()}"
         try:
-            place = stand_in(address)
+            place = parse_stand_in(address)
         except SourceError as error:
             raise SourceError(f"to: {address!r} {error}") from None
         self._is_interface = place is None
@@ -62,7 +62,7 @@ class CanEmulator(SendingEmulator):
         except OSError as error:
             raise DeviceError(f"a frame cannot be sent: {error.strerror}") from None
 
-    def _simulated(self) -> Iterator[Due]:
+    def _simulate(self) -> Iterator[Due]:
         bus, start_ns = SimulatedBus(self.sensor.options), 0
         while True:
             frames = bus.frames(start_ns, start_ns + STEP_NS)
@@ -78,7 +78,7 @@ class CanEmulator(SendingEmulator):
                 yield t_ns, pack_frame(Frame(t_ns, number, data[:length].tobytes(), flags))
             start_ns += STEP_NS
 
-    def _recorded(self) -> Iterator[Due]:
+    def _play_recording(self) -> Iterator[Due]:
         path, wanted = Path(self.sensor.address), self.sensor.options["channel"]
         try:
             for logged in read_log(path):

@@ -139,7 +139,7 @@ class CaptureCard:
 
     @property
     def busy(self) -> bool:
-        """Whether packets are pending."""
+        """True if packets are pending."""
         return bool(self._waiting)
 
     def push(self, frame: Frame, begin_ns: int, time_ns: int) -> None:
@@ -164,7 +164,7 @@ class CaptureCard:
         )
 
     def next_ns(self) -> int | None:
-        """When the next packet is due; None without pending packets."""
+        """Return when the next packet is due; None without pending packets."""
         return self._waiting[0][0] if self._waiting else None
 
     def pop(self) -> bytes:

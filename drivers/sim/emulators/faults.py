@@ -50,8 +50,8 @@ class Fault:
     rate: float = 0.0
     value: float = 0.0
 
-    def during(self, t_s: float) -> bool:
-        """Whether the fault is active at a time."""
+    def is_active(self, t_s: float) -> bool:
+        """Return whether the fault is active at a time."""
         return t_s >= self.at_s and (not self.duration_s or t_s < self.at_s + self.duration_s)
 
 
@@ -102,7 +102,7 @@ def parse_fault(text: str) -> tuple[str, Fault]:
 
 
 class PacketFaults:
-    """Loses, repeats, damages and reorders packets, with a seed.
+    """Seeded injector of lost, repeated, damaged and reordered packets.
 
     At most one fault hits a packet; a reordered packet is sent after its successor.
 
@@ -146,7 +146,7 @@ class PacketFaults:
         elif kind == "duplicate":
             sent = [packet, packet]
         elif number is not None and kind == "corrupt":
-            sent = [_damaged(packet, self._random[number])]
+            sent = [_damage(packet, self._random[number])]
         if self._held and kind != "loss":
             sent += self._held
             self._held = []
@@ -163,13 +163,13 @@ class PacketFaults:
         for number, fault in enumerate(self._faults):
             left = self._left[number]
             chosen = self._random[number].random() < fault.rate if fault.rate else left > 0
-            if hit is None and chosen and fault.during(t_s):
+            if hit is None and chosen and fault.is_active(t_s):
                 hit = number
                 self._left[number] -= 0 if fault.rate else 1
         return hit
 
 
-def _damaged(packet: bytes, source: random.Random) -> bytes:
+def _damage(packet: bytes, source: random.Random) -> bytes:
     damaged = bytearray(packet)
     damaged[source.randrange(len(damaged))] ^= 1 << source.randrange(8)
     return bytes(damaged)

@@ -3,7 +3,7 @@
 It sends NAV-PVT, NAV-COV and NAV-EOE of the simulated receiver (encoded by pyubx2), or the bytes of
 a recorded log.  A message is sent `DELAY_NS` after its epoch.  ``loss``, ``corrupt``,
 ``duplicate`` and ``reorder`` hit single messages; ``stall``: nothing is sent; ``unplug``: the
-connection is closed, and nobody can connect.
+connection is closed, and no client can connect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drivers._protocols.gnss_reception import Reception
 from drivers._protocols.gps_time import SECOND_NS, WEEK_NS
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
-from drivers.sim.gnss import simulated_receiver
+from drivers.sim.gnss import make_receiver
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.extras import need_extra
@@ -34,7 +34,7 @@ _CHUNK: Final = 1 << 16
 
 
 def encode_epoch(gps_ns: int, row: Mapping[str, Any]) -> list[bytes]:
-    """The messages of an epoch.
+    """Encode the messages of an epoch.
 
     Args:
         gps_ns: its time.
@@ -90,11 +90,11 @@ class GnssEmulator(Emulator):
         self._waiting: deque[bytes] = deque()
 
     def _feed(self) -> Iterator[tuple[int, list[bytes]]]:
-        """When each epoch is due after the start, and its messages."""
+        """Yield when each epoch is due after the start, and its messages."""
         if self.sensor.scheme == "file":
             yield from _log(Path(self.sensor.address))
             return
-        receiver = simulated_receiver(self.sensor.name, self.sensor.options)
+        receiver = make_receiver(self.sensor.name, self.sensor.options)
         for number in itertools.count():
             times, data = receiver.epochs(number, 1)
             row = {name: values[0] for name, values in data.items()}
@@ -130,7 +130,7 @@ class GnssEmulator(Emulator):
         if self._epoch_ns is None:
             self._epoch_ns = now_ns
         now_s = (now_ns - self._epoch_ns) / 1e9
-        silent = next((f for f in self._silent if f.during(now_s)), None)
+        silent = next((f for f in self._silent if f.is_active(now_s)), None)
         if silent is not None and silent.kind == "unplug":
             self.stop()
         elif self._listener is None:
@@ -162,13 +162,13 @@ class GnssEmulator(Emulator):
         for host in list(self._hosts):
             try:
                 host.sendall(packet)
-            except OSError:  # it has gone, or takes nothing
+            except OSError:  # the host has gone, or accepts no bytes
                 host.close()
                 self._hosts.remove(host)
 
 
 def _log(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """The frames of a log, due at their epochs' times."""
+    """Yield the frames of a log, due at their epochs' times."""
     reception, parser = Reception(), FrameParser()
     first: int | None = None
     at_ns = DELAY_NS

@@ -26,7 +26,7 @@ from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
 from drivers.sim.emulators.faults import PACKET_KINDS, Fault, PacketFaults
 from drivers.sim.emulators.radar_firmware import DemoFirmware
 from drivers.sim.emulators.serial_port import SerialPort
-from drivers.sim.radar import SIM_CHIRP, simulated_radar
+from drivers.sim.radar import SIM_CHIRP, make_radar
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, SourceError, UsageError
 
@@ -210,7 +210,7 @@ class MmwaveEmulator(Emulator):
             return self._recording.frame if chirp.shape == self._chirp.shape else self._silence
         if self.sensor.scheme != "sim":
             return self._silence
-        return simulated_radar(self.sensor.name, self.sensor.options, chirp, iq_order).frame
+        return make_radar(self.sensor.name, self.sensor.options, chirp, iq_order).frame
 
     def _silence(self, _: int) -> Frame:
         chirp = self._made_for[0] if self._made_for is not None else self._chirp
@@ -268,7 +268,7 @@ class _HeaderFaults:
         self.injected = self._faults.injected
 
     def apply(self, t_s: float, packet: bytes) -> list[bytes]:
-        """See `PacketFaults.apply`."""
+        """Apply the faults; see `PacketFaults.apply`."""
         if not self._any:
             return [packet]
         head, payload = packet[:HEADER_BYTES], packet[HEADER_BYTES:]

@@ -18,7 +18,7 @@ from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, open_ca
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.ouster_http import OusterApi
-from drivers.sim.lidar import DEFAULT_MODE, START_NS, default_info, simulated_lidar
+from drivers.sim.lidar import DEFAULT_MODE, START_NS, default_info, make_lidar_scene
 from drivers.sim.ouster_packets import LidarPackets, SentPacket
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, FormatError, SourceError
@@ -47,7 +47,7 @@ class _Feed(Protocol):
         """Start the device, `from_ns` after the emulator's start."""
 
     def due_ns(self) -> int | None:
-        """When the next packet is due; None after the last packet."""
+        """Return when the next packet is due; None after the last packet."""
 
     def take(self) -> SentPacket: ...
 
@@ -127,7 +127,7 @@ class OusterEmulator(Emulator):
             "nmea_baud_rate": "BAUD_9600",
             "nmea_leap_seconds": 0,
         }
-        self._api = OusterApi(self._metadata(), settings, self._fault_of)
+        self._api = OusterApi(self._metadata(), settings, self._find_fault)
         self._api.start()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
@@ -145,7 +145,7 @@ class OusterEmulator(Emulator):
         if self._back_ns is not None and now_ns >= self._back_ns:
             self._back_ns = None
             api.start()
-        if self._requested(now_ns):
+        if self._is_restart_due(now_ns):
             with api.lock:
                 assert api.reinitialize is not None
                 api.settings, api.reinitialize = api.reinitialize, None
@@ -160,8 +160,8 @@ class OusterEmulator(Emulator):
             api.run(self._identity(), self._metadata())
         return self._send(now_ns)
 
-    def _requested(self, now_ns: int) -> bool:
-        """Whether a reinitialization was requested long enough ago to start."""
+    def _is_restart_due(self, now_ns: int) -> bool:
+        """Return whether a reinitialization was requested long enough ago to start."""
         assert self._api is not None
         if self._api.reinitialize is None:
             self._begin_ns = None
@@ -192,6 +192,7 @@ class OusterEmulator(Emulator):
         if not self._running or not destination:
             return now_ns + _IDLE_NS
         if isinstance(feed, _CaptureFeed):
+            # A receiver that fetches the metadata exists from then on: the capture begins.
             if served > self._served and not feed.playing:
                 feed.play(now_ns - self._start_ns)
                 self.finished = False
@@ -204,7 +205,7 @@ class OusterEmulator(Emulator):
             self.late_ns = now_ns - at_ns
             if self._first_ns is None and served:
                 self._first_ns = at_ns
-            if (fault := self._silenced(at_ns)) is not None:
+            if (fault := self._find_silence(at_ns)) is not None:
                 self.injected[fault] += 1
                 continue
             t_s = -1.0 if self._first_ns is None else (at_ns - self._first_ns) / 1e9
@@ -228,14 +229,14 @@ class OusterEmulator(Emulator):
         except OSError:
             self.injected["unsent"] += 1  # no receiver, or no valid address in the settings
 
-    def _silenced(self, at_ns: int) -> str | None:
+    def _find_silence(self, at_ns: int) -> str | None:
         """Return the fault that suppresses packets of this time."""
         if self._back_ns is not None:
             return "unplug"
         if self._first_ns is None:
             return None
         t_s = (at_ns - self._first_ns) / 1e9
-        return next((f.kind for f in self.faults if f.kind == "stall" and f.during(t_s)), None)
+        return next((f.kind for f in self.faults if f.kind == "stall" and f.is_active(t_s)), None)
 
     def _break_down(self, now_ns: int) -> None:
         """Reboot the device, or unplug it from the network, if a fault is due."""
@@ -277,7 +278,7 @@ class OusterEmulator(Emulator):
         info["image_rev"] = info.get("image_rev") or _FIRMWARE
         return metadata
 
-    def _fault_of(self, settings: Mapping[str, Any]) -> str | None:
+    def _find_fault(self, settings: Mapping[str, Any]) -> str | None:
         """Return the fault of staged settings, or None."""
         assert self._api is not None
         for name in ("udp_port_lidar", "udp_port_imu"):
@@ -326,7 +327,7 @@ class OusterEmulator(Emulator):
                 config.udp_profile_lidar = layout.udp_profile_lidar
                 info.format, info.config = layout, config
         try:
-            scene = simulated_lidar(self._core, info, self.sensor.name, options)
+            scene = make_lidar_scene(self._core, info, self.sensor.name, options)
             return _SceneFeed(LidarPackets(self._core, info, scene), info, scene.period_ns)
         except SDK_ERRORS as error:
             raise SourceError(f"{options['metadata']}: unusable metadata: {error}") from None
@@ -427,7 +428,7 @@ class _CaptureFeed:
 
 
 def _mode(info: Any) -> str:
-    """Columns x Hz of the metadata; a synthetic sensor's mode may differ from its columns."""
+    """Return the metadata's columns x Hz; a synthetic sensor's mode may differ from them."""
     layout = info.format
     known = json.loads(info.to_json_string()).get("config_params", {}).get("lidar_mode")
     return str(known or f"{layout.columns_per_frame}x{round(layout.fps or 10)}")

@@ -41,7 +41,7 @@ class _RefusedError(Exception):
 
 
 class DemoFirmware:
-    """Processes the bytes received on the UART and answers.
+    """Firmware that processes the bytes received on the UART and answers.
 
     >>> firmware = DemoFirmware("AWR1843")
     >>> firmware.power_on(0)
@@ -176,14 +176,14 @@ class DemoFirmware:
         mask = int(self._settings["channelCfg"][1])
         if sum(self._transmitters) != mask:
             raise _RefusedError("Error: Chirps and transmitters disagree\nError -1")
-        if not self._possible():
+        if not self._is_possible():
             raise _RefusedError("Error: The chirps cannot be made\nError -1")
         self.running = True
         self.starts += 1
         return "Done"
 
-    def _possible(self) -> bool:
-        """Whether there are samples within their ramp, and chirps within their frame."""
+    def _is_possible(self) -> bool:
+        """Return whether there are samples within their ramp, and chirps within their frame."""
         profile, frame = self._settings["profileCfg"], self._settings["frameCfg"]
         _, _, idle, begin, ramp, _, _, slope, _, samples, rate, *_ = profile
         loops, period_ms = frame[2], frame[4]

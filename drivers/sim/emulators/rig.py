@@ -54,7 +54,7 @@ def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Em
 
 
 @contextlib.contextmanager
-def named(sensor: str) -> Iterator[None]:
+def add_name(sensor: str) -> Iterator[None]:
     """Add the sensor's name to errors raised inside."""
     try:
         yield
@@ -94,7 +94,7 @@ class EmulatedRig(Closing):
         try:
             for number, sensor in enumerate(sensors):
                 chosen = faults.get(sensor.name, ())
-                with named(sensor.name):
+                with add_name(sensor.name):
                     emulator = make_emulator(sensor, chosen, seed * len(sensors) + number)
                     self._emulators[sensor.name] = emulator
                     self.sources[sensor.name] = emulator.start()

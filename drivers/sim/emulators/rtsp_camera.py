@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivers._devices.h264_file import H264File
-from drivers._devices.pictures import CodedPicture, wanted_size
-from drivers.sim.camera import SIM_FPS, SIM_SIZE, simulated_camera
+from drivers._devices.pictures import CodedPicture, choose_size
+from drivers.sim.camera import SIM_FPS, SIM_SIZE, make_camera
 from drivers.sim.camera_output import SimulatedVideo
 from drivers.sim.emulators.base import LOOPBACK, EmulatedSource
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.served_camera import POLL_NS, Client, ServedCamera
-from drivers.sim.rtp_packets import CLOCK_HZ, RtpSender, session_description
+from drivers.sim.rtp_packets import CLOCK_HZ, RtpSender, make_session_description
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
 
@@ -78,16 +78,16 @@ class RtspCameraEmulator(ServedCamera[_Client]):
 
     def start(self) -> EmulatedSource:
         keyframe = self._feed()
-        self._description = session_description(keyframe, self._fps)
+        self._description = make_session_description(keyframe, self._fps)
         self._power_on()
         self._listen()
-        self._udp = self._port_pair()
+        self._udp = self._bind_ports()
         source = f"rtsp://{LOOPBACK}:{self._port}{PATH}"
         transport = self.sensor.options["transport"]
         return EmulatedSource(source, {"codec": "copy", "fps": self._fps, "transport": transport})
 
     def _feed(self) -> bytes:
-        """Open what feeds the camera; the first keyframe."""
+        """Open the camera's feed; return its first keyframe."""
         name, options = self.sensor.name, self.sensor.options
         if self.sensor.scheme == "file":
             self._file = H264File(name, self.sensor.address, options["fps"])
@@ -96,9 +96,9 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             self._held = self._file.read()
             assert self._held is not None and isinstance(self._held[1], CodedPicture)
             return self._held[1].data
-        size = wanted_size(options, SIM_SIZE) or SIM_SIZE
+        size = choose_size(options, SIM_SIZE) or SIM_SIZE
         self._fps = options["fps"] or SIM_FPS
-        self._camera = simulated_camera(name, options, size, self._fps)
+        self._camera = make_camera(name, options, size, self._fps)
         return SimulatedVideo(name, self._camera, 0).unit()
 
     def step(self, now_ns: int) -> int:
@@ -133,7 +133,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
     # Pictures
 
     def _skip(self, elapsed_ns: int) -> None:
-        """Pass over the pictures that nobody gets; the next one is a keyframe."""
+        """Skip the pictures that no client receives; the next one is a keyframe."""
         while self._due_ns(self._next) <= elapsed_ns:
             self._next += 1
             if self._file is not None and self._watched:
@@ -166,7 +166,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         since_ns = due_ns - self._power_on_ns
         timestamp = (self._base + round(since_ns * CLOCK_HZ / 1e9)) & 0xFFFFFFFF
         packets = self._sender.packets(unit, timestamp)
-        if self._stalls(t_s):
+        if self._count_stall(t_s):
             return
         if self._reported_ns is None or due_ns - self._reported_ns >= _REPORT_NS:
             self._reported_ns = due_ns
@@ -178,7 +178,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         self.injected.update(self._packets.injected - self.injected)
 
     def _send_all(self, kind: int, packet: bytes) -> None:
-        """Send to all that play: RTP (0) or RTCP (1)."""
+        """Send RTP (0) or RTCP (1) to all clients that play."""
         for client in self._clients:
             if not client.playing:
                 continue
@@ -200,25 +200,25 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         self._sender = RtpSender(numbers.getrandbits(32), numbers.getrandbits(16))
         self._reported_ns = None
 
-    def _came_back(self, _elapsed_ns: int, /, *, rebooted: bool) -> None:
+    def _reappear(self, _elapsed_ns: int, /, *, rebooted: bool) -> None:
         if rebooted:
             self._power_on()
 
     # Connections
 
-    def _port_pair(self) -> tuple[socket.socket, socket.socket]:
-        """An even port and the next one (RFC 3550, section 11)."""
+    def _bind_ports(self) -> tuple[socket.socket, socket.socket]:
+        """Bind an even port and the next one (RFC 3550, section 11)."""
         for _ in range(100):
-            rtp = self._bound(socket.SOCK_DGRAM, 0)
+            rtp = self._bind(socket.SOCK_DGRAM, 0)
             port = rtp.getsockname()[1]
             with contextlib.suppress(DeviceError):
                 if port % 2 == 0:
-                    return rtp, self._bound(socket.SOCK_DGRAM, port + 1)
+                    return rtp, self._bind(socket.SOCK_DGRAM, port + 1)
             rtp.close()
         raise DeviceError(f"{self.sensor.name}: no two UDP ports in a row are free")
 
     def _receive(self, client: _Client) -> bool:
-        """Answer a client's requests; False if it has left."""
+        """Answer a client's requests; return False if the client has left."""
         try:
             data = client.socket.recv(4096)
         except BlockingIOError:
@@ -277,7 +277,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         client.waiting += f"{reply}\r\n\r\n{body}".encode("latin-1")
 
     def _set_up(self, client: _Client, wanted: str) -> str | None:
-        """Agree on a transport; None if none that was offered is known."""
+        """Choose an offered transport; return None if none of them is known."""
         for offer in wanted.split(","):
             channels = re.search(r"interleaved=(\d{1,3})-(\d{1,3})", offer)
             ports = re.search(r"client_port=(\d{1,5})-(\d{1,5})", offer)

@@ -43,7 +43,7 @@ class ServedCamera(Emulator, Generic[C]):
 
     Attributes:
         client_kind: class of the connections.
-        skipped: what a client did not get because it reads too slowly.
+        skipped: units that clients missed because they read too slowly.
     """
 
     client_kind: type[C]
@@ -70,11 +70,11 @@ class ServedCamera(Emulator, Generic[C]):
         """Answer a client's requests; return False if the client has left."""
 
     @abstractmethod
-    def _came_back(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
+    def _reappear(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
         """Continue after an absence."""
 
     def _listen(self) -> None:
-        self._listener = self._bound(socket.SOCK_STREAM, self._port)
+        self._listener = self._bind(socket.SOCK_STREAM, self._port)
         self._listener.listen()
         self._port = int(self._listener.getsockname()[1])
 
@@ -97,27 +97,28 @@ class ServedCamera(Emulator, Generic[C]):
                 self._rebooting |= fault.kind == "reboot"
                 if leaves:
                     self._hang_up()
-            absent |= leaves and fault.during(t_s)
+            absent |= leaves and fault.is_active(t_s)
         assert self._listener is not None
         if absent and not self._absent:
             self._listener.close()
-            self._listener = self._bound(socket.SOCK_STREAM, self._port)  # refuses, without listen
+            self._listener = self._bind(socket.SOCK_STREAM, self._port)  # refuses, without listen
         elif self._absent and not absent:
             self._listener.listen()
             rebooted, self._rebooting = self._rebooting, False
             if rebooted:
                 self._power_on_ns, self._jump_ns = elapsed_ns, 0
-            self._came_back(elapsed_ns, rebooted=rebooted)
+            self._reappear(elapsed_ns, rebooted=rebooted)
         self._absent = absent
 
-    def _stalls(self, t_s: float) -> bool:
-        """Count and report whether the camera sends nothing at a time."""
-        stalls = any(fault.kind == "stall" and fault.during(t_s) for fault in self._device_faults)
+    def _count_stall(self, t_s: float) -> bool:
+        """Return whether the camera sends nothing at a time, and count such times."""
+        active = (fault for fault in self._device_faults if fault.is_active(t_s))
+        stalls = any(fault.kind == "stall" for fault in active)
         if stalls:
             self.injected["stall"] += 1
         return stalls
 
-    def _bound(self, kind: socket.SocketKind, port: int) -> socket.socket:
+    def _bind(self, kind: socket.SocketKind, port: int) -> socket.socket:
         made = socket.socket(socket.AF_INET, kind)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(kind == socket.SOCK_STREAM))
         made.setblocking(False)
@@ -154,7 +155,7 @@ class ServedCamera(Emulator, Generic[C]):
                 self._clients.remove(client)
 
     def _send(self, client: C) -> bool:
-        """Send what waits; return False if the connection is to be closed."""
+        """Send the waiting bytes; return False if the connection is to be closed."""
         while client.waiting:
             del client.waiting[: client.socket.send(memoryview(client.waiting)[: 1 << 20])]
         return True

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from drivers._devices.udp import address_and_port
+from drivers._devices.udp import parse_address
 from drivers._protocols.capture import read_datagrams
 from drivers.sim.datagrams import SimulatedSender
 from drivers.sim.emulators.base import (
@@ -26,7 +26,7 @@ from recorder.contract.errors import DeviceError, FormatError, SourceError
 
 
 class UdpEmulator(SendingEmulator):
-    """Sends datagrams to the port that is recorded, or to the address of the option ``to``."""
+    """Emulated sender of datagrams to the recorded port, or to the address of the option ``to``."""
 
     def start(self) -> EmulatedSource:
         host, port = self._to = self._destination()
@@ -43,7 +43,7 @@ class UdpEmulator(SendingEmulator):
         if text is None:
             return LOOPBACK, free_port()
         try:
-            host, port = address_and_port(text, "HOST:PORT")
+            host, port = parse_address(text, "HOST:PORT")
         except SourceError as error:
             raise SourceError(f"to: {text!r} {error}") from None
         return host or LOOPBACK, port
@@ -58,7 +58,7 @@ class UdpEmulator(SendingEmulator):
                 where = f"{self._to[0]}:{self._to[1]}"
                 raise DeviceError(f"UDP {where}: cannot be sent to: {error.strerror}") from None
 
-    def _simulated(self) -> Iterator[Due]:
+    def _simulate(self) -> Iterator[Due]:
         sender = SimulatedSender(self.sensor.options)
         count, start = max(1, int(sender.rate_hz * STEP_NS / 1e9)), 0
         while True:
@@ -66,7 +66,7 @@ class UdpEmulator(SendingEmulator):
             yield from zip(times, sender.datagrams(start, start + count), strict=True)
             start += count
 
-    def _recorded(self) -> Iterator[Due]:
+    def _play_recording(self) -> Iterator[Due]:
         path, port = Path(self.sensor.address), self.sensor.options["port"]
         try:
             with path.open("rb") as file:

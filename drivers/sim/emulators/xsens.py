@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, decode_mtdata2
 from drivers._protocols.mti_clock import TICK_NS, SampleClock
-from drivers._protocols.mti_stream import inertial
+from drivers._protocols.mti_stream import is_inertial
 from drivers._protocols.xbus import MID_MTDATA2, XbusParser
 from drivers._protocols.xbus_commands import (
     BITS_PER_BYTE,
@@ -34,17 +34,17 @@ from drivers._protocols.xbus_commands import (
     Output,
     Outputs,
     bytes_per_second,
-    gnss_outputs,
+    make_gnss_outputs,
+    make_outputs,
     sample_rate,
-    wanted_outputs,
 )
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.serial_port import SerialPort
-from drivers.sim.imu import simulated_imu
+from drivers.sim.imu import make_imu
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_models import MODELS
-from drivers.sim.mti_packets import LATENCY_NS, ImuPackets, encode, taken_outputs
+from drivers.sim.mti_packets import LATENCY_NS, ImuPackets, accept_outputs, encode
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
 
@@ -91,7 +91,7 @@ class SimFeed:
     def __init__(self, sensor: SensorEntry, outputs: Outputs) -> None:
         self.due_ns: int | None = 0
         self._rate_hz = sample_rate(outputs) or 1
-        imu = simulated_imu(sensor.name, sensor.options, float(self._rate_hz))
+        imu = make_imu(sensor.name, sensor.options, float(self._rate_hz))
         self._packets = ImuPackets(imu, outputs, MODELS[sensor.options["model"]])
         self._next = self._first = 0
         self._made: list[list[MtData2]] = []
@@ -157,13 +157,13 @@ class LogFeed:
         clock = SampleClock(1e9 / rate_hz)
         last_ns: int | None = None
         for values in _log_values(self._path):
-            clock.message(values.packet_counter)
-            if inertial(values):
-                placed_ns = clock.sample(values.sample_time_fine, 0).t_ns
+            clock.record_message(values.packet_counter)
+            if is_inertial(values):
+                placed_ns = clock.place_sample(values.sample_time_fine, 0).t_ns
                 t_ns += placed_ns - (placed_ns if last_ns is None else last_ns)
                 last_ns = placed_ns
             else:
-                clock.other(incomplete=False)
+                clock.record_other(incomplete=False)
             yield t_ns, values
 
 
@@ -180,9 +180,9 @@ def _log_values(path: Path) -> Iterator[MtData2]:
         raise SourceError(f"{path}: {error.strerror or error}") from None
 
 
-def _outputs_of_log(path: Path) -> Outputs:
+def _derive_outputs(path: Path) -> Outputs:
     """Derive the output configuration of a log from its first hundred samples."""
-    found = list(islice(filter(inertial, _log_values(path)), 100))
+    found = list(islice(filter(is_inertial, _log_values(path)), 100))
     if not found:
         raise SourceError(f"{path}: no MTData2 message with acceleration and rate of turn")
     rate_hz = 100
@@ -235,15 +235,15 @@ class XsensEmulator(Emulator):
         options = self.sensor.options
         reported: dict[str, Any] = {"rate": options["rate"]}
         if self.sensor.scheme == "file":
-            stored = sent = _outputs_of_log(Path(self.sensor.address))
+            stored = sent = _derive_outputs(Path(self.sensor.address))
             reported |= {"configure": False, "rate": float(sample_rate(stored))}
         else:
             frame = Coordinates[options["coordinates"]]
             stored = _STORED
             rate = round(options["rate"])
-            sent = wanted_outputs(rate, options["outputs"], frame)
+            sent = make_outputs(rate, options["outputs"], frame)
             if options["gnss"] and self._model.pvt_hz:
-                sent += gnss_outputs(rate, options["gnss_rate"])
+                sent += make_gnss_outputs(rate, options["gnss_rate"])
             reported |= {
                 name: options[name] for name in ("outputs", "coordinates", "gnss", "gnss_rate")
             }
@@ -253,7 +253,7 @@ class XsensEmulator(Emulator):
             fit = [rate for rate in USUAL_BAUDRATES if rate >= need]
             baudrate = min(fit, default=max(USUAL_BAUDRATES))
         reported["baudrate"] = baudrate  # saves the host a search of a second or so
-        self._device = MtiDevice(baudrate, stored, self._taken, self._model)
+        self._device = MtiDevice(baudrate, stored, self._accept, self._model)
         return EmulatedSource(f"serial:{self._port.plug_in()}", reported)
 
     def stop(self) -> None:
@@ -270,7 +270,7 @@ class XsensEmulator(Emulator):
         return self._epoch_ns + due_ns
 
     def _event_ns(self) -> int | None:
-        """When the next fault of the whole device begins."""
+        """Return when the next fault of the whole device begins."""
         if self._absence or not self._events or self._first_ns is None:
             return None
         return self._first_ns + round(self._events[0].at_s * 1e9) - 1
@@ -294,12 +294,12 @@ class XsensEmulator(Emulator):
     # --- the port -----------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
-        """To the line, as the host understands it."""
+        """Write to the line what the host reads: garbage at another baud rate."""
         if data:
-            self._port.write(data if self._understood() else data.translate(_GARBAGE))
+            self._port.write(data if self._is_understood() else data.translate(_GARBAGE))
 
-    def _understood(self) -> bool:
-        """Whether host and device have set the same baud rate."""
+    def _is_understood(self) -> bool:
+        """Return whether host and device have set the same baud rate."""
         ends = self._port.ends
         return (
             ends is not None and _SPEEDS.get(termios.tcgetattr(ends[1])[5]) == self._device.baudrate
@@ -309,7 +309,7 @@ class XsensEmulator(Emulator):
         if self._port.ends is None:
             return
         data = self._port.read()
-        if data and self._understood():
+        if data and self._is_understood():
             was_config = self._device.state is MtiState.CONFIG
             reply = self._device.receive(data, now_ns)
             if was_config and self._device.state is MtiState.MEASURING and self._first_ns is None:
@@ -321,11 +321,11 @@ class XsensEmulator(Emulator):
 
     # --- measurements -------------------------------------------------------------------------
 
-    def _taken(self, wanted: Sequence[Output]) -> Outputs | None:
+    def _accept(self, wanted: Sequence[Output]) -> Outputs | None:
         """Return the accepted outputs: a log's are fixed, the simulated device's configurable."""
         if self.sensor.scheme == "file":
             return self._device.outputs
-        return taken_outputs(wanted, self._model)
+        return accept_outputs(wanted, self._model)
 
     def _measure(self, now_ns: int) -> None:
         """Put the measurements that are due on the line."""
@@ -341,18 +341,18 @@ class XsensEmulator(Emulator):
         while feed.due_ns is not None and feed.due_ns <= now_ns:
             t_ns = feed.due_ns
             self.late_ns = now_ns - t_ns
-            for packet in self._packets_of(encode(self._stamped(feed.take(), t_ns)), t_ns):
+            for packet in self._encode_packets(encode(self._stamp(feed.take(), t_ns)), t_ns):
                 free_ns = max(t_ns, self._line[-1][0] if self._line else 0)
                 takes_ns = round(len(packet) * 1e9 * BITS_PER_BYTE / self._device.baudrate)
                 self._line.append((free_ns + takes_ns, packet))
         self.finished = feed.due_ns is None and not self._line
 
-    def _packets_of(self, message: bytes, t_ns: int) -> list[bytes]:
+    def _encode_packets(self, message: bytes, t_ns: int) -> list[bytes]:
         """Return the bytes on the line for a message."""
         if self._first_ns is None:
             return [message]
         t_s = (t_ns - self._first_ns) / 1e9
-        if any(stall.during(t_s) for stall in self._stalls):
+        if any(stall.is_active(t_s) for stall in self._stalls):
             self.injected["stall"] += 1
             return []
         return self._packets.apply(t_s, message)
@@ -367,7 +367,7 @@ class XsensEmulator(Emulator):
             self._feed = SimFeed(self.sensor, self._fed)
         return self._feed
 
-    def _stamped(self, values: MtData2, t_ns: int) -> MtData2:
+    def _stamp(self, values: MtData2, t_ns: int) -> MtData2:
         """Replace counter and clock by the device's own after a restart or a clock jump."""
         ticks, counter = values.sample_time_fine, values.packet_counter
         if self._device.started_ns is not None:

@@ -90,7 +90,7 @@ MOUNT_OPTION = Option(
 """The option ``mount`` of every simulated sensor."""
 
 
-def mount_of(name: str, option: Mapping[str, Any] | None, default: Mount) -> Mount:
+def make_mount(name: str, option: Mapping[str, Any] | None, default: Mount) -> Mount:
     """Make the mount of the option ``mount``; absent keys are taken from `default`.
 
     Raises:

@@ -34,7 +34,7 @@ class Scene:
 
 
 def drive(seed: int) -> Scene:
-    """Repeated rounds in a town: five left turns and a right one, a stop, traffic all around."""
+    """Make repeated rounds in a town: five left turns, a right one, a stop, and traffic."""
     path = _town()
     lap = path.length
     before = (
@@ -53,21 +53,21 @@ def drive(seed: int) -> Scene:
         Phase((80.0 - 73.5 + corner) / SLOW, SLOW, SLOW),
         Phase(2.5, SLOW, CRUISE),
     )
-    rest = lap - sum_of(phase.distance for phase in before + stop)
+    rest = lap - sum_in_order(phase.distance for phase in before + stop)
     phases = (*before, *stop, Phase(rest / CRUISE, CRUISE, CRUISE))
     placed = _followers(path) + _street(path, seed)
     return Scene(Trajectory(path, 0.0, phases), _TOWN_TILE_M, placed)
 
 
 def straight(seed: int) -> Scene:
-    """An endless straight road at a constant 8 m/s; the objects repeat."""
+    """Make an endless straight road at a constant 8 m/s; the objects repeat."""
     path = Path((0.0, 0.0), (Straight(PERIOD_M),))
     trajectory = Trajectory(path, 0.0, (Phase(PERIOD_M / 8.0, 8.0, 8.0),))
     return Scene(trajectory, (0.0, -PERIOD_M / 2), _followers(path) + _street(path, seed))
 
 
 def parked(seed: int) -> Scene:
-    """The town of `drive` with a standing vehicle; traffic passes, people walk around."""
+    """Make the town of `drive` with a standing vehicle; traffic passes, people walk around."""
     path = _town()
     trajectory = Trajectory(path, 0.0, (Phase(10.0, 0.0, 0.0),))
     walkers: Placed = [
@@ -85,7 +85,10 @@ SCENES: dict[str, Callable[[int], Scene]] = {
 
 
 def _town() -> Path:
-    """A closed road with the corners (140, 0), (140, 60), (80, 60), (80, 120), (0, 120), (0, 0)."""
+    """Return a closed road.
+
+    Its corners are (140, 0), (140, 60), (80, 60), (80, 120), (0, 120), (0, 0).
+    """
     left, right = Corner(_SIZE_M), Corner(_SIZE_M, left=False)
     return Path(
         (85.0, 0.0),
@@ -97,7 +100,7 @@ def _town() -> Path:
 
 
 def _followers(path: Path) -> Placed:
-    """Traffic in the vehicle's own lane."""
+    """Return the traffic in the vehicle's own lane."""
     return [
         (
             Shape("cyclist", (1.8, 0.6, 1.7), 0.35, 2.0, (60, 60, 190)),
@@ -112,7 +115,7 @@ def _followers(path: Path) -> Placed:
 
 
 def _street(path: Path, seed: int) -> Placed:
-    """The objects along a road that are the same in every scene."""
+    """Return the objects along a road that are the same in every scene."""
     return [
         *_oncoming(path),
         *_walking(path, seed),
@@ -160,7 +163,7 @@ def _walking(path: Path, seed: int) -> Placed:
 
 
 def _parked_cars(path: Path, seed: int) -> Placed:
-    """Cars in some of the bays beside straights, in groups of three bays of 6 m."""
+    """Return cars in some of the bays beside straights, in groups of three bays of 6 m."""
     count = int(path.length / 18)
     random = uniform(seed, "parked", 0, 2 * count).reshape(count, 2).tolist()
     placed: Placed = []
@@ -174,7 +177,7 @@ def _parked_cars(path: Path, seed: int) -> Placed:
 
 
 def _poles(path: Path) -> Placed:
-    """Lamps on the left and right, low posts between the lane and the bays."""
+    """Return lamps on the left and right, and low posts between the lane and the bays."""
     placed: Placed = []
     for k in range(int(path.length / 18)):
         low = k % 2 == 0
@@ -208,14 +211,14 @@ def _buildings(path: Path, seed: int) -> Placed:
 
 
 def _on_straight(path: Path, u: float, margin: float) -> bool:
-    """Whether the road is straight from `margin` before to `margin` after `u`."""
+    """Return whether the road is straight from `margin` before to `margin` after `u`."""
     return any(
         straight and low + margin <= u <= high - margin
         for straight, low, high in zip(path.straight, path.bounds, path.bounds[1:], strict=False)
     )
 
 
-def sum_of(values: Iterable[float]) -> float:
+def sum_in_order(values: Iterable[float]) -> float:
     """Sum in order, with the same result in every release (Python 3.12 changed `sum` of floats)."""
     total = 0.0
     for value in values:
