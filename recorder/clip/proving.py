@@ -1,4 +1,4 @@
-"""Writes what proves that a clip's samples are those of its sources (docs/security.md)."""
+"""Writer of the proofs that a clip's samples are those of its sources (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class _Copy:
-    """Bytes of a source's file that the clip has; without `more`, any part of them is as good."""
+    """Bytes of a source's file that the clip contains; without `more`, they can be divided."""
 
     start: int
     stop: int
@@ -60,7 +60,7 @@ class _Copy:
     more: tuple[int, ...] = ()
 
     def part(self, start: int, stop: int) -> Piece | None:
-        """The piece of the bytes [start, stop) of the source; None if it cannot be named."""
+        """Return the piece for the bytes [start, stop) of the source; None if it has none."""
         if STORED in self.more:
             whole = (start, stop) == (self.start, self.stop)
             return [self.file, self.at, self.count, *self.more] if whole else None
@@ -68,16 +68,16 @@ class _Copy:
 
 
 class OriginProver:
-    """The proof of one source of a clip.
+    """Builder of the proof of one source of a clip.
 
-    Args:
-        source: its part in the clip.
-        rows: all leaves of its journal.
-        state: the last state of the journal.
-        groups: by stream, the samples in the clip, as they were committed.
-        spans: by stream, the samples in the clip, and all samples.
-        beside: by stream, indices of the leaves of ``t_mono`` that have the samples before and
-            after those in the clip.
+        Args:
+    source: the part of the source session in the clip.
+            rows: all leaves of the source's journal.
+            state: the last state of the journal.
+    groups: by stream, the committed groups of the samples in the clip.
+    spans: by stream, the indices in the source of the samples in the clip.
+    beside: by stream, indices of the leaves of ``t_mono`` that hold the stamps of the samples
+                directly before and after the clip.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class OriginProver:
     def of(
         cls, source: SessionPart, names: Sequence[str], signed: Mapping[str, Any] | None, clock: int
     ) -> OriginProver | None:
-        """The prover of a source; None if its signature and digests do not reach its samples.
+        """Create the prover of a source; None if its signature and digests do not cover the samples.
 
-        Args:
-            source: its part in the clip.
-            names: the clip's streams.
-            signed: its last signature.
-            clock: what the clip adds to ``t_mono`` for ``ts``.
+                Args:
+        source: the part of the source session in the clip.
+                    names: the clip's streams.
+                    signed: the source's last signature; None if it is not signed.
+                    clock: the clip's offset from ``t_mono`` to ``ts``, ns.
         """
         if signed is None or offset_ns(source.whole) != clock:
             return None
@@ -130,17 +130,17 @@ class OriginProver:
                 if span:
                     groups[name] = groups_with(committed, span.start, span.stop)
                 beside[name] = [_stamp_leaf(committed, rows, name, sample) for sample in around]
-            except FormatError:  # the digests do not reach to these samples
+            except FormatError:  # the digests do not cover these samples
                 return None
         return cls(source, rows, state, groups, spans, beside)
 
     def write(self, clip: Path, file: AppendFile, firsts: Mapping[str, int]) -> None:
         """Write the proof.
 
-        Args:
-            clip: the clip's folder, with the samples.
-            file: takes the proof.
-            firsts: by stream, index in the clip of the first sample of this source.
+                Args:
+                    clip: the clip's folder, with the samples.
+        file: the file to which the proof is appended.
+                    firsts: by stream, index in the clip of this source's first sample.
         """
         used = [group for groups in self._groups.values() for group in groups]
         numbers = {n for group in used for own in group.files.values() for n in own}
@@ -173,7 +173,7 @@ class OriginProver:
         return Edge(number, leaf.start, data, range_proof(digests, number, number + 1))
 
     def _number(self, path: str) -> int:
-        """The number of a file of the clip."""
+        """Return the index of a clip's file in the proof's file list; add the file if it is new."""
         if path not in self._files:
             self._files.append(path)
         return self._files.index(path)
@@ -181,7 +181,7 @@ class OriginProver:
     def _pieces(
         self, path: str, start: int, stop: int, copies: Sequence[_Copy], file: AppendFile, own: int
     ) -> Iterator[Piece]:
-        """Where the clip has the bytes of a leaf; what it lacks is added to the proof."""
+        """Yield where the clip has the bytes of a leaf; append missing bytes to the proof."""
         at = start
         first = max(0, bisect_right(copies, start, key=lambda copy: copy.start) - 1)
         for copy in map(copies.__getitem__, range(first, len(copies))):
@@ -204,14 +204,14 @@ class OriginProver:
         ranges, offset = self._state.patchable.get(path, ()), file.length
         while start < stop:
             data = read_exactly(self._sources[path], start, min(_BLOCK, stop - start))
-            if not data:  # the source is damaged: verification tells the place
+            if not data:  # the source is damaged: verification reports the place
                 break
             file.append(masked(data, start, ranges))
             start += len(data)
         return [own, offset, file.length - offset]
 
     def _copies(self, clip: Path, name: str, span: tuple[int, int, int]) -> dict[str, list[_Copy]]:
-        """By path, what the clip has of the files of a stream."""
+        """Return, by path, the bytes of a stream's files that the clip contains."""
         first, theirs, count = span
         whole, copies = self._source.whole.streams[name], {}
         with contextlib.closing(Stream(clip / name, partial=True)) as made:
@@ -239,7 +239,7 @@ class OriginProver:
     def _copied(
         self, path: str, source: Any, target: Any, span: tuple[int, int, int]
     ) -> Iterator[_Copy]:
-        """Runs of what lies in both files as the same bytes."""
+        """Yield the runs of bytes that both files contain."""
         first, theirs, _ = span
         _, one, other = np.intersect1d(
             source[:, 0] - theirs, target[:, 0] - first, return_indices=True
@@ -262,7 +262,7 @@ class OriginProver:
         reader: ChannelReader,
         span: tuple[int, int, int],
     ) -> Iterator[_Copy]:
-        """Samples of a channel that was packed after the session, as they were recorded."""
+        """Yield the recorded bytes of a channel that was packed after the session, by sample."""
         first, theirs, count = span
         number, places = self._number(path), reader.units(first, first + count)
         for k in range(count):
@@ -274,14 +274,14 @@ class OriginProver:
 
 
 def _samples(source: SessionPart, name: str) -> range:
-    """The samples of a stream that are in the clip; where they would be, if there are none."""
+    """Return the range of a stream's samples in the clip; without one, its empty place."""
     if (stream := source.streams.get(name)) is not None:
         return range(stream.first, stream.first + len(stream))
     return source.whole.streams[name].between(*source.interval_ns)
 
 
 def _stamp_leaf(committed: Sequence[Group], rows: Sequence[Row], name: str, sample: int) -> int:
-    """The index of the leaf of ``t_mono`` that has a sample's stamp; FormatError without one."""
+    """Return the index of the ``t_mono`` leaf with a sample's stamp; raise FormatError without one."""
     for group in groups_with(committed, sample, sample + 1):
         for number in group.files.get(f"{name}/t_mono", ()):
             leaf = rows[number][1]

@@ -1,4 +1,4 @@
-"""The sessions that a clip is made of: whether they fit together, and what proves them."""
+"""Source sessions of a clip: opening, compatibility checks, proof of origin."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from recorder.session.signatures import last_signature
 
 
 def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
-    """The parts of sessions that lie in a clip, by time; sessions without a sample are left out.
+    """Open the parts of sessions that lie in a clip, by time; skip sessions without a sample.
 
-    Args:
-        paths: closed sessions of the recorder, in any order.
-        part: what of them; its seconds count from the start of the earliest.
+        Args:
+            paths: closed sessions of the recorder, in any order.
+    part: the interval and the streams; its seconds count from the start of the earliest session.
 
-    Raises:
-        UsageError: a session is given twice.
-        SessionError: one cannot be read, was not closed, has no stream of a chosen name; the
-            sessions are of different machines' starts, overlap, or differ in shape; none has a
-            sample in the interval.
+        Raises:
+            UsageError: a session is given twice.
+    SessionError: a session cannot be read, was not closed, or lacks a chosen stream; the
+                sessions come from different boots, overlap, or differ in shape; no session has a sample
+                in the interval.
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a session is given twice")
@@ -62,7 +62,7 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
 
 
 def check_closed(path: Path) -> None:
-    """SessionError if a folder is no closed session of the recorder; says what to do."""
+    """Raise SessionError, with advice, unless a folder is a closed session of the recorder."""
     with Session(path) as session:
         if not session.recorded or session.header is None:
             raise SessionError(f"{path}: was not written by the recorder: it has no journal to cut")
@@ -72,7 +72,7 @@ def check_closed(path: Path) -> None:
 
 
 def origin_of(session: Session) -> dict[str, Any]:
-    """What names a session, and proves which one it was (docs/clips.md)."""
+    """Return the record that names and identifies a source session (docs/clips.md)."""
     header = session.header or {}
     data = layout.private(session.path, layout.SESSION_JSON).read_bytes()
     journal = read_journal(layout.private(session.path, layout.JOURNAL))
@@ -85,11 +85,13 @@ def origin_of(session: Session) -> dict[str, Any]:
 
 
 def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """What names the sessions of a clip, by time; also those between them without a sample in it.
+    """Return the origin records of a clip's sessions, by time.
 
-    Args:
-        sources: those with samples in the clip, by time.
-        paths: all that were given.
+        Sessions between them that have no sample in the clip are included.
+
+        Args:
+    sources: the sessions with samples in the clip, by time.
+            paths: all sessions that the user named.
     """
     starts = {path: int(layout.read_session_json(path)["start_ns"]) for path in paths}
     first_ns, last_ns = starts[sources[0].path], starts[sources[-1].path]
@@ -105,7 +107,7 @@ def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Pa
 
 
 def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
-    """The events whose windows overlap a clip, each once, by time (docs/events.md)."""
+    """Return the events whose windows overlap a clip, each once, by time (docs/events.md)."""
     found = {}
     begin_ns, end_ns = sessions[0].interval_ns
     for session in sessions:
@@ -118,7 +120,7 @@ def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
 
 
 def boot_of(session: Session) -> str:
-    """The start of the machine that a session's ``t_mono`` counts from."""
+    """Return the id of the boot from which a session's ``t_mono`` counts."""
     header = session.header or {}
     while isinstance(origin := header.get("origin"), dict) and origin.get("sessions"):
         header = origin["sessions"][0]
@@ -126,19 +128,19 @@ def boot_of(session: Session) -> str:
 
 
 def offset_ns(session: Session) -> int:
-    """What is to be added to a session's ``t_mono`` for epoch ns."""
+    """Return the offset from a session's ``t_mono`` to epoch time, ns."""
     header = session.header or {}
     return int(header["start_ns"]) - int(header["start_mono_ns"])
 
 
 def calibration_of(session: Session) -> str | None:
-    """The text of a session's calibration; None without one."""
+    """Return the text of a session's calibration; None without one."""
     path = session.path / "calibration.yaml"
     return path.read_text("utf-8") if path.exists() else None
 
 
 def _absolute(moment: Any, first_ns: int) -> Any:
-    """A moment on the calendar, with its user's text."""
+    """Convert a moment to one since the epoch that keeps the user's text."""
     if moment is None or moment.since_epoch:
         return moment
     return type(moment)(f"{moment.text} s", first_ns + moment.ns, since_epoch=True)

@@ -1,6 +1,6 @@
-"""Writes a clip: recorded samples through the code that recording uses, without encoding again.
+"""Writing of a clip with the recording code, from recorded bytes that are not encoded again.
 
-Of channels whose samples were compressed together (``lzma``), only the blocks at the edges of the
+In channels whose samples were compressed together (``lzma``), only the blocks at the edges of the
 clip are compressed again.
 """
 
@@ -47,21 +47,21 @@ from recorder.session.vehicle_key import VehicleKey
 
 _COMMIT_NS = 1_000_000_000
 _KEPT = ("driver", "source", "max_incomplete")
-"""Keys of a sensor's entry in ``session.json`` that a clip has, too."""
+"""Keys of a sensor's entry in ``session.json`` that a clip keeps."""
 Progress = Callable[[float], None]
-"""Called with the share of the clip that is written, 0 to 1."""
+"""Callback that receives the written share of the clip, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip that is in place.
+    """A finished clip.
 
     Attributes:
-        session: its folder.
+session: the clip's folder.
         start_ns, end_ns: epoch ns.
-        samples: by stream.
-        bytes: of its files.
-        notes: what is not in it although it was asked for.
+        samples: sample counts by stream.
+        bytes: total size of the files.
+        notes: remarks about the content, such as streams that are not in the clip.
     """
 
     session: Path
@@ -80,20 +80,21 @@ def write_clip(
     progress: Progress = lambda _: None,
     signing_key: Path | None = None,
 ) -> Clip:
-    """Cut sessions into a new session, which appears when it is complete.
+    """Cut sessions into a new session, which appears only when it is complete.
 
     Args:
-        paths: closed sessions; several are parts of one recording, or follow each other.
-        part: the interval and the streams; everything: the sessions are merged.
-        out: folder that the clip is made in; made if it is missing.
-        name: its name; None: from the session's and the interval, with a number if it is taken.
-        progress: see `Progress`.
-        signing_key: the key that signs the clip; None: the clip is not signed.
+paths: closed sessions; several must be parts of one recording or follow each other.
+        part: the interval and the streams; a part without limits merges the sessions.
+        out: folder in which the clip is created; created if it is missing.
+        name: name of the clip; None: built from the session's name and the interval, with a number
+            if the name exists.
+progress: see `Progress`.
+        signing_key: file of the key that signs the clip; None: the clip is not signed.
 
     Raises:
-        UsageError: the name is taken or not valid, a session is given twice, the key cannot be
+UsageError: the name exists or is not valid, a session is given twice, the key cannot be
             used.
-        SessionError: the sessions cannot be cut, or not together; see `open_sources`.
+SessionError: the sessions cannot be cut, or do not fit together; see `open_sources`.
         FormatError: a channel's bytes do not fit its format.
         StorageError: the clip cannot be written; nothing of it is left.
     """
@@ -137,7 +138,7 @@ def _default_name(sources: Sequence[SessionPart], part: Part) -> str:
 
 
 def _clear(staging: Path) -> None:
-    """Remove what a clip that was killed left; StorageError if somebody is writing it."""
+    """Remove the files of a killed clip; raise StorageError while another process writes them."""
     for folder in staging.glob("*"):
         if lock_is_held(layout.private(folder, layout.LOCK)):
             raise StorageError(f"{folder}: is being written by another command")
@@ -146,7 +147,7 @@ def _clear(staging: Path) -> None:
 
 
 def _free_name(out: Path, name: str) -> str:
-    """The first of NAME, NAME_2, ... that is free."""
+    """Return the first free name of NAME, NAME_2, ...."""
     number, free = 1, name
     while (out / free).exists():
         number += 1
@@ -161,7 +162,7 @@ def _plan(
     root: Path,
     name: str,
 ) -> SessionPlan:
-    """What the clip takes over from its first session, and where it comes from."""
+    """Build the clip's plan: settings of the first session, and the origin."""
     first = sources[0]
     header, streams = first.header or {}, _streams(sources)
     calibrations = [text for source in sources if (text := calibration_of(source)) is not None]
@@ -169,7 +170,7 @@ def _plan(
     for source in sources:
         for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
             chosen = [stream for stream in entry.get("streams") or () if stream in streams]
-            if chosen:  # without `live`: what was silent or slow is in the recorded events
+if chosen:  # without `live`: the recorded events show silent and slow sensors
                 kept = {key: entry[key] for key in _KEPT if key in entry}
                 before = sensors.get(sensor, {}).get("streams", [])
                 sensors[sensor] = {**kept, "streams": sorted({*before, *chosen})}
@@ -199,7 +200,7 @@ def _plan(
 
 
 def _interval(sources: Sequence[SessionPart]) -> tuple[int | None, int | None]:
-    """The interval of a clip, epoch ns; None where it reaches beyond the sessions."""
+    """Return the interval of a clip, epoch ns; None for an end outside the sessions."""
     begin_ns, end_ns = sources[0].interval_ns
     starts = [source.whole.start_ns for source in sources]
     ends = [source.whole.end_ns for source in sources]
@@ -211,13 +212,13 @@ def _interval(sources: Sequence[SessionPart]) -> tuple[int | None, int | None]:
 
 
 def _streams(sessions: Sequence[Session]) -> list[str]:
-    """Names of the recorded streams with samples in sessions, or in parts of them."""
+    """Return the sorted names of recorded streams with samples in sessions or parts."""
     names = {n for s in sessions for n, stream in s.streams.items() if _has_samples(stream)}
     return sorted(name for name in names if not name.startswith("_"))
 
 
 def _has_samples(stream: Stream) -> bool:
-    """Whether a stream has samples; one that is damaged had some."""
+    """Return whether a stream has samples; assume so for a damaged one."""
     try:
         return len(stream) > 0
     except FormatError:
@@ -225,7 +226,7 @@ def _has_samples(stream: Stream) -> bool:
 
 
 class _Cutter:
-    """Writes the session of one clip."""
+    """Writer of one clip's session."""
 
     def __init__(
         self,
@@ -243,8 +244,8 @@ class _Cutter:
         self._clock = ClipClock(self._start_ns - self._offset_ns, self._offset_ns)
         self._number: dict[str, int] = {}
         self._samples: dict[str, int] = {}
-        self._firsts: list[dict[str, int]] = []  # samples of each stream before each source
-        self._epochs: dict[str, int] = {}  # the latest of each stream of the clip
+        self._firsts: list[dict[str, int]] = []  # by source, the samples of each stream before it
+        self._epochs: dict[str, int] = {}  # latest epoch of each stream of the clip
         self._commit_ns = 0
 
     def run(self) -> Clip:
@@ -278,7 +279,7 @@ class _Cutter:
         return Clip(writer.path, self._start_ns, self._end_ns, self._samples, size, notes)
 
     def _provers(self) -> dict[str, tuple[int, OriginProver]]:
-        """By the name of its file, the number of a source that can be proven, and its prover."""
+        """Return the source number and the prover of each provable source, by proof file name."""
         found, names = {}, _streams(self._sources)
         for number, source in enumerate(self._sources):
             origin = self._origins[source.path]
@@ -291,7 +292,7 @@ class _Cutter:
     def _prove(
         self, writer: ClipSessionWriter, provers: Mapping[str, tuple[int, OriginProver]]
     ) -> None:
-        """Write what proves the samples of each source."""
+        """Write the proof of each source's samples."""
         files = {name: writer.attach(name) for name in provers}
         writer.commit()
         for name, (number, prover) in provers.items():
@@ -304,7 +305,7 @@ class _Cutter:
         return stream
 
     def _copy(self, writer: ClipSessionWriter, source: SessionPart) -> None:
-        """Append what a session has in the interval, in order of time."""
+        """Append the samples, states and events of a session's interval, in order of time."""
         self._firsts.append(dict(self._samples))
         names = [n for n in _streams([source]) if n in source.streams]
         lost = lost_events(source.whole.events())
@@ -354,7 +355,7 @@ class _Cutter:
         self._copy_states(writer, feed)
 
     def _copy_states(self, writer: ClipSessionWriter, feed: StreamFeed) -> None:
-        """Append the states that wait, once the stream has an epoch."""
+        """Append the waiting states once the stream has an epoch."""
         while feed.is_open and feed.waiting:
             state = feed.waiting.pop(0)
             mono_ns = state.t_ns - self._offset_ns
@@ -377,7 +378,7 @@ class _Cutter:
 
 
 def _as_recorded(stream: Stream, chunk: Chunk) -> Chunk:
-    """The chunk with the recorded bytes of channels whose samples were compressed together."""
+    """Return the chunk with the recorded blocks of channels that were compressed in blocks."""
     span = chunk.start, chunk.start + len(chunk.t_ns)
     found = {name: stream.channels[name].block(*span) for name in chunk.data}
     blocks = {name: [block] for name, block in found.items() if block is not None}

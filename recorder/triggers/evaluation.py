@@ -1,13 +1,13 @@
-"""Evaluates triggers over a session, sample by sample, as its journal tells of them.
+"""Evaluation of triggers over a session, sample by sample, in step with its journal.
 
 ::
 
     evaluation = Evaluation("sessions/rig-1", config.triggers)
-    for fired in evaluation.read():       # of an open session: of what was committed since
+for fired in evaluation.read():       # everything committed since the last call
         fired.trigger, fired.t_ns
 
-The order is that of the commits; within a commit, that of the stamps, then of the names.  So a
-session that is recorded and the same session afterwards give the same moments.
+Commits are evaluated in order; within a commit, changes are ordered by stamp, then by stream name.
+So an open session and the same session after its end give the same moments.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
 class Fired:
     """A moment at which a trigger fired.
 
-    Attributes:
-        trigger: its name.
-        t_ns: epoch ns, on the session's clock.
-        before, after: what is to be kept [s].
-        values: of all that the condition names, by their text; None: missing.
+        Attributes:
+    trigger: name of the trigger.
+            t_ns: epoch ns, on the session's clock.
+            before, after: window to keep around the moment [s].
+            values: value of each reference in the condition, by its text; None: missing.
     """
 
     trigger: str
@@ -75,10 +75,11 @@ class _Trigger:
 
 @dataclass
 class _Watched:
-    """A stream whose samples are read: channels by name, with the places of their numbers.
+    """A stream that triggers refer to.
 
     Attributes:
-        recent_ns: stamps of the last second, where the rate is asked for.
+        slots: by channel, each element's index and its slot in the values.
+        recent_ns: stamps of the last second if a trigger uses the rate, epoch ns.
     """
 
     slots: dict[str, list[tuple[tuple[int, ...], int]]] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class _Watched:
 
 @dataclass(order=True)
 class _Change:
-    """New values at a time: of a sample, a state or an event."""
+    """New values from one sample, state or event."""
 
     t_ns: int
     stream: str
@@ -99,16 +100,16 @@ class _Change:
 
 
 class Evaluation:
-    """See the module's example.
+    """Evaluation of triggers over one session; see the module's example.
 
     Attributes:
-        problems: by trigger, why it cannot be evaluated; the others are.
-        suppressed: by trigger, how often its cooldown kept it from firing.
+        problems: by trigger, why it cannot be evaluated; the others are evaluated.
+        suppressed: by trigger, how often its cooldown prevented it from firing.
 
     Args:
         session: a session of the recorder, open or closed.
-        triggers: to evaluate.
-        earlier: an evaluation of the part before, whose state goes on.
+        triggers: the triggers to evaluate.
+        earlier: the evaluation of the previous part, whose state is continued.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Evaluation:
 
     @property
     def unknown(self) -> set[tuple[str, str]]:
-        """Triggers, and the streams they name that were not declared in what was read."""
+        """Pairs of a trigger and a stream in it that the journal has not declared so far."""
         return {
             (trigger.settings.name, reference.stream)
             for trigger in self._triggers
@@ -157,17 +158,17 @@ class Evaluation:
 
     @property
     def closed(self) -> bool:
-        """Whether the session's recording has ended, and all of it was read."""
+        """Whether the recording has ended and its journal was read to the end."""
         return self._journal.state.closed is not None
 
     @property
     def offset_ns(self) -> int:
-        """What is to be added to CLOCK_MONOTONIC for the session's epoch ns."""
+        """Offset from CLOCK_MONOTONIC to the session's epoch time, ns."""
         return self._journal.state.start_ns - self._journal.state.start_mono_ns
 
     @property
     def commits(self) -> int:
-        """Number of the commits that were read."""
+        """Number of commits read so far."""
         return self._journal.state.commits
 
     @property
@@ -176,7 +177,7 @@ class Evaluation:
         return self._journal.state.following(self._session)
 
     def read(self) -> Iterator[Fired]:
-        """What fired in all that was committed since the last call.
+        """Yield the triggers that fire in the data committed since the last call.
 
         Raises:
             SessionError: the journal or a file cannot be read.
@@ -206,7 +207,7 @@ class Evaluation:
             watched.triggers.append(trigger)
 
     def _check(self, specs: Mapping[str, StreamSpec]) -> None:
-        """Leave out triggers that name what a declared stream does not have."""
+        """Remove triggers whose references a declared stream cannot satisfy."""
         for name, spec in specs.items():
             if name in self._checked:
                 continue
@@ -297,7 +298,7 @@ class Evaluation:
         return np.frombuffer(data, dtype).reshape(stop - start, *shape)
 
     def _lines(self, name: str, change: Any) -> list[_Change]:
-        """What the new committed lines of a log change."""
+        """Return the changes in the newly committed lines of a log."""
         path = layout.private(self._session, name)
         start = self._read_to[name]
         stop = self._journal.state.files.get(f"{layout.PRIVATE}/{name}", 0)
@@ -318,7 +319,7 @@ class Evaluation:
                 if stream in self._watched and (values := change(stream, entry)):
                     changes.append(_Change(int(entry["t_ns"]), stream, number, values))
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                continue  # a damaged line, which the check of the session reports
+                continue  # a damaged line, which `recorder check` reports
         return changes
 
     def _of_state(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
@@ -342,7 +343,7 @@ class Evaluation:
         return values
 
     def _count(self, t_ns: int) -> Iterator[Fired]:
-        """Rates and losses at the time of a commit."""
+        """Update rates and losses at a commit's time, and evaluate the triggers that use them."""
         looked: list[_Trigger] = []
         for reference, slot in self._slots.items():
             if reference.kind not in COUNTERS or reference.stream not in self._watched:
