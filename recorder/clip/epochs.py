@@ -25,14 +25,14 @@ Event = Mapping[str, Any]
 class EpochCut:
     """The part of an epoch that is in a clip.
 
-        Attributes:
-    epoch: number of the epoch in the source session.
-    start, stop: indices [start, stop) of the samples in the source session's stream.
-    first_seq: sequence number of the first sample, stored or lost.
-    sent: sequence number after the last sample, stored or lost; None if the driver reported
-                none.
-    ended: end reason; `CUT` if the epoch continues after the clip.
-    losses: the ``lost`` events; those at the cuts are trimmed to the clip's sequence numbers.
+    Attributes:
+        epoch: number of the epoch in the source session.
+        start, stop: indices [start, stop) of the samples in the source session's stream.
+        first_seq: sequence number of the first sample, stored or lost.
+        sent: sequence number after the last sample, stored or lost; None if the driver reported
+            none.
+        ended: end reason; `CUT` if the epoch continues after the clip.
+        losses: the ``lost`` events; those at the cuts are trimmed to the clip's sequence numbers.
     """
 
     epoch: int
@@ -49,13 +49,13 @@ def cut_epochs(
 ) -> list[EpochCut]:
     """Return the epochs of a stream with samples or losses in ``[begin_ns, end_ns)``.
 
-        Args:
-            stream: of a closed session of the recorder.
-            events: the stream's ``lost`` events.
-    begin_ns, end_ns: epoch ns; None: unbounded.
+    Args:
+        stream: of a closed session of the recorder.
+        events: the stream's ``lost`` events.
+        begin_ns, end_ns: epoch ns; None: unbounded.
 
-        Raises:
-            FormatError: stamps or numbers cannot be read.
+    Raises:
+        FormatError: stamps or numbers cannot be read.
     """
     inside = stream.between(begin_ns, end_ns)
     entries = list(stream.epochs or ())

@@ -70,14 +70,14 @@ class _Copy:
 class OriginProver:
     """Builder of the proof of one source of a clip.
 
-        Args:
-    source: the part of the source session in the clip.
-            rows: all leaves of the source's journal.
-            state: the last state of the journal.
-    groups: by stream, the committed groups of the samples in the clip.
-    spans: by stream, the indices in the source of the samples in the clip.
-    beside: by stream, indices of the leaves of ``t_mono`` that hold the stamps of the samples
-                directly before and after the clip.
+    Args:
+        source: the part of the source session in the clip.
+        rows: all leaves of the source's journal.
+        state: the last state of the journal.
+        groups: by stream, the committed groups of the samples in the clip.
+        spans: by stream, the indices in the source of the samples in the clip.
+        beside: by stream, indices of the leaves of ``t_mono`` that hold the stamps of the samples
+            directly before and after the clip.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class OriginProver:
     def of(
         cls, source: SessionPart, names: Sequence[str], signed: Mapping[str, Any] | None, clock: int
     ) -> OriginProver | None:
-        """Create the prover of a source; None if its signature and digests do not cover the samples.
+        """Create the prover of a source; None if signature and digests do not cover its samples.
 
-                Args:
-        source: the part of the source session in the clip.
-                    names: the clip's streams.
-                    signed: the source's last signature; None if it is not signed.
-                    clock: the clip's offset from ``t_mono`` to ``ts``, ns.
+        Args:
+            source: the part of the source session in the clip.
+            names: the clip's streams.
+            signed: the source's last signature; None if it is not signed.
+            clock: the clip's offset from ``t_mono`` to ``ts``, ns.
         """
         if signed is None or offset_ns(source.whole) != clock:
             return None
@@ -137,10 +137,10 @@ class OriginProver:
     def write(self, clip: Path, file: AppendFile, firsts: Mapping[str, int]) -> None:
         """Write the proof.
 
-                Args:
-                    clip: the clip's folder, with the samples.
-        file: the file to which the proof is appended.
-                    firsts: by stream, index in the clip of this source's first sample.
+        Args:
+            clip: the clip's folder, with the samples.
+            file: the file to which the proof is appended.
+            firsts: by stream, index in the clip of this source's first sample.
         """
         used = [group for groups in self._groups.values() for group in groups]
         numbers = {n for group in used for own in group.files.values() for n in own}
@@ -281,7 +281,7 @@ def _samples(source: SessionPart, name: str) -> range:
 
 
 def _stamp_leaf(committed: Sequence[Group], rows: Sequence[Row], name: str, sample: int) -> int:
-    """Return the index of the ``t_mono`` leaf with a sample's stamp; raise FormatError without one."""
+    """Return the index of the ``t_mono`` leaf with a sample's stamp; FormatError without one."""
     for group in groups_with(committed, sample, sample + 1):
         for number in group.files.get(f"{name}/t_mono", ()):
             leaf = rows[number][1]

@@ -21,12 +21,12 @@ from recorder.session.session_part import SessionPart
 class StreamFeed:
     """Writer of the epochs of one stream of a session, in step with the copied samples.
 
-        Attributes:
-    name: name of the stream.
-            stream: the stream's samples in the clip.
-            cuts: the stream's epochs in the clip.
-            shift: number added to the epoch numbers, which must increase from session to session.
-            waiting: states that precede the first sample.
+    Attributes:
+        name: name of the stream.
+        stream: the stream's samples in the clip.
+        cuts: the stream's epochs in the clip.
+        shift: number added to the epoch numbers, which must increase from session to session.
+        waiting: states that precede the first sample.
     """
 
     def __init__(

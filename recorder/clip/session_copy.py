@@ -13,9 +13,9 @@ from recorder.writer.session_writer import SessionWriter
 class ClipClock:
     """A manual clock that shows the latest copied time.
 
-        Args:
-    mono_ns: start time, CLOCK_MONOTONIC of the recording, ns.
-            offset_ns: offset from CLOCK_MONOTONIC to epoch time, ns.
+    Args:
+        mono_ns: start time, CLOCK_MONOTONIC of the recording, ns.
+        offset_ns: offset from CLOCK_MONOTONIC to epoch time, ns.
     """
 
     def __init__(self, mono_ns: int, offset_ns: int) -> None:

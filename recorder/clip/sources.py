@@ -24,15 +24,15 @@ from recorder.session.signatures import last_signature
 def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
     """Open the parts of sessions that lie in a clip, by time; skip sessions without a sample.
 
-        Args:
-            paths: closed sessions of the recorder, in any order.
-    part: the interval and the streams; its seconds count from the start of the earliest session.
+    Args:
+        paths: closed sessions of the recorder, in any order.
+        part: the interval and the streams; its seconds count from the start of the earliest session.
 
-        Raises:
-            UsageError: a session is given twice.
-    SessionError: a session cannot be read, was not closed, or lacks a chosen stream; the
-                sessions come from different boots, overlap, or differ in shape; no session has a sample
-                in the interval.
+    Raises:
+        UsageError: a session is given twice.
+        SessionError: a session cannot be read, was not closed, or lacks a chosen stream; the
+            sessions come from different boots, overlap, or differ in shape; no session has a
+            sample in the interval.
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a session is given twice")
@@ -87,11 +87,11 @@ def origin_of(session: Session) -> dict[str, Any]:
 def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     """Return the origin records of a clip's sessions, by time.
 
-        Sessions between them that have no sample in the clip are included.
+    Sessions between them that have no sample in the clip are included.
 
-        Args:
-    sources: the sessions with samples in the clip, by time.
-            paths: all sessions that the user named.
+    Args:
+        sources: the sessions with samples in the clip, by time.
+        paths: all sessions that the user named.
     """
     starts = {path: int(layout.read_session_json(path)["start_ns"]) for path in paths}
     first_ns, last_ns = starts[sources[0].path], starts[sources[-1].path]

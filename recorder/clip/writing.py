@@ -57,7 +57,7 @@ class Clip:
     """A finished clip.
 
     Attributes:
-session: the clip's folder.
+        session: the clip's folder.
         start_ns, end_ns: epoch ns.
         samples: sample counts by stream.
         bytes: total size of the files.
@@ -83,18 +83,18 @@ def write_clip(
     """Cut sessions into a new session, which appears only when it is complete.
 
     Args:
-paths: closed sessions; several must be parts of one recording or follow each other.
+        paths: closed sessions; several must be parts of one recording or follow each other.
         part: the interval and the streams; a part without limits merges the sessions.
         out: folder in which the clip is created; created if it is missing.
         name: name of the clip; None: built from the session's name and the interval, with a number
             if the name exists.
-progress: see `Progress`.
+        progress: see `Progress`.
         signing_key: file of the key that signs the clip; None: the clip is not signed.
 
     Raises:
-UsageError: the name exists or is not valid, a session is given twice, the key cannot be
+        UsageError: the name exists or is not valid, a session is given twice, the key cannot be
             used.
-SessionError: the sessions cannot be cut, or do not fit together; see `open_sources`.
+        SessionError: the sessions cannot be cut, or do not fit together; see `open_sources`.
         FormatError: a channel's bytes do not fit its format.
         StorageError: the clip cannot be written; nothing of it is left.
     """
@@ -170,7 +170,7 @@ def _plan(
     for source in sources:
         for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
             chosen = [stream for stream in entry.get("streams") or () if stream in streams]
-if chosen:  # without `live`: the recorded events show silent and slow sensors
+            if chosen:  # without `live`: the recorded events show silent and slow sensors
                 kept = {key: entry[key] for key in _KEPT if key in entry}
                 before = sensors.get(sensor, {}).get("streams", [])
                 sensors[sensor] = {**kept, "streams": sorted({*before, *chosen})}

@@ -26,7 +26,7 @@ def main() -> int:
     def connect() -> Client:
         return Client(Path(given["socket"]))
 
-def report(line: str) -> None:
+    def report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     watching = Watching(triggers, connect, report)

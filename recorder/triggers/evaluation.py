@@ -3,7 +3,7 @@
 ::
 
     evaluation = Evaluation("sessions/rig-1", config.triggers)
-for fired in evaluation.read():       # everything committed since the last call
+    for fired in evaluation.read():       # everything committed since the last call
         fired.trigger, fired.t_ns
 
 Commits are evaluated in order; within a commit, changes are ordered by stamp, then by stream name.
@@ -47,11 +47,11 @@ _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
 class Fired:
     """A moment at which a trigger fired.
 
-        Attributes:
-    trigger: name of the trigger.
-            t_ns: epoch ns, on the session's clock.
-            before, after: window to keep around the moment [s].
-            values: value of each reference in the condition, by its text; None: missing.
+    Attributes:
+        trigger: name of the trigger.
+        t_ns: epoch ns, on the session's clock.
+        before, after: window to keep around the moment [s].
+        values: value of each reference in the condition, by its text; None: missing.
     """
 
     trigger: str

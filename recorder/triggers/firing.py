@@ -27,10 +27,10 @@ class Firing:
     def look(self, t_ns: int, holds: bool, releases: bool) -> bool:
         """Update the state at a time, and return whether the trigger fires.
 
-                Args:
-        t_ns: epoch ns; may step back by as much as the stamps of streams differ.
-                    holds: whether the condition is true.
-                    releases: whether the release condition is true.
+        Args:
+            t_ns: epoch ns; may step back by as much as the stamps of streams differ.
+            holds: whether the condition is true.
+            releases: whether the release condition is true.
         """
         if not self._released and releases:
             self._released, self._since_ns = True, None

@@ -18,9 +18,9 @@ def trigger_faults(
 ) -> Iterator[tuple[str, str]]:
     """Yield the config key and a description of each reference that cannot be evaluated.
 
-        Args:
-    triggers: triggers of a config.
-            specs: all streams that the config records, by name.
+    Args:
+        triggers: triggers of a config.
+        specs: all streams that the config records, by name.
     """
     for trigger in triggers:
         for part in ("when", "until"):

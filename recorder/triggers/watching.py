@@ -57,8 +57,8 @@ class Watching:
     def turn(self, now_s: float) -> None:
         """Evaluate what was committed since the last turn.
 
-                Args:
-        now_s: CLOCK_MONOTONIC, s.
+        Args:
+            now_s: CLOCK_MONOTONIC, s.
         """
         if now_s >= self._ask_at_s:
             self._ask_at_s = now_s + _ASK_S
