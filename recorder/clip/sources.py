@@ -26,13 +26,13 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
 
     Args:
         paths: closed sessions of the recorder, in any order.
-        part: the interval and the streams; its seconds count from the start of the earliest session.
+        part: interval and streams; its seconds count from the start of the earliest session.
 
     Raises:
         UsageError: a session is given twice.
         SessionError: a session cannot be read, was not closed, or lacks a chosen stream; the
-            sessions come from different boots, overlap, or differ in shape; no session has a
-            sample in the interval.
+            sessions come from different boots, overlap, or differ in shape; none has a sample in
+            the interval.
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a session is given twice")

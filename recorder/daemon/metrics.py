@@ -56,7 +56,7 @@ _METRICS = (
         "writer",
         "oldest_uncommitted_s",
         "uncommitted_seconds",
-        "Age of the oldest data not yet durable.",
+        "Age of the oldest uncommitted data.",
     ),
     ("writer", "commits", "commits_total", "Commits of the session."),
     ("writer", "commit_s", "commit_seconds_total", "Total duration of the session's commits."),

@@ -55,7 +55,7 @@ class StartChecks:
             raise StorageError(problem)
 
     def refused(self) -> str | None:
-        """Return the reason of `place` or `room`; cached for two seconds, since status asks often."""
+        """Return the reason of `place` or `room`, cached for two seconds: status asks often."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._until_ns:
             self._until_ns = now_ns + round(_CACHED_S * 1e9)

@@ -1,4 +1,4 @@
-"""All that is due after recording, done at once: for a parked vehicle whose daemon is stopped."""
+"""Immediate work on all due steps, for a parked vehicle whose daemon is stopped."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def finalize_pending(
     stop: threading.Event,
     spawn: Callable[[Sequence[str]], Process] = Chore,
 ) -> dict[str, Any]:
-    """Do what sessions below the config's root still lack; see `steps`.
+    """Run all due steps of the sessions below the config's root; see `steps`.
 
     Args:
-        config: whose root.
+        config: the config with the root.
         clock: injectable.
-        say: takes one line for people.
-        stop: ends it early; what is under way is done again the next time.
-        spawn: starts a chore; injectable.
+        say: logs one line for users.
+        stop: ends the work early; the interrupted step is repeated the next time.
+        spawn: starts a process; injectable.
 
     Returns:
         ``{"finished": steps done, "failed": {session: {step: why}}, "queue": [session]}``.
 
     Raises:
-        UsageError: a daemon has the root, and does this itself.
+        UsageError: a daemon holds the root and does this work itself.
     """
     root = config.session.root
     lock = RootLock(root)

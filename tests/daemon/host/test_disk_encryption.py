@@ -133,7 +133,7 @@ def test_file_systems_without_a_device(
         found = FileSystem(tmp_path, kind, source, None)
         monkeypatch.setattr(disk_encryption, "file_system", lambda path, found=found: found)
         assert why(sysfs, tmp_path) == (
-            f"is on {kind} ({source}), of which nobody can tell whether it is encrypted"
+            f"is on {kind} ({source}), whose encryption cannot be determined"
         )
 
 
@@ -160,7 +160,7 @@ def test_memory_counts_by_its_swap(
     sysfs.add("dm-0", area.stat().st_dev, "sda", uuid=CRYPT)
     assert problem() is None
     area.unlink()
-    assert unencrypted_swap(sysfs.root, swaps) == f"{area}, which cannot be looked at"
+    assert unencrypted_swap(sysfs.root, swaps) == f"{area}, which cannot be read"
 
 
 @pytest.mark.parametrize("number", [errno.ENODATA, errno.ENOTTY, errno.EOPNOTSUPP])
