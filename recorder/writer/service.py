@@ -1,7 +1,7 @@
-"""The writer's receiving thread: messages from drivers, commands from the supervisor.
+"""Receiving thread of the writer, for messages from drivers and commands from the supervisor.
 
 The receiving thread never waits for the disk.  It puts accepted messages into a session's inbox,
-whose bytes are bounded by the drivers' credit.  Each session has its own threads
+whose size is limited by the drivers' credit.  Each session has its own threads
 (`recorder.writer.active_session`), which wake the receiving thread.  Only durable messages are
 acknowledged.
 """
@@ -41,16 +41,16 @@ from recorder.writer.session_writer import SessionWriter
 
 REST_S = 0.02
 _REST_NS = round(REST_S * 1e9)
-_LITTLE = 16  # messages; a socket queues twice as many of every driver
+_LITTLE = 16  # messages; a socket queues twice as many of each driver
 _LITTLE_BYTES = 2_000_000  # in the time of a rest: 100 MB/s
 
 
 class ReceiveBatching:
-    """Decides after every turn of the receiving thread whether to rest.
+    """Policy that decides after each turn of the receiving thread whether to rest.
 
-    Messages that arrive during a rest are handled together: waking up with cold caches for every
-    message costs several times the work itself.  A driver that sends much would use up its window
-    within a rest and then wait for the end of the rest.
+    Messages that arrive during a rest are handled together, since waking up with cold caches for
+    each message costs several times the work itself.  There is no rest at high data rates: a fast
+    driver would use up its window within the rest and then wait for its end.
 
     >>> rest = ReceiveBatching(clock)
     >>> if rest.earned(messages=3, size=70_000):
@@ -64,7 +64,7 @@ class ReceiveBatching:
         self._bytes = 0
 
     def earned(self, messages: int, size: int) -> bool:
-        """Whether a rest may follow a turn with this number of messages and bytes."""
+        """Return whether a rest may follow a turn with this number of messages and bytes."""
         if not self._busy:
             if size >= _LITTLE_BYTES:
                 self._busy, self._bytes = True, 0
@@ -83,13 +83,13 @@ _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a ses
 
 
 class WriterService:
-    """The work of one writer process.
+    """Service of one writer process.
 
     Args:
-        run_folder: the run's folder, where the socket is bound.
+        run_folder: the run's folder, in which the socket is bound.
         buffer_bytes: sum of all drivers' rings.
         clock, disk: injectable.
-        resume: session that an earlier writer left open, to be resumed.
+        resume: session to resume, which an earlier writer left open; None without one.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class WriterService:
         self._disk = disk
         self._sessions = OpenSessions(disk, clock, buffer_bytes, self._waker.wake)
         self._drivers = Drivers(self._socket, self._sessions, buffer_bytes)
-        self._peers = self._drivers.peers  # looked up for every message
-        self._pending_split: PendingSplit | None = None  # will continue the open session
+        self._peers = self._drivers.peers  # used for each message
+        self._pending_split: PendingSplit | None = None  # the next part, while it is created
         self._quit = False
         self._batching = ReceiveBatching(clock)
         self._hurry = SignalEvent()
@@ -134,7 +134,7 @@ class WriterService:
             if self._pending_split is None:
                 self._end_what_must()
             self._drivers.acknowledge_due()
-            # In order: a session does not end before the session that it continues.
+            # A session must not end before the session that it continues.
             first = sessions.previous or sessions.active
             if first is not None and first.finishing is not None:
                 self._finish(first)
@@ -154,7 +154,7 @@ class WriterService:
         self._socket.close()
 
     def _end_what_must(self) -> None:
-        """Seal sessions that have failed; end the open session if its disk is full."""
+        """Seal failed sessions; end the open session if its disk is full."""
         for current in self._sessions:
             if current.must_be_sealed:
                 self._seal(current)
@@ -165,7 +165,7 @@ class WriterService:
     # Drivers
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
-        """Handle a message; returns its size in bytes."""
+        """Handle a message; return its size in bytes."""
         if isinstance(message, ProtocolError):
             self._drivers.refuse(peer, message)
             return 0
@@ -198,7 +198,7 @@ class WriterService:
         known = self._peers[peer]
         current = self._sessions.of(known)
         if current is None or message.session not in ("", current.writer.key) or current.closer:
-            return  # a driver repeats messages of a session that is closed
+            return  # a driver resends messages of a closed session
         spec = known.specs.get(message.stream)
         if spec is None:
             raise ProtocolError(f"{message.stream}: a message of a stream that was not declared")
@@ -226,7 +226,7 @@ class WriterService:
                     return  # answered when the session is closed
                 case Split() as command:
                     self._split(peer, message.number, command)
-                    return  # answered when the session that was split is closed
+                    return  # answered when the split session is closed
                 case PutEvent() as command:
                     if self._sessions.active is not None:
                         self._sessions.active.writer.event(**command.event)
@@ -266,7 +266,7 @@ class WriterService:
     def _split(self, peer: bytes, request: int, command: Split) -> None:
         """Begin the session that continues the open one; drivers cross to it one by one.
 
-        A request that is repeated, since an earlier writer died, joins the split in progress.
+        A request that is repeated after a writer's death joins the split in progress.
         """
         asked_for = command.session
         left = self._sessions.previous
@@ -291,7 +291,7 @@ class WriterService:
         self._pending_split.start(self._disk, command.plan, self._clock, same, self._waker.wake)
 
     def _go_on(self, made: PendingSplit) -> None:
-        """Begin the next part when it is made; if it failed, continue the open one."""
+        """Begin the created next part; if its creation failed, continue the open one."""
         self._pending_split, current = None, made.current
         if made.writer is not None:
             self._sessions.leave(current, made.peer, made.request, made.live)
@@ -299,7 +299,7 @@ class WriterService:
             following = self._begin(made.writer)
             for known in self._peers.values():
                 if not current.changed(known):
-                    following.declare(known)  # drivers that joined since the request
+                    following.declare(known)  # includes drivers that joined since the request
             following.continue_from(current.ends(), current.last_ns)
             self._drivers.hello_all()
         elif (error := made.error) is not None:
@@ -340,7 +340,7 @@ class WriterService:
             self._drivers.tell_finish(identity)
 
     def _finish(self, current: ActiveSession) -> None:
-        """Close a session once its drivers have ended it; does not wait for the disk."""
+        """Close a session once its drivers have ended it; never wait for the disk."""
         now_ns = self._clock.monotonic_ns()
         if current.closed and current.failure is None:
             self._drivers.acknowledge_all()

@@ -1,4 +1,4 @@
-"""A new session, which holds the streams of the connected drivers from the start."""
+"""Creation of a session that declares the connected drivers' streams from the start."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def create(
     peers: Iterable[Peer],
     reported: Callable[[str, bytes], None] = lambda *_: None,
 ) -> SessionWriter:
-    """Make a session that durably declares the streams of these drivers.
+    """Create a session that durably declares the streams of these drivers.
 
-    So recovery reports a loss of those streams after a power cut before the first commit.
+    So after a power cut before the next commit, recovery reports the loss of these streams.
 
     Args:
         disk, plan, clock: as for `SessionWriter.create`.
@@ -30,7 +30,7 @@ def create(
         reported: as for `SessionWriter.create`.
 
     Raises:
-        StorageError, UsageError: as `SessionWriter.create` does.
+        StorageError, UsageError: as of `SessionWriter.create`.
     """
     try:
         writer = SessionWriter.create(disk, plan, clock, reported)

@@ -1,4 +1,4 @@
-"""What the drivers' messages do to the streams of a session while it is written."""
+"""Streams of a session while it is written, updated by the drivers' messages."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from recorder.writer.stream_store import StreamStore
 
 
 class SessionStreams:
-    """The streams of one session.  The caller holds its lock, but for what says that it needs none.
+    """Streams of one session.
+
+    The caller holds the session's lock, except for methods that need no lock.
 
     Args:
-        log: of the session.
+        log: log of the session.
         sensors: the planned sensors, as in ``session.json``.
-        restored: what the journal has of a session that is reopened.
+        restored: journal state of a reopened session; None for a new one.
 
     Attributes:
-        progress: of every stream that was declared to this writer.
+        progress: by name, the progress of each stream that was declared to this writer.
     """
 
     def __init__(
@@ -40,10 +42,10 @@ class SessionStreams:
         self._restored = restored or JournalState()
 
     def add(self, store: StreamStore, sensor: str = "") -> None:
-        """A further stream, from its position in the journal; needs no lock."""
+        """Add a stream at its position in the journal; needs no lock."""
         progress = StreamProgress(store, sensor)
         progress.restore(self._restored, store.spec.name)
-        # The lock may be waiting for the disk: readers iterate over a copy instead.
+        # A holder of the lock may wait for the disk, so readers iterate over a copy instead.
         self.progress[store.spec.name] = progress
 
     def append(self, message: Message) -> None:
@@ -67,7 +69,7 @@ class SessionStreams:
             self._append(progress, message)
 
     def release_all(self) -> None:
-        """Append what is held back of any stream."""
+        """Append the held-back messages of all streams."""
         for progress in self.progress.values():
             self.release(progress)
 
@@ -80,7 +82,7 @@ class SessionStreams:
             self._log.lose_absent(stream, self._restored.positions[stream])
 
     def lose_absent_sensors(self, end_ns: int | None) -> None:
-        """Log the loss of sensors that gave no stream until the session's end, epoch ns."""
+        """Log the loss of sensors without a stream up to `end_ns`, epoch ns; None: now."""
         known = {*self.progress, *self._restored.positions}
         for streams in absent_streams(self.of_sensors(), known).values():
             for name in streams:
@@ -88,25 +90,25 @@ class SessionStreams:
                 self._restored.positions[name] = absent_position()
 
     def of_sensors(self) -> dict[str, list[str]]:
-        """Names of each planned sensor's streams."""
+        """Return the stream names of each planned sensor."""
         return streams_of_sensors(self._sensors, self.progress)
 
     def absent(self) -> dict[str, dict[str, Any]]:
-        """Positions of streams without a sample that no driver has declared to this writer."""
+        """Return positions of streams without a sample that no driver declared to this writer."""
         known = list(self._restored.positions.items())
         return {n: position for n, position in known if n not in self.progress}
 
     def written(self) -> list[tuple[str, StreamProgress]]:
-        """Those that have files; needs no lock."""
+        """Return the streams that have files; needs no lock."""
         return [(n, t) for n, t in list(self.progress.items()) if t.store.exists]
 
     def committed_positions(self) -> dict[str, dict[str, Any]]:
-        """Copies of all positions, as a commit has them: undeclared streams come first."""
+        """Return copies of all positions for a commit, those of undeclared streams first."""
         positions = {name: dict(p) for name, p in self._restored.positions.items()}
         return positions | {name: t.position() for name, t in list(self.progress.items())}
 
     def positions(self) -> dict[str, dict[str, Any]]:
-        """The appended positions with their bytes; needs no lock."""
+        """Return the appended positions with their bytes; needs no lock."""
         positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self.absent().items()}
         for name, progress in list(self.progress.items()):
             more = {"bytes": progress.store.bytes, "adjusted": progress.store.adjusted}
@@ -119,7 +121,7 @@ class SessionStreams:
             progress.held.append(message)
             return
         if message.epoch != progress.epoch:
-            # If a driver died before this stream's first sample, that time is a loss too.
+            # The time before this stream's first sample is a loss if an earlier driver died.
             lives = cut_short(progress.sensor, self.progress.values(), message.epoch)
             if lives and not progress.epoch:
                 self._log.begin_epoch(progress, max(lives))

@@ -1,4 +1,4 @@
-"""Sessions of a daemon: what the state machine decides, carried out by writer and drivers.
+"""Sessions of a daemon: execution of the state machine's decisions by writer and drivers.
 
 The daemon calls `turn` repeatedly and receives the outcomes::
 
@@ -39,58 +39,58 @@ from recorder.daemon.service_notifier import ERROR, INFO, Say
 from recorder.session.incidents import END
 
 SETTLE_S = 15.0
-"""A session waits so long for drivers that are being started."""
+"""Time that a session waits for starting drivers, s."""
 LOOK_S = 0.5
 _CLOSE_S = 40.0
 _UNCLEAR_S = 15.0
 _WRITER_RETRY_S = 30.0
 
 
-class Told(Protocol):
-    """Receives the outcomes."""
+class SessionListener(Protocol):
+    """Receiver of the outcomes."""
 
     def check_place(self) -> None:
-        """Raise where a session cannot be begun: StorageError."""
+        """Raise StorageError if a session cannot begin."""
 
     def check_room(self) -> None:
-        """Raise where the disk is too full for a recording to begin: StorageError."""
+        """Raise StorageError if the disk is too full for a recording to begin."""
 
     def began(self, session: str) -> None:
-        """A session is open: its folder."""
+        """Handle the start of a session; `session` is its folder."""
 
     def not_begun(self, error: RecorderError) -> None:
-        """A session could not be begun."""
+        """Handle the failed start of a session."""
 
     def over(self) -> None:
-        """Nothing is being recorded any more; `Sessions.last` says how that ended."""
+        """Handle the end of recording; `Sessions.last` describes it."""
 
     def closed(self) -> None:
-        """A session or a part is closed, and its archives are due."""
+        """Handle the closing of a session or part, whose archives are due."""
 
     def sealed(self, session: str, reason: str) -> None:
-        """The disk of a session failed; it is left for recovery."""
+        """Handle the disk failure of a session, which is left for recovery."""
 
     def left(self) -> None:
-        """The daemon may end."""
+        """Handle the end of all work: the daemon may end."""
 
 
 class Sessions:
-    """See the module's example.
+    """Sessions of a daemon; see the module's example.
 
     Args:
-        config: what to record.
+        config: the daemon's config.
         clock: injectable.
         supervisor: writer and drivers.
-        desired_state_file: keeps the desired state.
-        say: takes one line for people.
-        reported: see `Told`.
+        desired_state_file: file of the desired state.
+        say: logs one line for users.
+        reported: receiver of the outcomes.
 
     Attributes:
         machine: the state machine.
-        planner: names and plans.
+        planner: planner of names and parts.
         last: how the last session ended (docs/daemon.md); None before the first.
         part_started_ns: CLOCK_MONOTONIC of the open part's start.
-        state_since_ns: of the machine's state.
+        state_since_ns: CLOCK_MONOTONIC of the start of the machine's state.
         desired_state_problem: why the desired state is not on disk; None if it is.
     """
 
@@ -101,7 +101,7 @@ class Sessions:
         supervisor: Supervisor,
         desired_state_file: DesiredStateFile,
         say: Say,
-        reported: Told,
+        reported: SessionListener,
     ) -> None:
         self.machine = Machine()
         self.planner = Planner(config, clock.realtime_ns)
@@ -161,7 +161,7 @@ class Sessions:
             self.desired_state_problem = None
 
     def save_again(self) -> None:
-        """Retry to store a desired state that could not be stored."""
+        """Retry to save a desired state that could not be saved."""
         if self.desired_state_problem is not None:
             self._save(Save(self.machine.desired))
 
@@ -181,7 +181,7 @@ class Sessions:
         self.do(self.machine.split_failed(self._clock.monotonic_ns()))
 
     def turn(self, now_ns: int) -> None:
-        """Follow the requests under way, and do what is due."""
+        """Check the pending requests, and do all due work."""
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + round(LOOK_S * 1e9)
             self._supervisor.look()
@@ -194,7 +194,7 @@ class Sessions:
         self.do(self.machine.tick(now_ns))
 
     def _follow_writer(self, now_ns: int) -> None:
-        """A writer that does not start is a fault; its start is retried regularly."""
+        """Treat a writer that does not start as a fault; retry its start regularly."""
         failed = self._supervisor.writer.failed
         if failed is None:
             self._writer_at_ns = None
@@ -280,7 +280,7 @@ class Sessions:
             self._split_failed("the writer ended before it had begun")
 
     def _split_over(self, ended: Ending, now_ns: int) -> None:
-        """The new part was begun and ended at once: the disk, most likely."""
+        """Handle a new part that ended at once, most likely because of the disk."""
         self._supervisor.forget_session()
         if ended.closed:
             self.do(self.machine.split_done(now_ns, ended.closed))
@@ -303,7 +303,7 @@ class Sessions:
             self._ended(question.ending)
 
     def _ended(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
-        """The session has ended: report to the machine and the daemon."""
+        """Report the end of the session to the machine and the daemon."""
         whole = whole and not ending.sealed
         why = why or ending.sealed or ending.full
         streams = ending.streams or self._supervisor.streams
@@ -326,7 +326,7 @@ class Sessions:
         self._reported.over()
 
     def split(self, why: str) -> None:
-        """Begin a new part, unless one is on its way."""
+        """Begin a new part unless a split is in progress."""
         self.do(self.machine.split(self._clock.monotonic_ns(), why))
 
     def _want_split(self, now_ns: int) -> None:
@@ -347,7 +347,7 @@ class Sessions:
             self.do(self.machine.split(now_ns, why))
 
     def _needs_part(self, sensor: Sensor) -> bool:
-        """Whether a sensor changed in the part that is open: only the next one can hold it."""
+        """Return whether a sensor changed in the open part: only the next part can store it."""
         open_since_ns = self.part_started_ns if self.machine.session is not None else None
         return sensor.changed and open_since_ns is not None and sensor.changed_ns >= open_since_ns
 
