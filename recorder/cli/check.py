@@ -46,7 +46,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.control.sockets import socket_warning
     from recorder.contract.errors import ConfigError
     from recorder.contract.redaction import mask_passwords, secret_keys
-    from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
+    from recorder.daemon.driver_registry import (
+        check_sources,
+        find_port_clashes,
+        find_stream_clashes,
+        load,
+    )
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.keeping.sizes import ring_findings
     from recorder.daemon.preflight import (
@@ -70,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     problems += [
         Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
-        for sensor, message in (*streams_twice(results), *ports_twice(results))
+        for sensor, message in (*find_stream_clashes(results), *find_port_clashes(results))
     ]
     problems += [
         Problem(f"sensors.{entry.name}.{key}", message, 1)

@@ -276,7 +276,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+def find_stream_clashes(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
     """Return the streams that two sensors both declare: (later sensor, description)."""
     owners: dict[str, Any] = {}
     clashes = []
@@ -289,7 +289,7 @@ def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
     return clashes
 
 
-def ports_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+def find_port_clashes(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
     """Return the UDP ports that two sensors' drivers both need: (later sensor, description)."""
     owners: dict[int, list[tuple[str, str]]] = {}
     clashes = []

@@ -73,7 +73,7 @@ class CommitDigests:
         digested = [file for file in files if isinstance(file, DigestedFile)]
         self._tail_digests.write([entry for file in digested for entry in file.announcements()])
 
-    def of_commit(self, files: Mapping[str, AppendFile], final: bool) -> dict[str, Any]:
+    def digest_commit(self, files: Mapping[str, AppendFile], final: bool) -> dict[str, Any]:
         """Return the digests of the bytes that a commit makes durable, for its record.
 
         Args:
@@ -100,7 +100,7 @@ class CommitDigests:
         for file in _digested(files).values():
             file.seal()
 
-    def of_reopening(
+    def describe_reopening(
         self, files: Mapping[str, AppendFile], lengths: Mapping[str, int]
     ) -> dict[str, Any]:
         """Return the content of the record with which a writer resumes.

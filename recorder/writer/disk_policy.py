@@ -113,12 +113,12 @@ class Fuse:
         self._blown = kind is not None
 
 
-def what_failed(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the reason in an exception, for a sentence."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def events_of_seal(
+def make_seal_events(
     progress_by_stream: Mapping[str, StreamProgress],
     committed: Mapping[str, Any],
     reason: str,
@@ -174,7 +174,7 @@ def append_events(
             file.close()
 
 
-def ending_of(path: Path) -> Ending | None:
+def read_ending(path: Path) -> Ending | None:
     """Read how a session ended; None if it is still recorded or cannot be read."""
     try:
         values = layout.read_session_json(path)
@@ -190,17 +190,17 @@ def ending_of(path: Path) -> Ending | None:
     return Ending(str(path), journal.positions, values.get("sealed"), full)
 
 
-def came_to(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:
+def split_ending(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:
     """Return the end reasons and the last ``t_mono`` of a closed session, by stream.
 
     Args:
-        streams: the session's positions from `ending_of`.
+        streams: the session's positions from `read_ending`.
     """
     ends = {name: state["ended"] for name, state in streams.items()}
     return ends, {n: state["last_ns"] for n, state in streams.items() if state["samples"]}
 
 
-def next_of(path: Path) -> Path | None:
+def find_next_session(path: Path) -> Path | None:
     """Return the session that continues another; None without one, or if it cannot be read.
 
     The journal names the next session before that session exists.  If the writer died in between,

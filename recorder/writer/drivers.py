@@ -14,7 +14,7 @@ from recorder.writer.peers import Peer, share_out
 _DROPPED_PEERS = 64
 
 
-class Drivers:
+class DriverRegistry:
     """Connected drivers, by the identity of their connections.
 
     Only the receiving thread uses this class.
@@ -56,7 +56,7 @@ class Drivers:
                 current.declare(known)
         self.share_out()
         self.hello_all()
-        self.tell_finish(peer)
+        self.send_finish(peer)
 
     def _owes(self, known: Peer, left: ActiveSession) -> bool:
         """Return whether a joining driver may still have samples for the previous session."""
@@ -146,16 +146,16 @@ class Drivers:
         if known.behind and leaving.all_ended(known) and self._sessions.active is not None:
             known.behind = False
             self.hello(peer)
-            self.tell_finish(peer)
+            self.send_finish(peer)
 
     def session_over(self) -> None:
         """Inform all drivers that a session is closed."""
         for peer, known in self.peers.items():
             known.behind = known.behind and self._sessions.previous is not None
             self.hello(peer)
-            self.tell_finish(peer)
+            self.send_finish(peer)
 
-    def tell_finish(self, peer: bytes) -> None:
+    def send_finish(self, peer: bytes) -> None:
         """Inform a driver if its session is ending."""
         known = self.peers[peer]
         current = self._sessions.of(known)

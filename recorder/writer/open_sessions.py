@@ -10,7 +10,7 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.messages import Ending
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession, StopRequest
-from recorder.writer.disk_policy import came_to, ending_of, next_of, what_failed
+from recorder.writer.disk_policy import describe_error, find_next_session, read_ending, split_ending
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter
 
@@ -82,19 +82,19 @@ class OpenSessions:
         given session is resumed only if it is not closed.
         """
         try:
-            while (following := next_of(path)) is not None:
-                if ending_of(path) is None:
+            while (following := find_next_session(path)) is not None:
+                if read_ending(path) is None:
                     left = self.begin(SessionWriter.resume(self._disk, path, self._clock))
                     self.leave(left, None, 0, set(left.writer.sensors))
                 path = following
             writer = SessionWriter.resume(self._disk, path, self._clock)
         except (OSError, RecorderError) as error:
             self.previous = None  # it is still open and only needs to be closed
-            why = f"{path}: a new writer cannot resume it: {what_failed(error)}"
-            self.ended = ending_of(path) or Ending(str(path), sealed=why)
+            why = f"{path}: a new writer cannot resume it: {describe_error(error)}"
+            self.ended = read_ending(path) or Ending(str(path), sealed=why)
         else:
             current = self.begin(writer)
             if self.previous is not None:
                 current.continue_from(self.previous.ends(), self.previous.last_ns)
-            elif (how := ending_of(writer.previous_path)) is not None:
-                current.continue_from(*came_to(how.streams))
+            elif (how := read_ending(writer.previous_path)) is not None:
+                current.continue_from(*split_ending(how.streams))

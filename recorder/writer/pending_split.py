@@ -7,7 +7,7 @@ session, and recording into the open session continues.  Meanwhile:
 - everything that would end the open session waits: `stop`, another `split`, its seal, the disk's
   floor;
 - a driver that starts waits to join: a driver that started after the next session has no samples
-  for the open one (`Drivers.join`);
+  for the open one (`DriverRegistry.join`);
 - the writes keep the order on which recovery from a death at any point depends: a hidden folder,
   the ``split`` record in the open session's journal, the folder's name, the streams, the first
   commit.
@@ -102,7 +102,7 @@ class PendingSplit:
 
     def _report(self, folder: str | None, name: str, first: bytes) -> None:
         try:
-            self.current.writer.tell_next(name, first, folder)
+            self.current.writer.record_next(name, first, folder)
         except OSError as error:
             self.current.fail(error)
             raise

@@ -2,10 +2,10 @@
 
 The samples' own times count, so a stalled disk or a busy machine makes no stream slow::
 
-    watch = ShortfallWatch(floor_hz=50.0, start_ns=start_ns)
-    for slow in watch.gave(first_ns, last_ns, count):
+    watch = RateMonitor(floor_hz=50.0, start_ns=start_ns)
+    for slow in watch.count_samples(first_ns, last_ns, count):
         slow.cause, slow.since_ns, slow.until_ns, slow.given
-    watch.lost(t_ns, count)                     # a reported loss; count None: uncounted
+    watch.count_loss(t_ns, count)                     # a reported loss; count None: uncounted
     watch.finish(end_ns)
 """
 
@@ -34,7 +34,7 @@ def least_ns(spec: StreamSpec) -> int:
     return max(_LEAST_NS, round(2e9 / spec.rate_hz) if spec.rate_hz else 0)
 
 
-class ShortfallWatch:
+class RateMonitor:
     """Monitor of a stream's rate; see the module's example.
 
     Args:
@@ -51,7 +51,7 @@ class ShortfallWatch:
         self._since_ns: int | None = None  # start of an interval below the floor
         self._given = 0
 
-    def gave(self, first_ns: int, last_ns: int, count: int) -> list[RateShortfall]:
+    def count_samples(self, first_ns: int, last_ns: int, count: int) -> list[RateShortfall]:
         """Count samples; return the slow or silent intervals that they end."""
         found: list[RateShortfall] = []
         if first_ns - self._last_ns >= self._window_ns:
@@ -63,7 +63,7 @@ class ShortfallWatch:
             found += self._judge(self._last_ns)
         return found
 
-    def lost(self, t_ns: int, count: int | None) -> list[RateShortfall]:
+    def count_loss(self, t_ns: int, count: int | None) -> list[RateShortfall]:
         """Count a separately reported loss, which is not slowness; return the intervals it ends."""
         if count is not None:
             self._count += count

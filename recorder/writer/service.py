@@ -30,8 +30,8 @@ from recorder.contract.messages import (
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession, StopRequest
-from recorder.writer.disk_policy import DISK, ending_of, what_failed
-from recorder.writer.drivers import Drivers
+from recorder.writer.disk_policy import DISK, describe_error, read_ending
+from recorder.writer.drivers import DriverRegistry
 from recorder.writer.open_sessions import OpenSessions
 from recorder.writer.peers import Peer
 from recorder.writer.pending_split import PendingSplit
@@ -53,7 +53,7 @@ class ReceiveBatching:
     driver would use up its window within the rest and then wait for its end.
 
     >>> rest = ReceiveBatching(clock)
-    >>> if rest.earned(messages=3, size=70_000):
+    >>> if rest.should_rest(messages=3, size=70_000):
     ...     clock.wait(hurry, REST_S)
     """
 
@@ -63,7 +63,7 @@ class ReceiveBatching:
         self._since_ns = 0
         self._bytes = 0
 
-    def earned(self, messages: int, size: int) -> bool:
+    def should_rest(self, messages: int, size: int) -> bool:
         """Return whether a rest may follow a turn with this number of messages and bytes."""
         if not self._busy:
             if size >= _LITTLE_BYTES:
@@ -105,7 +105,7 @@ class WriterService:
         self._clock = clock
         self._disk = disk
         self._sessions = OpenSessions(disk, clock, buffer_bytes, self._waker.wake)
-        self._drivers = Drivers(self._socket, self._sessions, buffer_bytes)
+        self._drivers = DriverRegistry(self._socket, self._sessions, buffer_bytes)
         self._peers = self._drivers.peers  # used for each message
         self._pending_split: PendingSplit | None = None  # the next part, while it is created
         self._quit = False
@@ -139,7 +139,7 @@ class WriterService:
             if first is not None and first.finishing is not None:
                 self._finish(first)
             goes_on = sessions.active is not None and sessions.active.finishing is None
-            if goes_on and self._batching.earned(taken, size):
+            if goes_on and self._batching.should_rest(taken, size):
                 self._clock.wait(self._hurry, REST_S)
         if self._pending_split is not None:
             self._pending_split.abandon()
@@ -309,7 +309,7 @@ class WriterService:
 
     def _after_split(self, left: Path, how: Ending | None = None) -> Status:
         status = self._status()
-        status.previous = how or ending_of(left) or Ending(str(left))
+        status.previous = how or read_ending(left) or Ending(str(left))
         return status
 
     def _stop(self, peer: bytes, request: int, command: Stop) -> None:
@@ -326,7 +326,7 @@ class WriterService:
         current.finishing = StopRequest(peer, request, live, deadline)
         for identity, known in list(self._peers.items()):
             if not known.finish_sent:
-                self._drivers.tell_finish(identity)
+                self._drivers.send_finish(identity)
 
     # The end of a session
 
@@ -337,7 +337,7 @@ class WriterService:
         deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
         current.finishing = StopRequest(None, 0, live, deadline)
         for identity in self._peers:
-            self._drivers.tell_finish(identity)
+            self._drivers.send_finish(identity)
 
     def _finish(self, current: ActiveSession) -> None:
         """Close a session once its drivers have ended it; never wait for the disk."""
@@ -352,7 +352,7 @@ class WriterService:
         """Seal a session whose disk failed, and record the reason in it."""
         current.join_threads()
         assert current.failure is not None
-        cause = what_failed(current.failure)
+        cause = describe_error(current.failure)
         reason = f"{current.writer.path}: sealed at its last commit: {cause}"
         current.writer.seal(reason)
         self._over(current, sealed=reason)

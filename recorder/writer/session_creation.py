@@ -8,7 +8,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import StorageError
 from recorder.contract.messages import SessionPlan
 from recorder.formats.disk import Disk
-from recorder.writer.disk_policy import what_failed
+from recorder.writer.disk_policy import describe_error
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter
 
@@ -43,5 +43,5 @@ def create(
         writer.commit()
     except OSError as error:
         writer.abandon()
-        raise StorageError(f"{writer.path}: {what_failed(error)}") from None
+        raise StorageError(f"{writer.path}: {describe_error(error)}") from None
     return writer

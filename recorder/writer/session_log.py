@@ -25,7 +25,7 @@ from recorder.session.events import INCOMPLETE, EventLog, make_event
 from recorder.session.journal import JournalWriter
 from recorder.session.journal_state import JournalState
 from recorder.session.minimum_rate import SILENT, floor_hz
-from recorder.writer.rate_shortfall import RateShortfall, ShortfallWatch, least_ns
+from recorder.writer.rate_shortfall import RateMonitor, RateShortfall, least_ns
 from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.stream_progress import (
     StreamProgress,
@@ -33,7 +33,7 @@ from recorder.writer.stream_progress import (
     last_time,
     uncounted_loss,
 )
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 LATE = "late"
 """Cause of the loss of a played source that was stopped before the end of the duration."""
@@ -43,7 +43,7 @@ _ID_BYTES = 16  # makes the first record unique
 NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 
-class SessionLog:
+class EventWriter:
     """Writer of everything except samples; its caller holds the session's lock.
 
     Attributes:
@@ -69,7 +69,7 @@ class SessionLog:
         self.vrs = vrs
         self._values = values
         self._clock = clock
-        self._slow: dict[str, ShortfallWatch | None] = {}
+        self._slow: dict[str, RateMonitor | None] = {}
         self._hung: dict[str, int] = {}  # by sensor, the time at which its driver hung
         self._start_mono_ns: int = values["start_mono_ns"]
         self._offset_ns: int = values["start_ns"] - self._start_mono_ns
@@ -79,7 +79,7 @@ class SessionLog:
     @classmethod
     def create(
         cls, disk: DigestingDisk, session: Path, values: dict[str, Any], clock: Clock
-    ) -> SessionLog:
+    ) -> EventWriter:
         """Create the files of a new session, durable on return."""
         folder = layout.private(session)
         with contextlib.ExitStack() as undo:
@@ -113,7 +113,7 @@ class SessionLog:
         clock: Clock,
         state: JournalState,
         written: JournalState,
-    ) -> SessionLog:
+    ) -> EventWriter:
         """Reopen a session's files, cut to a state's lengths; the journal continues `written`."""
 
         def reopened(name: str) -> AppendFile:
@@ -166,7 +166,7 @@ class SessionLog:
         """Return CLOCK_MONOTONIC; in a session with its sources' times, the latest sample's."""
         return self._latest_ns if self._of_sources else self._clock.monotonic_ns()
 
-    def event_of_now(
+    def make_current_event(
         self, kind: str, stream: str, cause: str, *, age_ns: int = 0, **more: Any
     ) -> dict[str, Any]:
         """Create an event `age_ns` before the current time, but not before the session's start."""
@@ -186,7 +186,7 @@ class SessionLog:
             self.vrs.event(event)
         self.events.add(event)
 
-    def declare(self, store: StreamStore) -> None:
+    def declare(self, store: StreamFiles) -> None:
         """Record a stream's declaration, durably."""
         files = {name: digest(data) for name, data in store.metadata().items()}
         self.journal.append("stream", spec=store.spec.to_wire(), files=files)
@@ -228,7 +228,7 @@ class SessionLog:
             until_ns = min(until_ns, self.until_ns)
         since = progress.store.last_ns
         if (watch := self._watch(progress)) is not None:
-            self._lose_slow(progress, watch.lost(until_ns, None))
+            self._lose_slow(progress, watch.count_loss(until_ns, None))
         gap_ns = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
         if progress.epoch and progress.ended is None:
             self.record_end(progress, None, "gone")
@@ -264,13 +264,15 @@ class SessionLog:
         gap_ns = max(0, end_ns - self._start_mono_ns - self._offset_ns)
         self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
 
-    def gave(self, progress: StreamProgress, first_ns: int, last_ns: int, count: int) -> None:
+    def count_samples(
+        self, progress: StreamProgress, first_ns: int, last_ns: int, count: int
+    ) -> None:
         """Count samples of a stream; log slow or silent intervals as losses."""
         self._latest_ns = max(self._latest_ns, last_ns)
         if (watch := self._watch(progress)) is not None:
-            self._lose_slow(progress, watch.gave(first_ns, last_ns, count))
+            self._lose_slow(progress, watch.count_samples(first_ns, last_ns, count))
 
-    def _watch(self, progress: StreamProgress) -> ShortfallWatch | None:
+    def _watch(self, progress: StreamProgress) -> RateMonitor | None:
         """Return the monitor of a stream's rate; None if the stream has no minimum rate."""
         name = progress.store.spec.name
         if name not in self._slow:
@@ -280,7 +282,7 @@ class SessionLog:
                 floor = floor_hz(progress.sensor or name, header, progress.store.spec)
             last_ns = progress.store.last_ns
             start_ns = last_ns if last_ns >= 0 else self._start_mono_ns
-            self._slow[name] = None if floor is None else ShortfallWatch(floor, start_ns)
+            self._slow[name] = None if floor is None else RateMonitor(floor, start_ns)
         return self._slow[name]
 
     def _header(self, progress: StreamProgress) -> dict[str, Any] | None:
@@ -321,7 +323,7 @@ class SessionLog:
     def lose(self, progress: StreamProgress, message: Message) -> None:
         """Log a loss that a driver reports."""
         if (watch := self._watch(progress)) is not None:
-            self._lose_slow(progress, watch.lost(last_time(message), message.count))
+            self._lose_slow(progress, watch.count_loss(last_time(message), message.count))
         values = dict(message.values)
         cause = str(values.pop("cause", "unknown"))
         if message.count is None:

@@ -8,15 +8,15 @@ from typing import Any
 from recorder.contract.wire import Kind, Message
 from recorder.session.absence import absent_streams
 from recorder.session.journal_state import JournalState
-from recorder.writer.session_log import SessionLog
+from recorder.writer.session_log import EventWriter
 from recorder.writer.stream_progress import (
     StreamProgress,
-    absent_position,
-    cut_short,
+    find_unended_epochs,
+    group_streams,
+    make_absent_position,
     may_begin,
-    streams_of_sensors,
 )
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 
 class SessionStreams:
@@ -34,14 +34,14 @@ class SessionStreams:
     """
 
     def __init__(
-        self, log: SessionLog, sensors: Mapping[str, Any], restored: JournalState | None = None
+        self, log: EventWriter, sensors: Mapping[str, Any], restored: JournalState | None = None
     ) -> None:
         self.progress: dict[str, StreamProgress] = {}
         self._log = log
         self._sensors = sensors
         self._restored = restored or JournalState()
 
-    def add(self, store: StreamStore, sensor: str = "") -> None:
+    def add(self, store: StreamFiles, sensor: str = "") -> None:
         """Add a stream at its position in the journal; needs no lock."""
         progress = StreamProgress(store, sensor)
         progress.restore(self._restored, store.spec.name)
@@ -84,14 +84,14 @@ class SessionStreams:
     def lose_absent_sensors(self, end_ns: int | None) -> None:
         """Log the loss of sensors without a stream up to `end_ns`, epoch ns; None: now."""
         known = {*self.progress, *self._restored.positions}
-        for streams in absent_streams(self.of_sensors(), known).values():
+        for streams in absent_streams(self.group_by_sensor(), known).values():
             for name in streams:
                 self._log.lose_sensor(name, end_ns)
-                self._restored.positions[name] = absent_position()
+                self._restored.positions[name] = make_absent_position()
 
-    def of_sensors(self) -> dict[str, list[str]]:
+    def group_by_sensor(self) -> dict[str, list[str]]:
         """Return the stream names of each planned sensor."""
-        return streams_of_sensors(self._sensors, self.progress)
+        return group_streams(self._sensors, self.progress)
 
     def absent(self) -> dict[str, dict[str, Any]]:
         """Return positions of streams without a sample that no driver declared to this writer."""
@@ -122,14 +122,14 @@ class SessionStreams:
             return
         if message.epoch != progress.epoch:
             # The time before this stream's first sample is a loss if an earlier driver died.
-            lives = cut_short(progress.sensor, self.progress.values(), message.epoch)
+            lives = find_unended_epochs(progress.sensor, self.progress.values(), message.epoch)
             if lives and not progress.epoch:
                 self._log.begin_epoch(progress, max(lives))
             self._log.new_epoch(progress, message)
         match message.kind:
             case Kind.DATA:
                 t_mono, ts = store.append(message)
-                self._log.gave(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
+                self._log.count_samples(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
                 if (vrs := self._log.vrs) is not None:
                     vrs.data(store.spec, message, t_mono, ts)
             case Kind.LOST:

@@ -32,12 +32,12 @@ from recorder.session.journal import JournalWriter, first_record, read_journal
 from recorder.session.journal_state import JournalState, closing
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.commit_digests import CommitDigests, check_committed
-from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
+from recorder.writer.disk_policy import DISK, Fuse, append_events, make_seal_events
 from recorder.writer.salvage import Salvage, keep_tails
-from recorder.writer.session_log import SessionLog
+from recorder.writer.session_log import EventWriter
 from recorder.writer.session_streams import SessionStreams
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
-from recorder.writer.stream_store import StreamStore, check_same
+from recorder.writer.stream_store import StreamFiles, check_same
 
 
 class SessionWriter:
@@ -90,7 +90,7 @@ class SessionWriter:
         self._last: dict[str, Any] = {"files": {}, "streams": {}}  # content of the last commit
         self._clock_watch = ClockWatch(clock)
         self._unbroken = Fuse(path)  # after an error, channels differ in length
-        self._session_log: SessionLog
+        self._session_log: EventWriter
         self._streams: SessionStreams
 
     @classmethod
@@ -118,7 +118,7 @@ class SessionWriter:
             lock_fd = lock_session(folder)
             try:
                 writer = cls(disk, folder, clock, values, lock_fd)
-                writer._session_log = SessionLog.create(writer._disk, folder, values, clock)
+                writer._session_log = EventWriter.create(writer._disk, folder, values, clock)
                 writer._streams = SessionStreams(writer._session_log, values["sensors"])
             except BaseException:
                 os.close(lock_fd)
@@ -249,7 +249,7 @@ class SessionWriter:
             committed = {"files": lengths, "streams": positions, "events": events}
             if committed == self._last and not final:
                 return
-            evidence = self._commit_digests.of_commit(files, final)
+            evidence = self._commit_digests.digest_commit(files, final)
             evidence["tags_at"] = self._session_log.tags_at
         self._disk.sync_files(dirty)
         for file in (*files.values(), self._session_log.journal.file):
@@ -264,8 +264,8 @@ class SessionWriter:
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Log a current event (`SessionLog.event_of_now`); never wait for the disk."""
-        self.record_event(self._session_log.event_of_now(kind, stream, cause, **more))
+        """Log a current event (`EventWriter.make_current_event`); never wait for the disk."""
+        self.record_event(self._session_log.make_current_event(kind, stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
         """Log an event unchanged; never wait for the disk."""
@@ -276,7 +276,7 @@ class SessionWriter:
         with self.lock:
             self._streams.lose_tail(stream, self._clock.monotonic_ns())
 
-    def tell_next(self, name: str, first: bytes, folder: str | None = None) -> None:
+    def record_next(self, name: str, first: bytes, folder: str | None = None) -> None:
         """Record durably which session continues this one.
 
         Args:
@@ -342,7 +342,7 @@ class SessionWriter:
         self._close_files()
         log, now_ns = self._session_log, self._clock.monotonic_ns()
         times = log.now_ns(), now_ns, self.start_mono_ns
-        sealed, *losses = events_of_seal(self._streams.progress, self._last, reason, *times)
+        sealed, *losses = make_seal_events(self._streams.progress, self._last, reason, *times)
         absent = self._streams.absent().items()
         losses += [log.absent_loss(name, p, DISK) for name, p in absent if p["ended"] is None]
         reported = [*log.events.uncommitted, *log.events.pending, *log.incoming]
@@ -379,7 +379,7 @@ class SessionWriter:
 
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` at the session's end."""
-        for sensor, streams in self._streams.of_sensors().items():
+        for sensor, streams in self._streams.group_by_sensor().items():
             self._values["sensors"][sensor]["streams"] = streams
         self._values |= {
             "state": state,
@@ -391,8 +391,8 @@ class SessionWriter:
         }
         layout.write_session_json(self._disk, self.path, self._values)
 
-    def _store(self, spec: StreamSpec) -> StreamStore:
-        return StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
+    def _store(self, spec: StreamSpec) -> StreamFiles:
+        return StreamFiles(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
 
     def _files(self) -> list[AppendFile]:
         stores = [f for _, progress in self._streams.written() for f in progress.store.files]
@@ -414,7 +414,7 @@ class SessionWriter:
 
     def _resume(self, journal: JournalState, written: JournalState, resumes: int) -> None:
         self._commit_digests.resume(written, resumes)
-        self._session_log = SessionLog.reopen(
+        self._session_log = EventWriter.reopen(
             self._disk, self.path, self._values, self._clock, journal, written
         )
         self._streams = SessionStreams(self._session_log, self._values["sensors"], journal)
@@ -437,7 +437,7 @@ class SessionWriter:
         for name, position in journal.positions.items():
             self.durable[name] = self.appended[name] = (position["epoch"], position["number"])
         self._session_log.open_journal(
-            **self._commit_digests.of_reopening(self._named_files(), journal.files)
+            **self._commit_digests.describe_reopening(self._named_files(), journal.files)
         )
 
     def _end_ns(self) -> int:

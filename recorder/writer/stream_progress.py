@@ -10,7 +10,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.session.absence import ABSENT
 from recorder.session.events import make_event
 from recorder.session.journal_state import EPOCH_DEFAULTS, JournalState
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 _LARGE_BYTES = 8_000_000
 _NOTHING: dict[str, Any] = {"epoch": 0, "number": 0, "seq": 0, **EPOCH_DEFAULTS}
@@ -20,7 +20,7 @@ _POSITION = tuple(_NOTHING)
 class StreamProgress:
     """State of one stream in the session, which counts the appended messages."""
 
-    def __init__(self, store: StreamStore, sensor: str = "") -> None:
+    def __init__(self, store: StreamFiles, sensor: str = "") -> None:
         self.store = store
         self.sensor = sensor
         self.epoch = 0
@@ -73,13 +73,13 @@ class StreamProgress:
         return described
 
 
-def absent_position() -> dict[str, Any]:
+def make_absent_position() -> dict[str, Any]:
     """Return the position of a stream without a sample."""
     position = {key: copy.copy(value) for key, value in _NOTHING.items()}
     return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
 
 
-def streams_of_sensors(
+def group_streams(
     sensors: Mapping[str, Mapping[str, Any]], progress: Mapping[str, StreamProgress]
 ) -> dict[str, list[str]]:
     """Return the streams that each sensor's driver has declared, even after the start.
@@ -95,7 +95,9 @@ def streams_of_sensors(
     }
 
 
-def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int) -> set[int]:
+def find_unended_epochs(
+    sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int
+) -> set[int]:
     """Return earlier epochs of a sensor without an end, whose driver died.
 
     Args:

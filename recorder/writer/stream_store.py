@@ -21,7 +21,7 @@ Stamps = np.ndarray[Any, np.dtype[np.float64]]
 """Epoch seconds, as in ``ts``."""
 
 
-class StreamStore:
+class StreamFiles:
     """Writer of one stream's samples.
 
     The folder is created at the second sample, since roverd's readers fail on a stream with one

@@ -13,7 +13,7 @@ from recorder.contract.clock import SystemClock
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import CLEAN, read_session_json
 from recorder.session.validation import validate
-from recorder.writer.disk_policy import CLOSING_BYTES, Floor, ending_of
+from recorder.writer.disk_policy import CLOSING_BYTES, Floor, read_ending
 from recorder.writer.recovery import recover
 from recorder.writer.service import WriterService
 from tests.faults.numbers import stored, stream
@@ -92,7 +92,7 @@ def test_at_the_floor_a_session_ends_clean_and_whole(root: Path) -> None:
     assert [e["cause"] for e in events(path) if e["type"] == "disk"] == ["floor"]
     assert stored(path, "a") == list(range(150)) and stored(path, "b") == list(range(50))
     assert validate(path, deep=True).sound
-    how = ending_of(path)
+    how = read_ending(path)
     assert how is not None and (how.closed, how.full, how.sealed) == (str(path), end["full"], None)
 
 

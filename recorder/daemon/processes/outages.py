@@ -3,7 +3,7 @@
 The writer counts a loss when it is over.  Until then, the last sample and the sensor's state show
 when the outage began, and why::
 
-    outage = outage_of(sensor, spec, account, start_ns, now_ns)
+    outage = find_outage(sensor, spec, account, start_ns, now_ns)
     outage.cause, outage.since_ns, outage.estimated        # device, ..., 120
 """
 
@@ -41,7 +41,7 @@ class Outage:
         return {"cause": self.cause, "since_ns": since_ns, "estimated": self.estimated}
 
 
-def outage_of(
+def find_outage(
     sensor: Sensor, spec: StreamSpec | None, account: Mapping[str, Any], start_ns: int, now_ns: int
 ) -> Outage | None:
     """Return the outage of a stream in an open session; None if samples arrive or it has ended.

@@ -47,7 +47,7 @@ from recorder.contract.messages import (
 )
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
-from recorder.daemon.processes.outages import outage_of
+from recorder.daemon.processes.outages import find_outage
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.recent_events import RecentEvents
 from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
@@ -114,7 +114,7 @@ class Supervisor:
         self.writer = WriterProcess(clock, say, self._spawn_writer)
         self.session: str | None = None
         self.streams: dict[str, dict[str, Any]] = {}
-        self.status = self._told = Status()  # the latest, and the latest of the open session
+        self.status = self._session_status = Status()  # latest; latest of the open session
         self.heard_ns = self._turned_ns = clock.monotonic_ns()
         self._paused_ns = 0
         self.faults: list[str] = []
@@ -192,7 +192,7 @@ class Supervisor:
         """Ask the writer to end the session once every driver has delivered its samples."""
         for sensor in self.sensors.values():
             if sensor.stalled and not sensor.ended:
-                self._tell_hung(sensor, "it returns no data")
+                self._record_hung(sensor, "it returns no data")
         self._close_question = self.ask(Stop(live=[], grace_s=FINISH_S), patience_s)
         return self._close_question
 
@@ -225,12 +225,13 @@ class Supervisor:
     @property
     def start_ns(self) -> int | None:
         """Start of the open session, epoch ns; None without one."""
-        return self._told.start_ns or None if self.session == self._told.session else None
+        status = self._session_status
+        return status.start_ns or None if self.session == status.session else None
 
     @property
     def offset_ns(self) -> int | None:
         """Offset from CLOCK_MONOTONIC to epoch ns (as in `ts`) of the open session, or None."""
-        start_ns, mono_ns = self.start_ns, self._told.start_mono_ns
+        start_ns, mono_ns = self.start_ns, self._session_status.start_mono_ns
         return None if start_ns is None or mono_ns is UNSET else start_ns - mono_ns
 
     def outages(self) -> dict[str, dict[str, Any]]:
@@ -238,7 +239,7 @@ class Supervisor:
 
         A sensor that has declared no stream counts as one stream with the sensor's name.
         """
-        offset_ns, start_ns = self.offset_ns, self._told.start_mono_ns
+        offset_ns, start_ns = self.offset_ns, self._session_status.start_mono_ns
         if offset_ns is None or start_ns is UNSET:
             return {}
         now_ns, found = self.clock.monotonic_ns(), {}
@@ -246,7 +247,7 @@ class Supervisor:
             specs: dict[str, StreamSpec | None] = {**sensor.specs} or {sensor.name: None}
             for name, spec in specs.items():
                 account = self.streams.get(name, {})
-                outage = outage_of(sensor, spec, account, start_ns, now_ns)
+                outage = find_outage(sensor, spec, account, start_ns, now_ns)
                 if outage is not None:
                     found[name] = outage.to_wire(offset_ns)
         return found
@@ -322,7 +323,7 @@ class Supervisor:
         if (question := self._plan_question) is not None and question.done:
             self._plan_question = None
             if isinstance(question.answer, Status) and question.session:
-                self._told = question.answer
+                self._session_status = question.answer
                 self._opened(question.session)
         if (question := self._close_question) is not None and question.done:
             self._close_question = None
@@ -352,7 +353,7 @@ class Supervisor:
             if first:
                 sensor.ended, sensor.reported_ns = False, None
             if sensor.missing:
-                self._tell_missing(sensor)
+                self._record_missing(sensor)
             elif not sensor.armed:
                 fault = sensor.fault or f"{sensor.name}: its driver is not ready"
                 self.tell("fault", sensor.name, "driver", detail=fault)
@@ -398,12 +399,12 @@ class Supervisor:
         for sensor in self.sensors.values():
             why = sensor.hangs(now_ns) if self.session is not None else None
             if why is not None and sensor.child is not None:
-                self._tell_hung(sensor, why)
+                self._record_hung(sensor, why)
                 self._say(f"{sensor.fault}; killing it", ERROR, sensor=sensor.name)
                 sensor.reported_ns, sensor.hung_in = None, ""
                 sensor.child.process.kill()
 
-    def _tell_hung(self, sensor: Sensor, why: str) -> None:
+    def _record_hung(self, sensor: Sensor, why: str) -> None:
         sensor.fault = f"{sensor.name}: its driver hangs: {why}"
         self._add_fault(sensor.fault)
         self.tell("fault", sensor.name, "hung", detail=sensor.fault)
@@ -424,7 +425,7 @@ class Supervisor:
             return
         if current != self.session:  # a writer died after a split, before its answer
             self._opened(current)
-        self._told = status
+        self._session_status = status
         self.streams = {} if status.streams is UNSET else status.streams
         for sensor in self.sensors.values():
             ends = [self.streams.get(name, {}).get("ended") for name in sensor.specs]
@@ -500,14 +501,14 @@ class Supervisor:
             sensor.fault = message or f"{sensor.name}: device {state}"
             if before != state:
                 self._say(sensor.fault, WARNING, sensor=sensor.name)
-                self._tell_missing(sensor)
+                self._record_missing(sensor)
         else:
             sensor.fault = None
             if before != state:
                 self._say(message or f"{sensor.name}: device present", sensor=sensor.name)
                 self.tell("device", sensor.name, PRESENT, detail=message)
 
-    def _tell_missing(self, sensor: Sensor) -> None:
+    def _record_missing(self, sensor: Sensor) -> None:
         self.tell("device", sensor.name, sensor.device, detail=sensor.fault or "")
         if sensor.entry.required and sensor.fault is not None:
             self._add_fault(sensor.fault)
