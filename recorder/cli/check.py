@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         ring_problem,
         sensor_findings,
     )
-    from recorder.triggers.references import trigger_faults
+    from recorder.triggers.references import find_trigger_faults
 
     config = load(args.config)
     results = check_sources(config.sensors)
@@ -96,7 +96,9 @@ def run(args: argparse.Namespace) -> int:
         warnings += short
     if all(result.problem is None for result in results):
         specs = {spec.name: spec for result in results for spec in result.streams}
-        problems += [Problem(key, text, 2) for key, text in trigger_faults(config.triggers, specs)]
+        problems += [
+            Problem(key, text, 2) for key, text in find_trigger_faults(config.triggers, specs)
+        ]
     warnings += machine_warnings(config.sensors)
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
     if (warning := socket_warning(config.control.socket)) is not None:

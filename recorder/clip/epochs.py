@@ -66,7 +66,7 @@ def cut_epochs(
         start, stop = max(first, inside.start), min(behind, inside.stop)
         if start < stop:
             cuts.append(_cut(stream, entry, (first, behind), (start, stop), own, begin_ns, end_ns))
-        elif first == behind and (kept := _overlapping(own, begin_ns, end_ns)):
+        elif first == behind and (kept := _select_overlapping(own, begin_ns, end_ns)):
             sent = entry.get("sent")  # the epoch has no sample
             ended = str(entry.get("ended") or "gone")
             cuts.append(EpochCut(int(entry["epoch"]), first, first, 0, sent, ended, kept))
@@ -85,26 +85,29 @@ def _cut(
     (first, behind), (start, stop) = whole, part
     first_seq = int(entry.get("first_seq") or 0)
     if start > first:
-        first_seq = _seq(stream, start - 1) + 1
+        first_seq = _read_seq(stream, start - 1) + 1
     sent, ended = entry.get("sent"), str(entry.get("ended") or "gone")
     limit: int | None = None
-    later = [event for event in events if end_ns is not None and _begins(event) >= end_ns]
+    later = [event for event in events if end_ns is not None and _get_begin_ns(event) >= end_ns]
     if stop < behind:
-        limit = sent = _seq(stream, stop)
+        limit = sent = _read_seq(stream, stop)
         ended = CUT
     elif later:  # the epoch ended after the clip
-        limit = sent = _seq(stream, stop - 1) + 1
+        limit = sent = _read_seq(stream, stop - 1) + 1
         ended = CUT
     numbers = first_seq, limit
-    losses = [*_whole(events, numbers, begin_ns, end_ns), *_trimmed(stream, events, numbers)]
+    losses = [
+        *_select_whole(events, numbers, begin_ns, end_ns),
+        *_trim_events(stream, events, numbers),
+    ]
     losses.sort(key=lambda event: int(event["t_ns"]))
     if sent is None and all(_is_counted(event) for event in losses):
         ended = CUT  # the unknown end lies outside the clip
-        sent = 1 + max([_seq(stream, stop - 1), *(int(event["last_seq"]) for event in losses)])
+        sent = 1 + max([_read_seq(stream, stop - 1), *(int(event["last_seq"]) for event in losses)])
     return EpochCut(int(entry["epoch"]), start, stop, first_seq, sent, ended, losses)
 
 
-def _whole(
+def _select_whole(
     events: Sequence[Event],
     numbers: tuple[int, int | None],
     begin_ns: int | None,
@@ -113,12 +116,12 @@ def _whole(
     """Yield the events that the clip contains unchanged."""
     for event in events:
         if not _is_counted(event):
-            yield from _overlapping([event], begin_ns, end_ns)
+            yield from _select_overlapping([event], begin_ns, end_ns)
         elif _is_within(event, numbers):
             yield dict(event)
 
 
-def _trimmed(
+def _trim_events(
     stream: Stream, events: Sequence[Event], numbers: tuple[int, int | None]
 ) -> Iterator[dict[str, Any]]:
     """Yield new events for the parts in the clip of events that cross its ends."""
@@ -147,7 +150,7 @@ def _trimmed(
             )  # fmt: skip
 
 
-def _overlapping(
+def _select_overlapping(
     events: Sequence[Event], begin_ns: int | None, end_ns: int | None
 ) -> list[dict[str, Any]]:
     """Return copies of the events whose interval overlaps the clip."""
@@ -163,7 +166,7 @@ def _overlapping(
     return found
 
 
-def _begins(event: Event) -> int:
+def _get_begin_ns(event: Event) -> int:
     interval = event_interval_ns(event)
     return -1 if interval is None else interval[0]
 
@@ -177,5 +180,5 @@ def _is_within(event: Event, numbers: tuple[int, int | None]) -> bool:
     return bool(event["first_seq"] >= first_seq and (limit is None or event["last_seq"] < limit))
 
 
-def _seq(stream: Stream, index: int) -> int:
+def _read_seq(stream: Stream, index: int) -> int:
     return int(stream.channels["seq"].read(index, index + 1)[0])

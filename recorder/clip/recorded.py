@@ -109,12 +109,12 @@ class Incident:
     event: dict[str, Any]
 
 
-def time_of(item: Any) -> int:
+def get_time_ns(item: Any) -> int:
     """Return an item's time, epoch ns; for samples, that of the last one."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else int(item.t_ns)
 
 
-def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
+def read_states(source: SessionPart, streams: set[str]) -> Iterator[State]:
     """Yield the interval's states in order, after the latest earlier state of each kind."""
     begin_ns, end_ns = source.interval_ns
     before: dict[tuple[str, ...], State] = {}
@@ -143,7 +143,7 @@ def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
     yield from sorted(inside, key=lambda state: state.t_ns)
 
 
-def incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[Incident]:
+def read_incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[Incident]:
     """Yield the interval's events that the writer does not derive from samples, states and losses.
 
     The first event is the latest clock state from before the interval.

@@ -41,7 +41,9 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
     starts = {path: layout.read_session_json(path)["start_ns"] for path in paths}
     ordered = sorted(paths, key=lambda path: int(starts[path]))
     first_ns = int(starts[ordered[0]])
-    absolute = Part(_absolute(part.begin, first_ns), _absolute(part.end, first_ns), part.streams)
+    absolute = Part(
+        _make_absolute(part.begin, first_ns), _make_absolute(part.end, first_ns), part.streams
+    )
     opened: list[SessionPart] = []
     try:
         for path in ordered:
@@ -71,7 +73,7 @@ def check_closed(path: Path) -> None:
             raise SessionError(f"{path}: {why}; stop it, or run `recorder recover {path}` first")
 
 
-def origin_of(session: Session) -> dict[str, Any]:
+def describe_origin(session: Session) -> dict[str, Any]:
     """Return the record that names and identifies a source session (docs/clips.md)."""
     header = session.header or {}
     data = layout.private(session.path, layout.SESSION_JSON).read_bytes()
@@ -84,7 +86,9 @@ def origin_of(session: Session) -> dict[str, Any]:
     return {**known, **proof, "origin": header.get("origin")}
 
 
-def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+def describe_origins(
+    sources: Sequence[SessionPart], paths: Sequence[Path]
+) -> dict[Path, dict[str, Any]]:
     """Return the origin records of a clip's sessions, by time.
 
     Sessions between them that have no sample in the clip are included.
@@ -99,14 +103,14 @@ def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Pa
     origins = {}
     for path in sorted(paths, key=starts.__getitem__):
         if path in known:
-            origins[path] = origin_of(known[path])
+            origins[path] = describe_origin(known[path])
         elif first_ns < starts[path] < last_ns:
             with Session(path) as session:
-                origins[path] = origin_of(session)
+                origins[path] = describe_origin(session)
     return origins
 
 
-def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
+def find_overlapping_events(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
     """Return the events whose windows overlap a clip, each once, by time (docs/events.md)."""
     found = {}
     begin_ns, end_ns = sessions[0].interval_ns
@@ -119,7 +123,7 @@ def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda event: event["t_ns"])
 
 
-def boot_of(session: Session) -> str:
+def find_boot_id(session: Session) -> str:
     """Return the id of the boot from which a session's ``t_mono`` counts."""
     header = session.header or {}
     while isinstance(origin := header.get("origin"), dict) and origin.get("sessions"):
@@ -133,13 +137,13 @@ def offset_ns(session: Session) -> int:
     return int(header["start_ns"]) - int(header["start_mono_ns"])
 
 
-def calibration_of(session: Session) -> str | None:
+def read_calibration(session: Session) -> str | None:
     """Return the text of a session's calibration; None without one."""
     path = session.path / "calibration.yaml"
     return path.read_text("utf-8") if path.exists() else None
 
 
-def _absolute(moment: Any, first_ns: int) -> Any:
+def _make_absolute(moment: Any, first_ns: int) -> Any:
     """Convert a moment to one since the epoch that keeps the user's text."""
     if moment is None or moment.since_epoch:
         return moment
@@ -147,12 +151,12 @@ def _absolute(moment: Any, first_ns: int) -> Any:
 
 
 def _check_pair(before: SessionPart, after: SessionPart) -> None:
-    if boot_of(before) != boot_of(after):
+    if find_boot_id(before) != find_boot_id(after):
         raise SessionError(
             f"{after.path}: was recorded after another start of the machine than {before.path}: "
             "t_mono of both cannot be in one session"
         )
-    texts = {text for session in (before, after) if (text := calibration_of(session)) is not None}
+    texts = {text for session in (before, after) if (text := read_calibration(session)) is not None}
     if len(texts) > 1:
         raise SessionError(f"{after.path}/calibration.yaml: is not that of {before.path}")
     for stream in sorted(before.streams.keys() & after.streams.keys()):

@@ -17,14 +17,22 @@ from typing import Any
 from msgspec import structs
 
 from recorder.clip.proving import OriginProver
-from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
+from recorder.clip.recorded import (
+    Incident,
+    Loss,
+    State,
+    StreamFeed,
+    get_time_ns,
+    read_incidents,
+    read_states,
+)
 from recorder.clip.session_copy import ClipClock, ClipSessionWriter
 from recorder.clip.sources import (
-    calibration_of,
-    events_of,
+    describe_origins,
+    find_overlapping_events,
     offset_ns,
     open_sources,
-    origins_of,
+    read_calibration,
 )
 from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.messages import SessionPlan
@@ -102,9 +110,9 @@ def write_clip(
     with contextlib.ExitStack() as stack:
         for source in sources:
             stack.callback(source.close)
-        origins = origins_of(sources, paths)
+        origins = describe_origins(sources, paths)
         if name is None:
-            name = _free_name(out, _default_name(sources, part))
+            name = _find_free_name(out, _default_name(sources, part))
         elif (out / check_name(name)).exists():
             raise UsageError(f"{out / name}: exists")
         staging = out / f".{name}.clip"
@@ -146,7 +154,7 @@ def _clear(staging: Path) -> None:
         shutil.rmtree(staging)
 
 
-def _free_name(out: Path, name: str) -> str:
+def _find_free_name(out: Path, name: str) -> str:
     """Return the first free name of NAME, NAME_2, ...."""
     number, free = 1, name
     while (out / free).exists():
@@ -165,7 +173,7 @@ def _plan(
     """Build the clip's plan: settings of the first session, and the origin."""
     first = sources[0]
     header, streams = first.header or {}, _streams(sources)
-    calibrations = [text for source in sources if (text := calibration_of(source)) is not None]
+    calibrations = [text for source in sources if (text := read_calibration(source)) is not None]
     sensors: dict[str, dict[str, Any]] = {}
     for source in sources:
         for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
@@ -194,7 +202,7 @@ def _plan(
             "streams": None if is_whole else [name for name in wanted if name in streams],
             "lead_in": {name: n for source in sources for name, n in source.lead_ins.items()},
             "sessions": list(origins.values()),
-            "events": events_of(sources),
+            "events": find_overlapping_events(sources),
         },
     )
 
@@ -250,7 +258,7 @@ class _Cutter:
 
     def run(self) -> Clip:
         streams, notes = _streams(self._sources), []
-        provers = self._provers()
+        provers = self._make_provers()
         for source in self._sources:
             notes += [f"{n}: has no sample in {source.name}" for n in source.empty]
         notes += [
@@ -264,7 +272,7 @@ class _Cutter:
         try:
             for name in streams:
                 stream = next(s.streams[name] for s in self._sources if name in s.streams)
-                writer.declare(recorded_spec(stream), self._sensor_of(name))
+                writer.declare(recorded_spec(stream), self._find_sensor(name))
             for source in self._sources:
                 self._copy(writer, source)
             self._prove(writer, provers)
@@ -278,12 +286,12 @@ class _Cutter:
         size = sum(path.stat().st_size for path in writer.path.rglob("*") if path.is_file())
         return Clip(writer.path, self._start_ns, self._end_ns, self._samples, size, notes)
 
-    def _provers(self) -> dict[str, tuple[int, OriginProver]]:
+    def _make_provers(self) -> dict[str, tuple[int, OriginProver]]:
         """Return the source number and the prover of each provable source, by proof file name."""
         found, names = {}, _streams(self._sources)
         for number, source in enumerate(self._sources):
             origin = self._origins[source.path]
-            prover = OriginProver.of(source, names, origin["signed"], self._offset_ns)
+            prover = OriginProver.create(source, names, origin["signed"], self._offset_ns)
             if prover is not None:
                 origin["proof"] = f"origin-{number + 1}.proof"
                 found[origin["proof"]] = number, prover
@@ -298,7 +306,7 @@ class _Cutter:
         for name, (number, prover) in provers.items():
             prover.write(writer.path, files[name], self._firsts[number])
 
-    def _sensor_of(self, stream: str) -> str:
+    def _find_sensor(self, stream: str) -> str:
         for sensor, entry in self._plan.sensors.items():
             if stream in entry["streams"]:
                 return sensor
@@ -321,11 +329,11 @@ class _Cutter:
         ]
         self._commit_ns = self._clock.monotonic_ns()
         for item in heapq.merge(
-            incidents(source, set(names), self._start_ns),
-            sorted(losses, key=time_of),
+            read_incidents(source, set(names), self._start_ns),
+            sorted(losses, key=get_time_ns),
             play(source, names),
-            states(source, set(names)),
-            key=time_of,
+            read_states(source, set(names)),
+            key=get_time_ns,
         ):
             match item:
                 case Incident():
@@ -347,7 +355,7 @@ class _Cutter:
     ) -> None:
         at = feed.stream.first + chunk.start
         feed.begin(writer, at)
-        message = message_of(_as_recorded(feed.stream, chunk), spec)
+        message = message_of(_restore_blocks(feed.stream, chunk), spec)
         times = feed.stream.whole.channels["t_mono"].read(at, at + len(chunk.t_ns))
         message.t_mono_ns = times.astype("<i8")
         self._samples[feed.name] = self._samples.get(feed.name, 0) + len(times)
@@ -377,7 +385,7 @@ class _Cutter:
             self._progress(min(1.0, done_ns / max(1, self._end_ns - self._start_ns)))
 
 
-def _as_recorded(stream: Stream, chunk: Chunk) -> Chunk:
+def _restore_blocks(stream: Stream, chunk: Chunk) -> Chunk:
     """Return the chunk with the recorded blocks of channels that were compressed in blocks."""
     span = chunk.start, chunk.start + len(chunk.t_ns)
     found = {name: stream.channels[name].block(*span) for name in chunk.data}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from recorder.contract.config.settings import TriggerSettings, read_settings
 from recorder.contract.control.client import Client
-from recorder.triggers.watching import TURN_S, Watching
+from recorder.triggers.watching import TURN_S, TriggerFollower
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     def report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    watching = Watching(triggers, connect, report)
+    watching = TriggerFollower(triggers, connect, report)
     try:
         while True:
             watching.turn(time.monotonic())

@@ -37,7 +37,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.journal import JournalFollower
 from recorder.triggers.firing import Firing
-from recorder.triggers.references import channel_fault
+from recorder.triggers.references import find_channel_fault
 
 _SECOND_NS = 1_000_000_000
 _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -124,7 +124,7 @@ class Evaluation:
         self._slots: dict[Reference, int] = {} if earlier is None else earlier._slots
         self._events: dict[int, int] = {} if earlier is None else earlier._events
         self._triggers: list[_Trigger] = (
-            [self._compiled(settings) for settings in triggers]
+            [self._compile(settings) for settings in triggers]
             if earlier is None
             else earlier._triggers
         )
@@ -186,9 +186,9 @@ class Evaluation:
             if frame.kind == "stream":
                 self._check(self._journal.state.specs)
             elif frame.kind == "commit":
-                yield from self._commit(int(content["t_ns"]))
+                yield from self._evaluate_commit(int(content["t_ns"]))
 
-    def _compiled(self, settings: TriggerSettings) -> _Trigger:
+    def _compile(self, settings: TriggerSettings) -> _Trigger:
         until = None
         if settings.until is not None:
             until = compile_expression(settings.until, self._slots)
@@ -216,7 +216,7 @@ class Evaluation:
             for trigger in list(self._triggers):
                 for reference in trigger.references:
                     if reference.stream == name and reference.kind == "channel":
-                        fault = channel_fault(reference, channels)
+                        fault = find_channel_fault(reference, channels)
                         if fault and trigger in self._triggers:
                             self.problems[trigger.settings.name] = fault
                             self._leave_out(trigger)
@@ -229,7 +229,7 @@ class Evaluation:
             for name, places in watched.slots.items():
                 watched.slots[name] = [place for place in places if place[1] in used]
 
-    def _commit(self, t_mono_ns: int) -> Iterator[Fired]:
+    def _evaluate_commit(self, t_mono_ns: int) -> Iterator[Fired]:
         state, offset_ns = self._journal.state, self.offset_ns
         changes: list[_Change] = []
         for name, watched in self._watched.items():
@@ -239,21 +239,21 @@ class Evaluation:
             spec = state.specs.get(name)
             if spec is not None:
                 stop = int(position["samples"])
-                changes += self._samples(spec, watched, watched.samples, stop, offset_ns)
+                changes += self._read_samples(spec, watched, watched.samples, stop, offset_ns)
                 watched.samples = stop
-        changes += self._lines(layout.LOG, self._of_state)
-        changes += self._lines(layout.EVENTS, self._of_event)
+        changes += self._read_lines(layout.LOG, self._read_state)
+        changes += self._read_lines(layout.EVENTS, self._read_event)
         changes.sort()
         for change in changes:
             for slot, value in change.values:
                 self._values[slot] = value
-            yield from self._look(self._watched[change.stream].triggers, change.t_ns)
-        yield from self._count(t_mono_ns + offset_ns)
+            yield from self._evaluate(self._watched[change.stream].triggers, change.t_ns)
+        yield from self._update_counters(t_mono_ns + offset_ns)
 
-    def _samples(
+    def _read_samples(
         self, spec: StreamSpec, watched: _Watched, start: int, stop: int, offset_ns: int
     ) -> list[_Change]:
-        times = self._raw(spec.name, "t_mono", np.dtype("<i8"), (), start, stop) + offset_ns
+        times = self._read_raw(spec.name, "t_mono", np.dtype("<i8"), (), start, stop) + offset_ns
         if watched.has_rate:
             watched.recent_ns = np.concatenate([watched.recent_ns, times])
         if not watched.slots:
@@ -264,7 +264,7 @@ class Evaluation:
             places = watched.slots.get(channel.name, ())
             if not places:
                 continue
-            values = self._raw(
+            values = self._read_raw(
                 spec.name, channel.name, channel.np_dtype, channel.shape, start, stop
             ).reshape(stop - start, -1)
             for index, slot in places:
@@ -277,7 +277,7 @@ class Evaluation:
             for k, (t_ns, *row) in enumerate(rows)
         ]
 
-    def _raw(
+    def _read_raw(
         self,
         stream: str,
         channel: str,
@@ -297,7 +297,7 @@ class Evaluation:
             raise SessionError(f"{path}: ends before sample {stop}, which was committed")
         return np.frombuffer(data, dtype).reshape(stop - start, *shape)
 
-    def _lines(self, name: str, change: Any) -> list[_Change]:
+    def _read_lines(self, name: str, change: Any) -> list[_Change]:
         """Return the changes in the newly committed lines of a log."""
         path = layout.private(self._session, name)
         start = self._read_to[name]
@@ -322,7 +322,7 @@ class Evaluation:
                 continue  # a damaged line, which `recorder check` reports
         return changes
 
-    def _of_state(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
+    def _read_state(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
         values: list[tuple[int, Value]] = []
         for reference, slot in self._slots.items():
             if reference.stream == stream and reference.kind == "state":
@@ -333,7 +333,7 @@ class Evaluation:
                     values.append((slot, value if isinstance(value, bool) else float(value)))
         return values
 
-    def _of_event(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
+    def _read_event(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
         values: list[tuple[int, Value]] = []
         for reference, slot in self._slots.items():
             named = reference.path[:1] in ((entry.get("type"),), (entry.get("cause"),))
@@ -342,7 +342,7 @@ class Evaluation:
                 values.append((slot, float(self._events[slot])))
         return values
 
-    def _count(self, t_ns: int) -> Iterator[Fired]:
+    def _update_counters(self, t_ns: int) -> Iterator[Fired]:
         """Update rates and losses at a commit's time, and evaluate the triggers that use them."""
         looked: list[_Trigger] = []
         for reference, slot in self._slots.items():
@@ -364,14 +364,14 @@ class Evaluation:
                 value = float(position.get("unknown_losses", 0))
             self._values[slot] = value
             looked += [t for t in watched.triggers if reference in t.references and t not in looked]
-        yield from self._look(looked, t_ns)
+        yield from self._evaluate(looked, t_ns)
 
-    def _look(self, triggers: Sequence[_Trigger], t_ns: int) -> Iterator[Fired]:
+    def _evaluate(self, triggers: Sequence[_Trigger], t_ns: int) -> Iterator[Fired]:
         values = self._values
         for trigger in triggers:
             holds = trigger.when.met(values)
             releases = not holds if trigger.until is None else trigger.until.met(values)
-            if trigger.firing.look(t_ns, holds, releases):
+            if trigger.firing.update(t_ns, holds, releases):
                 settings = trigger.settings
                 known = {str(r): values[self._slots[r]] for r in trigger.when.references}
                 yield Fired(settings.name, t_ns, settings.before, settings.after, known)

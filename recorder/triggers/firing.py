@@ -24,7 +24,7 @@ class Firing:
         self._released = True
         self._fired_ns: int | None = None
 
-    def look(self, t_ns: int, holds: bool, releases: bool) -> bool:
+    def update(self, t_ns: int, holds: bool, releases: bool) -> bool:
         """Update the state at a time, and return whether the trigger fires.
 
         Args:

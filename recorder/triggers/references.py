@@ -13,7 +13,7 @@ SMALL_BYTES: Final = 4096
 """Size limit for the sample of a channel in a condition, bytes."""
 
 
-def trigger_faults(
+def find_trigger_faults(
     triggers: Sequence[TriggerSettings], specs: Mapping[str, StreamSpec]
 ) -> Iterator[tuple[str, str]]:
     """Yield the config key and a description of each reference that cannot be evaluated.
@@ -33,12 +33,12 @@ def trigger_faults(
                             f"{reference}: there are only the streams {', '.join(sorted(specs))}"
                         )
                 elif reference.kind == "channel":
-                    fault = channel_fault(reference, {c.name: c for c in spec.channels})
+                    fault = find_channel_fault(reference, {c.name: c for c in spec.channels})
                 if fault:
                     yield f"triggers.{trigger.name}.{part}", fault
 
 
-def channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]) -> str:
+def find_channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]) -> str:
     """Return why the channels of a stream do not satisfy a reference; empty if they do."""
     channel = channels.get(reference.path[0])
     if channel is None:

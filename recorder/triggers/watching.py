@@ -2,7 +2,7 @@
 
 ::
 
-    watching = Watching(config.triggers, connect, report)
+    watching = TriggerFollower(config.triggers, connect, report)
     while True:
         watching.turn(time.monotonic())
         time.sleep(TURN_S)
@@ -28,7 +28,7 @@ _STALLED_S = 10.0
 """Time without a commit after which a session that is no longer recorded is abandoned, s."""
 
 
-class Watching:
+class TriggerFollower:
     """Follower of a daemon's recordings; see the module's example.
 
     Args:
