@@ -121,14 +121,14 @@ class Daemon:
         )
         self._say = say
         self._desired_state_file = desired_state_file or DesiredStateFile(
-            state_folder(root), problem=self._stateless
+            state_folder(root), problem=self._find_state_problem
         )
         self.sessions = Sessions(config, clock, supervisor, self._desired_state_file, say, self)
         self.sessions.planner.to_disk = lambda: self.keeper.to_disk
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
-        self._marks = Marks(supervisor, self._marked, self._refuse)
+        self._marks = Marks(supervisor, self._answer_mark, self._refuse)
         ring, floor_bytes = config.ring, config.storage.min_free_bytes
         ram = None if ring is None else ring.ram_folder
         self._root = RootLock(root) if ram is None else RootLock(root, ram)
@@ -175,7 +175,7 @@ class Daemon:
             session=machine.session,
             session_since_ns=sessions.part_started_ns,
             splitting=machine.splitting,
-            start_refused=self.start_checks.refused() if may_start else None,
+            start_refused=self.start_checks.find_refusal() if may_start else None,
             root_problem=self.root_problem,
             reason=machine.reason,
             wish_problem=sessions.desired_state_problem,
@@ -238,7 +238,7 @@ class Daemon:
         machine = self.sessions.machine
         if self._stop_asked and not machine.leaving:
             self.notify.stopping()
-            self.supervisor.finishing()
+            self.supervisor.stop_restarts()
             self._leave_by_ns = now_ns + round(LEAVE_S * 1e9)
             self.sessions.do(machine.leave())
         if self._leave_by_ns is not None and now_ns > self._leave_by_ns:
@@ -271,7 +271,7 @@ class Daemon:
         Raises:
             StorageError: the root is missing, cannot be written to, or is too full.
         """
-        problem = self.start_checks.place()
+        problem = self.start_checks.find_root_problem()
         if problem is None and (not self._root.held or self._root.lost):
             self._open_root()
             problem = self.root_problem
@@ -305,7 +305,7 @@ class Daemon:
         self._sweep_at_ns = 0
 
     def sealed(self, session: str, reason: str) -> None:
-        self.finalizing.sealed(Path(session), reason)
+        self.finalizing.note_seal(Path(session), reason)
 
     def left(self) -> None:
         self._left = True
@@ -323,17 +323,17 @@ class Daemon:
             return
         self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
         self.sessions.save_again()
-        problem = self._unmounted()
+        problem = self._find_mount_problem()
         if problem is not None and problem != self.root_problem:
             self._say(problem, ERROR)
         self.root_problem = problem
 
-    def _stateless(self) -> str | None:
+    def _find_state_problem(self) -> str | None:
         """Return why the disk of a state folder below the root is wrong; None if it is right."""
         root = self.config.session.root
-        return self._unmounted() if root in state_folder(root).parents else None
+        return self._find_mount_problem() if root in state_folder(root).parents else None
 
-    def _unmounted(self) -> str | None:
+    def _find_mount_problem(self) -> str | None:
         root = self.config.session.root
         try:
             return mount_problem(root, self.config.storage)
@@ -426,7 +426,7 @@ class Daemon:
             raise RefusedError("nothing is being recorded, nor was within the event's seconds")
         self._keep_event(call, event)
 
-    def _marked(self, call: Call, session: str) -> None:
+    def _answer_mark(self, call: Call, session: str) -> None:
         """Answer a mark that is in the session, and keep its event."""
         if isinstance(call.request, Mark) and call.request.keep is not None:
             self._keep_event(call, new_event(call.request), session=session)
@@ -502,7 +502,7 @@ class Daemon:
     def _is_needed(self, session: Path) -> bool:
         """Return whether a session has work left or is not yet safely stored: not deletable."""
         url = self.config.upload.url
-        return self.finalizing.unfinished(session) or (
+        return self.finalizing.is_unfinished(session) or (
             url is not None and not is_safe_at(session, url)
         )
 

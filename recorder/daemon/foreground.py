@@ -128,10 +128,10 @@ class Foreground(Supervisor):
                 self._say(f"waiting for {', '.join(slow)} to open")
             if self.stopping:
                 raise RecorderError("stopped before the recording began")
-            if not wrong and (wrong := self._misconfigured()):
+            if not wrong and (wrong := self._find_misconfigured()):
                 soon_ns = self.clock.monotonic_ns() + round(_FAULTS_S * 1e9)
                 deadline_ns = min(deadline_ns, soon_ns)
-        if wrong := self._misconfigured():
+        if wrong := self._find_misconfigured():
             raise ConfigFaultsError([self._config_fault(sensor) for sensor in wrong])
         for sensor in self.sensors.values():
             if not sensor.settled:
@@ -169,7 +169,7 @@ class Foreground(Supervisor):
             self._turn_for(_STATUS_S, lambda: self._all_ended(duration_s, started_ns))
             clocks.tick(self.session, self.clock.monotonic_ns(), self.put, self.report)
             self.clock_state = clocks.last
-            if (ended := self.take_ended()) is not None:
+            if (ended := self.take_ending()) is not None:
                 return self._outcome(session, ended)
             elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
             watch(Status(elapsed, session, self.streams, self.sensors, self.outages()))
@@ -180,15 +180,15 @@ class Foreground(Supervisor):
                 break
         if self.stopping:
             why = self._stopped_why
-        self.finishing()
-        self.tell(END, cause=why, detail=self._stopped_by or None)
+        self.stop_restarts()
+        self.record_event(END, cause=why, detail=self._stopped_by or None)
         outcome = self._outcome(session, self._wait_for(self.close()).ending)
         outcome.why = outcome.why or why
         elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
         watch(Status(elapsed, session, outcome.streams, self.sensors))
         return outcome
 
-    def _misconfigured(self) -> list[Sensor]:
+    def _find_misconfigured(self) -> list[Sensor]:
         return [sensor for sensor in self.sensors.values() if sensor.misconfigured]
 
     def _config_fault(self, sensor: Sensor) -> ConfigError:

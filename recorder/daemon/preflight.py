@@ -28,7 +28,7 @@ from recorder.daemon.host.disk import (
     measure,
     nearest,
 )
-from recorder.daemon.host.disk_encryption import unencrypted
+from recorder.daemon.host.disk_encryption import find_unencrypted
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
 START_S = 120.0
@@ -145,7 +145,7 @@ def encryption_problem(folder: Path, storage: StorageSettings) -> str | None:
     Raises:
         OSError: the folder cannot be read.
     """
-    if not storage.require_encrypted or (why := unencrypted(folder)) is None:
+    if not storage.require_encrypted or (why := find_unencrypted(folder)) is None:
         return None
     return f"{folder} {why}, and storage.require_encrypted is set"
 

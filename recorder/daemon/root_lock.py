@@ -50,7 +50,7 @@ class RootLock:
         """
         try:
             for folder in self._folders:
-                self._fds[folder] = _locked(folder)
+                self._fds[folder] = _lock(folder)
         except BaseException:
             self.release()
             raise
@@ -66,7 +66,7 @@ class RootLock:
             os.close(self._fds.popitem()[1])
 
 
-def _locked(root: Path) -> int:
+def _lock(root: Path) -> int:
     """Lock a root, and return the lock's descriptor."""
     folder = root / FOLDER
     try:

@@ -26,13 +26,13 @@ class StartChecks:
         self._known: str | None = None
         self._until_ns = 0
 
-    def place(self) -> str | None:
+    def find_root_problem(self) -> str | None:
         """Return why the root cannot be recorded into at all; None if it can."""
         storage = self._config.storage
         problem = check_root(self._config.session.root, storage).problem
         return problem or ring_problem(self._config.ring, storage)
 
-    def room(self) -> str | None:
+    def find_room_problem(self) -> str | None:
         """Return why the disk is too full for a recording to begin; None if it is not."""
         if self._config.ring is not None:  # a ring deletes its oldest parts while it records
             return None
@@ -50,15 +50,15 @@ class StartChecks:
             return f"{root} cannot be read: {error.strerror}"
 
     def check_room(self) -> None:
-        """Raise StorageError if `room` returns a reason."""
-        if (problem := self.room()) is not None:
+        """Raise StorageError if `find_room_problem` returns a reason."""
+        if (problem := self.find_room_problem()) is not None:
             raise StorageError(problem)
 
-    def refused(self) -> str | None:
-        """Return the reason of `place` or `room`, cached for two seconds: status asks often."""
+    def find_refusal(self) -> str | None:
+        """Return the first problem of root and room, cached for two seconds: status asks often."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._until_ns:
             self._until_ns = now_ns + round(_CACHED_S * 1e9)
-            problem = self.place() or self.room()
+            problem = self.find_root_problem() or self.find_room_problem()
             self._known = None if problem is None else mask_passwords(problem)
         return self._known

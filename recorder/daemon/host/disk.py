@@ -73,11 +73,11 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> File
     for line in lines:
         fields, _, more = line.partition(" - ")
         kind, source = [*more.split(" "), "", ""][:2]
-        point = Path(_unescaped(fields.split(" ")[4]))
+        point = Path(_unescape(fields.split(" ")[4]))
         if path != point and point not in path.parents:
             continue
         if best is None or len(point.parts) >= len(best.mount_point.parts):  # later mounts hide
-            best = FileSystem(point, kind, _unescaped(source), _NO_CHECKS.get(kind))
+            best = FileSystem(point, kind, _unescape(source), _NO_CHECKS.get(kind))
     return best
 
 
@@ -89,11 +89,11 @@ def mounted_below(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> li
     """
     path = path.resolve()
     lines = mounts.read_text(errors="surrogateescape").splitlines()
-    points = [Path(_unescaped(line.split(" ")[4])) for line in lines]
+    points = [Path(_unescape(line.split(" ")[4])) for line in lines]
     return [point for point in points if point == path or path in point.parents]
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Decode the octal escapes of the kernel's list, such as those of spaces."""
     raw = text.encode(errors="surrogateescape")
     return raw.decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")

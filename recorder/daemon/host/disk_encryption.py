@@ -29,7 +29,7 @@ _POLICY_BYTES: Final = 24  # of fscrypt_policy_v2, the largest
 _NO_POLICY: Final = (errno.ENODATA, errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def unencrypted(
+def find_unencrypted(
     path: Path,
     system: Path = _SYSTEM,
     has_policy: Callable[[Path], bool] | None = None,
@@ -51,7 +51,7 @@ def unencrypted(
     place = nearest(path)
     found = file_system(place)
     if found is not None and found.kind in _IN_MEMORY:
-        swap = unencrypted_swap(system, swaps)
+        swap = find_unencrypted_swap(system, swaps)
         return None if swap is None else f"is in memory, which is swapped out to {swap}"
     if (has_policy or _has_policy)(place):
         return None
@@ -66,7 +66,7 @@ def unencrypted(
     return None if bare is None else f"is on {bare}, which is not encrypted"
 
 
-def unencrypted_swap(system: Path = _SYSTEM, swaps: Path = _SWAPS) -> str | None:
+def find_unencrypted_swap(system: Path = _SYSTEM, swaps: Path = _SWAPS) -> str | None:
     """Return the first swap area that is not encrypted; None if all are encrypted.
 
     A zram device compresses memory and uses no disk.  A swap file is encrypted if its disk is.

@@ -348,7 +348,7 @@ class Keeper(Closing):
         touched = sorted((p for p in self._known if touches(p, event)), key=lambda p: p.start_ns)
         for part in touched:
             try:
-                facts.append(self._facts_of(part.path))
+                facts.append(self._read_facts(part.path))
             except (RecorderError, OSError) as error:
                 self._log_once(f"event {event.id}: {error}", ERROR)
                 damaged.append((part.start_ns, part.end_ns or event.until_ns))
@@ -358,7 +358,7 @@ class Keeper(Closing):
                 if not after[0].closed:
                     return
                 with suppress(RecorderError, OSError):
-                    facts.append(self._facts_of(after[0].path))
+                    facts.append(self._read_facts(after[0].path))
         claimed = set(event.parts) - {part.path.name for part in touched}
         gone = "power" if claimed and self._ring and self._ring.ram_folder else "ring"
         otherwise = gone if claimed else self._otherwise(event)
@@ -384,7 +384,7 @@ class Keeper(Closing):
         text = f"event {event.id}: {settled.state}, in {', '.join(settled.parts) or 'no session'}"
         self._say(text, INFO)
 
-    def _facts_of(self, path: Path) -> PartFacts:
+    def _read_facts(self, path: Path) -> PartFacts:
         """Return the content of a closed part, cached while events are open."""
         if path not in self._facts:
             self._facts[path] = self._storage.facts(path)

@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
-from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, due_of, tell
+from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, find_due, record_result
 from recorder.daemon.processes.process_table import background_command
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.session.endings import record_seal
@@ -138,16 +138,16 @@ class Finalizing:
         self._used_s = 0.0
         self.finished = 0
 
-    def unfinished(self, session: Path) -> bool:
+    def is_unfinished(self, session: Path) -> bool:
         """Return whether a session has, or may have, steps left that must precede its deletion."""
-        due = due_of(session, self._available)
+        due = find_due(session, self._available)
         return due is None or not due.deletable
 
     def hurry(self) -> None:
         """Search for closed sessions at the next turn."""
         self._scan_at_ns = 0
 
-    def sealed(self, session: Path, reason: str) -> None:
+    def note_seal(self, session: Path, reason: str) -> None:
         """Remember a session's disk failure for its recovery; the disk may not have stored it."""
         self._sealed[session] = reason
 
@@ -228,7 +228,7 @@ class Finalizing:
             self._process = self.current = None
 
     def _look(self, path: Path) -> None:
-        due = due_of(path, self._available)
+        due = find_due(path, self._available)
         if due is None:
             self._due.pop(path, None)
         elif due.unfinished:
@@ -273,7 +273,7 @@ class Finalizing:
             self._due.pop(path, None)
             return
         try:
-            tell(path, step, error)
+            record_result(path, step, error)
         except OSError as failure:
             why = f"cannot put down how it went: {failure.strerror}"
             self._say(f"{path}: {step.name}: {why}", ERROR)

@@ -121,7 +121,7 @@ class Due:
         return not due - {REPORTED, REPACKED}
 
 
-def due_of(session: Path, available: frozenset[str]) -> Due | None:
+def find_due(session: Path, available: frozenset[str]) -> Due | None:
     """Find the due steps of a session; None while a process writes it.
 
     Args:
@@ -139,7 +139,7 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     failed: dict[str, str] = {}
     report = False
     if not reported.get("skip"):  # `recorder run --no-finalize`
-        archives, failed, report = configured(session, available)
+        archives, failed, report = read_requests(session, available)
     wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
     sensors = _mapping(values.get("sensors")).values()
     if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
@@ -177,7 +177,7 @@ def _together(due: Sequence[Step], reported: Mapping[str, Any]) -> Iterator[Step
             yield Step.packing(new)
 
 
-def configured(
+def read_requests(
     session: Path, available: frozenset[str]
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, str], bool]:
     """Read the archives and the report that a session's own config requests.
@@ -213,7 +213,7 @@ def read_progress(session: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def tell(session: Path, step: str | Step, error: str | None) -> None:
+def record_result(session: Path, step: str | Step, error: str | None) -> None:
     """Record the result of a step durably.
 
     If archives fail together, the missing ones count as untried.  Each is then packed alone, so

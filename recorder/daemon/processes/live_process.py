@@ -107,7 +107,9 @@ class LiveProcess(Closing):
                 self._name, self._command, self._events, lambda: None, stdin=self.request
             )
         except (OSError, RuntimeError) as error:  # no process, thread or descriptor is left
-            self._ended(f"cannot be started: {getattr(error, 'strerror', None) or error}", now_ns)
+            self._handle_exit(
+                f"cannot be started: {getattr(error, 'strerror', None) or error}", now_ns
+            )
 
     def _take_reports(self, now_ns: int) -> None:
         while not self._events.empty():
@@ -120,9 +122,9 @@ class LiveProcess(Closing):
                     self._log(report["line"])
                 case "exit" if self.child is not None:
                     last = f": {report['last']}" if report.get("last") else ""
-                    self._ended(f"ended with code {report['code']}{last}", now_ns)
+                    self._handle_exit(f"ended with code {report['code']}{last}", now_ns)
 
-    def _ended(self, fault: str, now_ns: int) -> None:
+    def _handle_exit(self, fault: str, now_ns: int) -> None:
         self.child = self.url = None
         if now_ns - self._started_ns >= STEADY_S * 1e9:
             self._quick_deaths = 0

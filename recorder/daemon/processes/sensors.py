@@ -129,7 +129,7 @@ class Sensor:
             return "starting"
         return "ended" if self.ended else "armed"
 
-    def starting(self, now_ns: int) -> None:
+    def begin_start(self, now_ns: int) -> None:
         """Reset the state for a start of the driver."""
         self.restart_at_ns, self.started_ns = None, now_ns
         self.starts += 1
@@ -184,12 +184,12 @@ class Sensor:
             return f"its process has been silent for {HUNG_NS / 1e9:g} s"
         return None
 
-    def reported(self, code: int | str) -> str | None:
+    def get_reported_fault(self, code: int | str) -> str | None:
         """Return the reason that the driver reported before its exit with a code, or None."""
         failed = code == RecorderError.exit_code and self.device == PRESENT
         return self.fault if failed else None
 
-    def died(self, now_ns: int) -> float | None:
+    def schedule_restart(self, now_ns: int) -> float | None:
         """Schedule the restart of a dead driver; return the wait in s, or None if given up."""
         steady = now_ns - self.started_ns >= STEADY_S * 1e9
         self.quick_deaths = 0 if steady else self.quick_deaths + 1

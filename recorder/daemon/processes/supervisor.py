@@ -164,7 +164,7 @@ class Supervisor:
         """Wake a waiting `turn`; safe from any thread and in a signal handler."""
         self._waker.wake()
 
-    def finishing(self) -> None:
+    def stop_restarts(self) -> None:
         """Stop restarting drivers; the writer is still restarted, to close its session."""
         self._ending = True
 
@@ -182,11 +182,11 @@ class Supervisor:
         for sensor in self.sensors.values():
             if sensor.given_up or sensor.changed:
                 self.restart(sensor)
-        return self._ask_with(Start(self._completed(plan)))
+        return self._ask_with(Start(self._complete_plan(plan)))
 
     def split(self, plan: SessionPlan) -> WriterRequest:
         """Ask the writer to continue in a new part; no sample is lost or repeated between parts."""
-        return self._ask_with(Split(self._completed(plan), live=[], session=self.session))
+        return self._ask_with(Split(self._complete_plan(plan), live=[], session=self.session))
 
     def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
         """Ask the writer to end the session once every driver has delivered its samples."""
@@ -200,7 +200,7 @@ class Supervisor:
         """Send a command to the writer."""
         return self._questions.ask(command, patience_s)
 
-    def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+    def record_event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session, if there is one, and show it."""
         self.show(kind, stream, cause, **more)
         self.put(kind, stream, cause, **more)
@@ -209,7 +209,7 @@ class Supervisor:
         """Log an event, show it, and put it into the open session."""
         line = event_line(make_event(kind, 0, stream, cause, **more))
         self._say(line, level, **({"stream": stream} if stream else {}))
-        self.tell(kind, stream, cause, **more)
+        self.record_event(kind, stream, cause, **more)
 
     def put(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session, if there is one."""
@@ -257,7 +257,7 @@ class Supervisor:
         if self._status_question is None:
             self._status_question = self.ask(AskStatus(), patience_s=1e6)
 
-    def take_ended(self) -> Ending | None:
+    def take_ending(self) -> Ending | None:
         """Return once how the session ended without a request (full or failed disk); else None."""
         ended, self._ended = self._ended, None
         return ended
@@ -294,7 +294,7 @@ class Supervisor:
             self._paused_ns = now_ns
         self._turned_ns = now_ns
         if self._questions.pump(self.writer.child, self._live):
-            self.writer.answered()
+            self.writer.reset_starts()
             self.heard_ns = self.clock.monotonic_ns()
         self._take_answers()  # before a new writer learns which session to resume
         self._take_events()
@@ -310,7 +310,7 @@ class Supervisor:
                 self._say(f"{who}: {line}", level, sensor=name or None)
             elif name == WRITER:
                 if report["event"] == "exit" and not self._shut:
-                    self.writer.ended(report["code"])
+                    self.writer.handle_exit(report["code"])
             else:
                 self._take_report(self.sensors[name], report)
 
@@ -324,17 +324,17 @@ class Supervisor:
             self._plan_question = None
             if isinstance(question.answer, Status) and question.session:
                 self._session_status = question.answer
-                self._opened(question.session)
+                self._enter_session(question.session)
         if (question := self._close_question) is not None and question.done:
             self._close_question = None
             if question.answer is not None:
-                self._closed()
+                self._leave_session()
         if (question := self._status_question) is not None and question.done:
             self._status_question = None
             if isinstance(question.answer, Status):
                 self._on_status(question.answer)
 
-    def _completed(self, plan: SessionPlan) -> SessionPlan:
+    def _complete_plan(self, plan: SessionPlan) -> SessionPlan:
         plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
         return plan
 
@@ -342,7 +342,7 @@ class Supervisor:
         self._plan_question = self.ask(command)
         return self._plan_question
 
-    def _opened(self, session: str) -> None:
+    def _enter_session(self, session: str) -> None:
         """Enter a new session or part; record which sensors are missing from its start."""
         first = self.session is None
         self.session, self.streams = session, {}
@@ -356,7 +356,7 @@ class Supervisor:
                 self._record_missing(sensor)
             elif not sensor.armed:
                 fault = sensor.fault or f"{sensor.name}: its driver is not ready"
-                self.tell("fault", sensor.name, "driver", detail=fault)
+                self.record_event("fault", sensor.name, "driver", detail=fault)
                 self._add_fault(fault)
             else:
                 stepped = [] if sensor.stepped is None else [sensor.stepped]
@@ -366,7 +366,7 @@ class Supervisor:
         for sensor, report in early:
             self._take_report(sensor, report)
 
-    def _closed(self) -> None:
+    def _leave_session(self) -> None:
         """Leave the closed session; restart the sensors that ended in it for the next one."""
         self.session, self._early = None, []
         self.progress.reset()
@@ -407,14 +407,14 @@ class Supervisor:
     def _record_hung(self, sensor: Sensor, why: str) -> None:
         sensor.fault = f"{sensor.name}: its driver hangs: {why}"
         self._add_fault(sensor.fault)
-        self.tell("fault", sensor.name, "hung", detail=sensor.fault)
+        self.record_event("fault", sensor.name, "hung", detail=sensor.fault)
 
     def _on_status(self, status: Status) -> None:
         self.status = status
         if (ended := status.ended) is not None and ended.closed == self.session:
             if self.session is not None:
                 self._ended = ended
-                self._closed()
+                self._leave_session()
             return
         current = status.session
         if current is None or self._plan_question is not None or self._close_question is not None:
@@ -424,7 +424,7 @@ class Supervisor:
             self.close()
             return
         if current != self.session:  # a writer died after a split, before its answer
-            self._opened(current)
+            self._enter_session(current)
         self._session_status = status
         self.streams = {} if status.streams is UNSET else status.streams
         for sensor in self.sensors.values():
@@ -442,7 +442,7 @@ class Supervisor:
 
     def _start_driver(self, sensor: Sensor) -> None:
         entry = sensor.entry
-        sensor.starting(self.clock.monotonic_ns())
+        sensor.begin_start(self.clock.monotonic_ns())
         try:
             words, stdin = run_command(self.run_folder, entry), entry.for_driver()
             how = {"stdin": json.dumps(stdin), "priority": entry.process}
@@ -491,7 +491,7 @@ class Supervisor:
                 self._say(report["detail"])
                 if report["cause"] in ("step", FROZEN):
                     self._add_fault(report["detail"])
-                self.tell(**{key: value for key, value in report.items() if key != "event"})
+                self.record_event(**{key: value for key, value in report.items() if key != "event"})
             case "exit" if not sensor.alive:  # otherwise the report is from the previous process
                 self._on_exit(sensor, report["code"], report.get("last", ""))
 
@@ -506,10 +506,10 @@ class Supervisor:
             sensor.fault = None
             if before != state:
                 self._say(message or f"{sensor.name}: device present", sensor=sensor.name)
-                self.tell("device", sensor.name, PRESENT, detail=message)
+                self.record_event("device", sensor.name, PRESENT, detail=message)
 
     def _record_missing(self, sensor: Sensor) -> None:
-        self.tell("device", sensor.name, sensor.device, detail=sensor.fault or "")
+        self.record_event("device", sensor.name, sensor.device, detail=sensor.fault or "")
         if sensor.entry.required and sensor.fault is not None:
             self._add_fault(sensor.fault)
 
@@ -537,13 +537,15 @@ class Supervisor:
             return
         why = f": {last.strip()}" if last and sensor.fault is None else ""
         ended = f"{sensor.name}: driver ended with code {code}{why}"
-        wait_s = sensor.died(self.clock.monotonic_ns())
+        wait_s = sensor.schedule_restart(self.clock.monotonic_ns())
         sensor.fault = sensor.fault or ended
         if wait_s is None:
             sensor.fault = f"{sensor.fault}; given up after {len(sensor.deaths)} starts"
             self._say(sensor.fault, ERROR, sensor=sensor.name)
             self._add_fault(sensor.fault)
-            self.tell("fault", sensor.name, "driver", detail=sensor.fault)
+            self.record_event("fault", sensor.name, "driver", detail=sensor.fault)
             return
         self._say(f"{ended}; starting another in {wait_s:g} s", ERROR, sensor=sensor.name)
-        self.tell("fault", sensor.name, "driver", detail=sensor.reported(code) or ended)
+        self.record_event(
+            "fault", sensor.name, "driver", detail=sensor.get_reported_fault(code) or ended
+        )

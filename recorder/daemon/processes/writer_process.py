@@ -11,7 +11,7 @@ from recorder.daemon.service_notifier import ERROR, Say
 
 
 class WriterProcess:
-    """Restart logic of the writer; `start` starts the first, `ended` takes the exit of each.
+    """Restart logic of the writer; `start` starts the first, `handle_exit` takes the exit of each.
 
     Args:
         clock: injectable.
@@ -46,14 +46,14 @@ class WriterProcess:
         try:
             self.child = self._spawn()
         except OSError as error:  # no memory, too many processes
-            self.ended(error.strerror)
+            self.handle_exit(error.strerror)
 
     def start_due(self, now_ns: int) -> None:
         """Start the next writer if its pause is over."""
         if self._start_at_ns is not None and now_ns >= self._start_at_ns:
             self.start()
 
-    def answered(self) -> None:
+    def reset_starts(self) -> None:
         """Reset the count of starts, since the writer has answered."""
         self._starts = 0
 
@@ -63,7 +63,7 @@ class WriterProcess:
         if self.running is None:
             self.start()
 
-    def ended(self, code: int | str | None) -> None:
+    def handle_exit(self, code: int | str | None) -> None:
         """Schedule another writer after the exit of one, unless too many have ended."""
         ended = f"writer ended with code {code}"
         if self._starts >= WRITER_RESTART.most:

@@ -88,7 +88,7 @@ class Planner:
             UsageError: the name is not valid, or exists.
         """
         check_name(name)
-        if is_taken(name, self._taken()):
+        if is_taken(name, self._list_names()):
             raise UsageError(f"{self.root / name}: a session of that name exists")
 
     def plan(self, desired: DesiredState) -> tuple[str, SessionPlan]:
@@ -98,7 +98,7 @@ class Planner:
             ConfigError: the calibration cannot be read.
             UsageError: the user's name exists.
         """
-        taken = self._taken()
+        taken = self._list_names()
         metadata = {**self._config.session.metadata, **desired.metadata}
         name = desired.name
         if name is None:
@@ -120,7 +120,7 @@ class Planner:
                 plan.root, plan.min_free_gb = str(ring.ram_folder), 0.0
         return name, plan
 
-    def _taken(self) -> set[str]:
+    def _list_names(self) -> set[str]:
         ring = self._config.ring
         names: set[str] = set()
         for folder in (self.root, None if ring is None else ring.ram_folder):

@@ -140,7 +140,7 @@ class Sessions:
                     self._split(effect)
                 case End():
                     why = "shutdown" if self.machine.leaving else "stop"
-                    self._supervisor.tell(END, cause=why)
+                    self._supervisor.record_event(END, cause=why)
                     self._closing = self._supervisor.close(_CLOSE_S)
                 case Closed():
                     self._reported.closed()
@@ -177,7 +177,7 @@ class Sessions:
 
     def _split_failed(self, why: str) -> None:
         self._say(f"no new part: {why}", ERROR)
-        self._supervisor.tell("fault", cause="split", detail=why)
+        self._supervisor.record_event("fault", cause="split", detail=why)
         self.do(self.machine.split_failed(self._clock.monotonic_ns()))
 
     def turn(self, now_ns: int) -> None:
@@ -204,9 +204,9 @@ class Sessions:
             self._opening = self._splitting = self._closing = None
             if self.machine.session is not None:
                 self._supervisor.forget_session()
-                self._ended(Ending(None), whole=False, why=failed)
+                self._report_end(Ending(None), whole=False, why=failed)
             elif self.machine.state is State.STARTING:
-                self._not_begun(StorageError(failed))
+                self._report_not_begun(StorageError(failed))
         elif now_ns >= self._writer_at_ns:
             self._writer_at_ns = None
             self._supervisor.writer.retry()
@@ -217,7 +217,7 @@ class Sessions:
             unwanted = not self.machine.desired.wanted or self.machine.leaving
             if unwanted:
                 self._begin = None
-                self._not_begun(RefusedError("stopped before it began"))
+                self._report_not_begun(RefusedError("stopped before it began"))
             elif self._supervisor.settled or now_ns >= self._begin_by_ns:
                 self._begin = None
                 self._send_begin(begin)
@@ -227,13 +227,13 @@ class Sessions:
         self._opening = None
         session = question.session
         if session is None:
-            self._not_begun(question.problem or StorageError("the writer gave no answer"))
+            self._report_not_begun(question.problem or StorageError("the writer gave no answer"))
             return
-        self._began(session, now_ns)
+        self._report_begin(session, now_ns)
         self.do(self.machine.began(now_ns, session, self._begun_name))
         self._reported.began(session)
 
-    def _began(self, session: str, now_ns: int) -> None:
+    def _report_begin(self, session: str, now_ns: int) -> None:
         self.part_started_ns = now_ns
         self._say(f"recording {session}")
         self._supervisor.show("session", cause="began", text=Path(session).name)
@@ -244,13 +244,13 @@ class Sessions:
             self._reported.check_room()
             self._begun_name, plan = self.planner.plan(begin.desired)
         except RecorderError as error:
-            self._not_begun(error)
+            self._report_not_begun(error)
             return
         if self._supervisor.writer.failed is not None:
             self._supervisor.writer.retry()
         self._opening = self._supervisor.begin(plan)
 
-    def _not_begun(self, error: RecorderError) -> None:
+    def _report_not_begun(self, error: RecorderError) -> None:
         self._say(f"not recording: {error}", ERROR)
         self.do(self.machine.not_begun(self._clock.monotonic_ns(), str(error)))
         self._reported.not_begun(error)
@@ -273,7 +273,7 @@ class Sessions:
                 return
         if self._splitting is None and session is not None and session != self.machine.session:
             self._unclear_until_ns = None
-            self._began(session, now_ns)
+            self._report_begin(session, now_ns)
             self.do(self.machine.split_done(now_ns, session))
         elif self._unclear_until_ns is not None and now_ns > self._unclear_until_ns:
             self._unclear_until_ns = None
@@ -284,12 +284,12 @@ class Sessions:
         self._supervisor.forget_session()
         if ended.closed:
             self.do(self.machine.split_done(now_ns, ended.closed))
-        self._ended(ended, whole=bool(ended.closed), why="the new part ended at once")
+        self._report_end(ended, whole=bool(ended.closed), why="the new part ended at once")
 
     def _follow_close(self) -> None:
-        ended = self._supervisor.take_ended()
+        ended = self._supervisor.take_ending()
         if ended is not None and self.machine.session is not None:
-            self._ended(ended)
+            self._report_end(ended)
         question = self._closing
         if question is None or not question.done:
             return
@@ -298,11 +298,11 @@ class Sessions:
             return
         if question.answer is None:
             self._supervisor.forget_session()
-            self._ended(Ending(None), whole=False, why=str(question.error))
+            self._report_end(Ending(None), whole=False, why=str(question.error))
         else:
-            self._ended(question.ending)
+            self._report_end(question.ending)
 
-    def _ended(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
+    def _report_end(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
         """Report the end of the session to the machine and the daemon."""
         whole = whole and not ending.sealed
         why = why or ending.sealed or ending.full
