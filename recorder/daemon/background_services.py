@@ -9,12 +9,12 @@ from recorder.daemon.daemon import Daemon
 from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.logs import Log
 from recorder.daemon.metrics import MetricsServer, render
-from recorder.daemon.processes.live_process import LiveProcess
+from recorder.daemon.processes.live_process import SidecarProcess
 
 _METRICS_NS = 1_000_000_000
 
 
-class BackgroundServices(Closing):
+class Sidecars(Closing):
     """Metrics server, clock record, session log and sidecar processes of a daemon.
 
     The constructor attaches them to the daemon.
@@ -35,8 +35,8 @@ class BackgroundServices(Closing):
         daemon: Daemon,
         log: Log,
         clocks: ClockRecord | None = None,
-        live: LiveProcess | None = None,
-        triggers: LiveProcess | None = None,
+        live: SidecarProcess | None = None,
+        triggers: SidecarProcess | None = None,
     ) -> None:
         self._log = log
         self._clocks = clocks or ClockRecord()

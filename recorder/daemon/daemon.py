@@ -39,14 +39,14 @@ from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
-from recorder.daemon.processes.live_process import LiveProcess
+from recorder.daemon.processes.live_process import SidecarProcess
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
 from recorder.daemon.recording.marks import Marks, moment_ns
 from recorder.daemon.recording.sessions import SETTLE_S, Sessions
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
-from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, LogLine
 from recorder.daemon.start_checks import StartChecks
 from recorder.daemon.status import Snapshot, describe, render_line
 from recorder.session.kept_events import KeptEvent
@@ -97,7 +97,7 @@ class Daemon:
         config: Config,
         clock: Clock,
         supervisor: Supervisor,
-        say: Say,
+        say: LogLine,
         *,
         notify: SystemdNotify | None = None,
         finalizing: Finalizing | None = None,
@@ -112,8 +112,8 @@ class Daemon:
         self.ready = False
         self.root_problem: str | None = None
         self.started_ns = clock.monotonic_ns()
-        self.live: LiveProcess | None = None
-        self.triggers: LiveProcess | None = None
+        self.live: SidecarProcess | None = None
+        self.triggers: SidecarProcess | None = None
         root = config.session.root
         redact = config.path if config.redact else None
         self.finalizing = finalizing or Finalizing(

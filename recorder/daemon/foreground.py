@@ -30,7 +30,7 @@ from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.processes.sensors import Sensor, Status
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import WriterRequest
-from recorder.daemon.service_notifier import WARNING, Say
+from recorder.daemon.service_notifier import WARNING, LogLine
 from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
 
@@ -85,7 +85,7 @@ class Foreground(Supervisor):
         stopping: whether `stop` was called.
     """
 
-    def __init__(self, config: Config, clock: Clock, say: Say, **more: Any) -> None:
+    def __init__(self, config: Config, clock: Clock, say: LogLine, **more: Any) -> None:
         super().__init__(config, clock, say, **more)
         self.on_turn: list[Callable[[int], object]] = []
         self.stopping = False

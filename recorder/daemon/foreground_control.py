@@ -24,12 +24,12 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.messages import SessionPlan
 from recorder.daemon.control.server import Call, ControlServer, refusal
 from recorder.daemon.foreground import Foreground, Outcome
-from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.live_process import SidecarProcess, live_request
 from recorder.daemon.processes.process_table import LIVE
 from recorder.daemon.processes.writer_client import account
 from recorder.daemon.recording.marks import Marks
 from recorder.daemon.recording.state_machine import RefusedError, State
-from recorder.daemon.service_notifier import Say
+from recorder.daemon.service_notifier import LogLine
 from recorder.daemon.status import Snapshot, describe
 
 
@@ -52,7 +52,7 @@ class ForegroundControl(Closing):
         foreground: Foreground,
         plan: SessionPlan,
         clock: Clock,
-        live: LiveProcess,
+        live: SidecarProcess,
         socket: Path,
     ) -> None:
         self._foreground = foreground
@@ -163,7 +163,7 @@ class ForegroundControl(Closing):
 
 
 def serve_viewers(
-    foreground: Foreground, plan: SessionPlan, clock: Clock, settings: LiveSettings, say: Say
+    foreground: Foreground, plan: SessionPlan, clock: Clock, settings: LiveSettings, say: LogLine
 ) -> ForegroundControl:
     """Create the live process of a foreground session and the control for its viewers.
 
@@ -172,5 +172,5 @@ def serve_viewers(
     """
     socket = foreground.run_folder / "control.sock"
     request = live_request(foreground.config, settings, socket, Path(plan.root))
-    live = LiveProcess(LIVE, request, clock, say)
+    live = SidecarProcess(LIVE, request, clock, say)
     return ForegroundControl(foreground, plan, clock, live, socket)

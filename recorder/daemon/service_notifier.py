@@ -8,7 +8,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 """Log levels: for faults; for losses and absent sensors; for everything else."""
 
 
-class Say(Protocol):
+class LogLine(Protocol):
     """Function that logs one line for users from any thread (`recorder.daemon.logs.Log.say`)."""
 
     def __call__(self, text: str, /, level: str = INFO, **fields: Any) -> None:

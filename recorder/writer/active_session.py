@@ -193,7 +193,7 @@ class ActiveSession:
         self._credits: dict[str, Credit] = {}  # by sensor
         self.closed = False
         for name, state in writer.positions().items():
-            self.positions[name] = Position.of(state)
+            self.positions[name] = Position.from_state(state)
             if state["samples"]:
                 self.last_ns[name] = state["last_ns"]
 
@@ -242,7 +242,7 @@ class ActiveSession:
         for spec in known.specs.values():
             self.writer.declare(spec, known.sensor)
             state = self.writer.positions()[spec.name]
-            self.positions.setdefault(spec.name, Position.of(state))
+            self.positions.setdefault(spec.name, Position.from_state(state))
 
     def continue_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
         """Continue the state of the previous part; both then share the latest times."""
@@ -253,7 +253,7 @@ class ActiveSession:
             last_ns[name] = max(t_ns, last_ns.get(name, t_ns))
         self.last_ns = last_ns
 
-    def acknowledged(self, known: Peer) -> None:
+    def reset_credit(self, known: Peer) -> None:
         """Reset the used bytes of a driver's window when the driver is acknowledged."""
         credit = self._credits.get(known.sensor)
         if credit is not None:
@@ -298,13 +298,13 @@ class ActiveSession:
         # Drivers that have not yet joined a new writer still hold samples.
         missing = asked.live - {known.sensor for known in peers}
         owing = (k for k in peers if k.behind or not asked.at_seam)
-        return not missing and all(self.all_ended(k) for k in owing if k.sensor in asked.live)
+        return not missing and all(self.has_ended(k) for k in owing if k.sensor in asked.live)
 
     def ends(self) -> dict[str, str | None]:
         """Return the end reason by stream; None while the stream continues."""
         return {name: position.ended for name, position in self.positions.items()}
 
-    def changed(self, known: Peer) -> bool:
+    def has_changed(self, known: Peer) -> bool:
         """Return whether a driver ended its streams here because their declarations changed."""
         return any(p.ended == CHANGED for n, p in self.positions.items() if n in known.specs)
 
@@ -314,7 +314,7 @@ class ActiveSession:
         durable = self.writer.durable
         return any(durable.get(name, (0, 0)) != (p.epoch, p.number) for name, p in found)
 
-    def all_ended(self, known: Peer) -> bool:
+    def has_ended(self, known: Peer) -> bool:
         """Return whether all of a driver's streams have ended in this session."""
         return all(self.positions.get(name, Position()).ended is not None for name in known.specs)
 
@@ -401,7 +401,7 @@ class ActiveSession:
                 writer.commit()
                 self.commits.add(clock.monotonic_ns() - began_ns)
                 self._committing_since_ns = None
-                self.full = self.full or floor.reached(writer.bytes)
+                self.full = self.full or floor.check(writer.bytes)
             except (OSError, RecorderError) as error:
                 self.fail(error)
                 return

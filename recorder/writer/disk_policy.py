@@ -39,7 +39,7 @@ class Floor:
     """Minimum of free space, at which a session must end.
 
     >>> floor = Floor(disk, session, 5_000_000_000, clock, writer.bytes)  # doctest: +SKIP
-    >>> while floor.reached(writer.bytes) is None:  # doctest: +SKIP
+    >>> while floor.check(writer.bytes) is None:  # doctest: +SKIP
     ...     writer.commit()
 
     For a session younger than a minute, the growth so far counts.  So a file that is played fast
@@ -55,7 +55,7 @@ class Floor:
         self._clock = clock
         self._grown = deque([(clock.monotonic_ns(), session_bytes)])  # one entry per second
 
-    def reached(self, session_bytes: int) -> str | None:
+    def check(self, session_bytes: int) -> str | None:
         """Return why the session must end, in one sentence; None if it need not end.
 
         Args:

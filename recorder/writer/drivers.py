@@ -62,7 +62,7 @@ class DriverRegistry:
         """Return whether a joining driver may still have samples for the previous session."""
         active = self._sessions.active
         began = active is not None and known.since_ns > active.writer.start_mono_ns
-        return not (began or left.all_ended(known))
+        return not (began or left.has_ended(known))
 
     def share_out(self) -> None:
         """Divide buffer and window among the drivers."""
@@ -91,7 +91,7 @@ class DriverRegistry:
         known, sessions = self.peers[peer], self._sessions
         following = sessions.active if known.behind else None
         left = None if sessions.previous is None else sessions.previous.writer.key
-        greeting = hello(known, sessions.of(known), following, left)
+        greeting = hello(known, sessions.find(known), following, left)
         self._socket.send(peer, greeting.message())
 
     def hello_all(self) -> None:
@@ -104,7 +104,7 @@ class DriverRegistry:
 
         If no message of the driver is pending here, its messages were lost, and it resends them.
         """
-        current = self._sessions.of(self.peers[peer])
+        current = self._sessions.find(self.peers[peer])
         if current is not None and current.owes_ack(self.peers[peer]):
             self.acknowledge(peer)
         else:
@@ -114,7 +114,7 @@ class DriverRegistry:
         """Acknowledge the durable messages of a driver."""
         known = self.peers[peer]
         for current in self._sessions:
-            current.acknowledged(known)
+            current.reset_credit(known)
             self._socket.send(peer, acknowledgement(known, current).message())
 
     def acknowledge_all(self) -> None:
@@ -138,12 +138,12 @@ class DriverRegistry:
     def leave(self, left: ActiveSession) -> None:
         """Mark the drivers that still have samples for a session that another one continues."""
         for known in self.peers.values():
-            known.behind = not left.all_ended(known)
+            known.behind = not left.has_ended(known)
 
     def cross(self, peer: bytes, leaving: ActiveSession) -> None:
         """Move a driver to the next session once all its streams have ended in the previous one."""
         known = self.peers[peer]
-        if known.behind and leaving.all_ended(known) and self._sessions.active is not None:
+        if known.behind and leaving.has_ended(known) and self._sessions.active is not None:
             known.behind = False
             self.hello(peer)
             self.send_finish(peer)
@@ -158,7 +158,7 @@ class DriverRegistry:
     def send_finish(self, peer: bytes) -> None:
         """Inform a driver if its session is ending."""
         known = self.peers[peer]
-        current = self._sessions.of(known)
+        current = self._sessions.find(known)
         # A driver that is behind is informed after it has crossed, if it can cross.
         crosses = known.behind and self._sessions.active is not None
         if current is not None and current.finishing is not None and not crosses:

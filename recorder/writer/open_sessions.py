@@ -48,7 +48,7 @@ class OpenSessions:
         """Iterate over the open sessions, the previous one first."""
         return iter([s for s in (self.previous, self.active) if s is not None])
 
-    def of(self, known: Peer) -> ActiveSession | None:
+    def find(self, known: Peer) -> ActiveSession | None:
         """Return the session of a driver; None without one."""
         return self.previous if known.behind and self.previous is not None else self.active
 

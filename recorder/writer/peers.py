@@ -37,7 +37,7 @@ class Peer:
     since_ns: int = 0
 
     @classmethod
-    def of(cls, message: Message) -> Peer:
+    def from_join(cls, message: Message) -> Peer:
         """Create the peer from a driver's `join` message.
 
         Raises:

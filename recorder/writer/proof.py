@@ -18,7 +18,7 @@ from recorder.writer.tail_digests import encode_entries, read_tail_digests
 _BLOCK = 4 << 20
 
 
-class Proof:
+class VerifiedLengths:
     """Verified lengths of a session's files.
 
     Bytes before a file's latest leaf are assumed intact: `validate` checks them.
@@ -41,10 +41,12 @@ class Proof:
         for name in journal.files.keys() | witnessed:
             entries = [entry for entry in witness if entry.path == session / name]
             self._files[name] = _File(session / name, name, journal, entries, read)
-        growing = {n: leaf for n, f in self._files.items() if (leaf := f.committed()) is not None}
+        growing = {
+            n: leaf for n, f in self._files.items() if (leaf := f.digest_committed()) is not None
+        }
         growing = {n: leaf for n, leaf in growing.items() if leaf.end > leaf.start}
         whole = journal.digest in (None, joint_digest(growing)) or journal.unsure
-        self.lengths = {name: file.proven(whole) for name, file in self._files.items()}
+        self.lengths = {name: file.verify(whole) for name, file in self._files.items()}
 
     def keep(self, lengths: Mapping[str, int]) -> bytes:
         """Encode entries that prove the kept bytes after the rest has been cut.
@@ -74,14 +76,14 @@ class _File:
         self._entries = [*witness, Announcement(path, self._leaf)]
         self._uncommitted: tuple[Range, ...] = ()  # patchable ranges of the last verified bytes
 
-    def committed(self) -> Leaf | None:
+    def digest_committed(self) -> Leaf | None:
         """Digest the committed bytes after the latest leaf; None if they cannot be read."""
         try:
             return self._digest(self._leaf.end, self._length)
         except OSError:
             return None
 
-    def proven(self, whole: bool) -> int:
+    def verify(self, whole: bool) -> int:
         """Return the length up to which the file is intact.
 
         Args:

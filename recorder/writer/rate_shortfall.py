@@ -29,7 +29,7 @@ class RateShortfall:
     given: int = 0
 
 
-def least_ns(spec: StreamSpec) -> int:
+def get_least_ns(spec: StreamSpec) -> int:
     """Return the shortest session that should have a sample of the stream, in ns."""
     return max(_LEAST_NS, round(2e9 / spec.rate_hz) if spec.rate_hz else 0)
 

@@ -44,7 +44,7 @@ from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
 from recorder.session.signatures import check_not_closed, sign_head
 from recorder.writer.disk_policy import DISK
-from recorder.writer.proof import Proof
+from recorder.writer.proof import VerifiedLengths
 from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
@@ -168,7 +168,7 @@ class _Recovery:
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
             check_not_closed(path, values, first_record(layout.private(path, layout.JOURNAL)))
-            self._proof = Proof(path, self._written, read)
+            self._proof = VerifiedLengths(path, self._written, read)
             self._proven = self._proof.lengths
             self._before = self._read_events()
             self._measure()
@@ -283,7 +283,7 @@ class _Recovery:
         report.interval_lost = not position.get("ended")
         if whole < committed:
             report.damaged = f"the files hold {whole} whole samples, {committed} were committed"
-        samples = self._proven_samples(name, extents, whole)
+        samples = self._count_intact(name, extents, whole)
         if samples < committed <= whole:
             report.damaged = f"{committed} samples were committed, {samples} are as they were then"
         while True:
@@ -301,7 +301,7 @@ class _Recovery:
                     lengths[file] = needed
         return samples, lengths
 
-    def _proven_samples(self, name: str, extents: Sequence[Extent], whole: int) -> int:
+    def _count_intact(self, name: str, extents: Sequence[Extent], whole: int) -> int:
         """Return the number of samples whose bytes are intact."""
 
         def proven(samples: int) -> bool:

@@ -70,7 +70,7 @@ class Position:
     _reported: bool = False
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Position:
+    def from_state(cls, state: Mapping[str, Any]) -> Position:
         """Create the position at which a stream continues, from `SessionWriter.positions`."""
         past = set(state["past"])
         return cls(state["epoch"], state["number"], state["seq"], state["ended"], past)

@@ -188,7 +188,7 @@ class WriterService:
         return message.nbytes
 
     def _join(self, peer: bytes, message: Message) -> None:
-        known = Peer.of(message)
+        known = Peer.from_join(message)
         if self._pending_split is not None and known.since_ns >= self._pending_split.asked_ns:
             self._pending_split.waiting.append((peer, message))
             return
@@ -196,7 +196,7 @@ class WriterService:
 
     def _take(self, peer: bytes, message: Message) -> None:
         known = self._peers[peer]
-        current = self._sessions.of(known)
+        current = self._sessions.find(known)
         if current is None or message.session not in ("", current.writer.key) or current.closer:
             return  # a driver resends messages of a closed session
         spec = known.specs.get(message.stream)
@@ -285,7 +285,7 @@ class WriterService:
             self._reply(peer, request, self._after_split(Path(asked_for)))
             return
         live = set(current.writer.sensors if command.live is None else command.live)
-        same = [known for known in self._peers.values() if not current.changed(known)]
+        same = [known for known in self._peers.values() if not current.has_changed(known)]
         now_ns = self._clock.monotonic_ns()
         self._pending_split = PendingSplit(current, peer, request, live, now_ns)
         self._pending_split.start(self._disk, command.plan, self._clock, same, self._waker.wake)
@@ -298,7 +298,7 @@ class WriterService:
             self._drivers.leave(current)
             following = self._begin(made.writer)
             for known in self._peers.values():
-                if not current.changed(known):
+                if not current.has_changed(known):
                     following.declare(known)  # includes drivers that joined since the request
             following.continue_from(current.ends(), current.last_ns)
             self._drivers.hello_all()

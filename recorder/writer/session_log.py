@@ -25,7 +25,7 @@ from recorder.session.events import INCOMPLETE, EventLog, make_event
 from recorder.session.journal import JournalWriter
 from recorder.session.journal_state import JournalState
 from recorder.session.minimum_rate import SILENT, floor_hz
-from recorder.writer.rate_shortfall import RateMonitor, RateShortfall, least_ns
+from recorder.writer.rate_shortfall import RateMonitor, RateShortfall, get_least_ns
 from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.stream_progress import (
     StreamProgress,
@@ -316,7 +316,7 @@ class EventWriter:
         never = never and not store.spec.sporadic
         if never and not found and reason in NORMAL_ENDS and reason != "eof":
             end_ns = max(end_ns, min(self._clock.monotonic_ns(), self.until_ns or end_ns))
-            if end_ns - self._start_mono_ns >= least_ns(store.spec):
+            if end_ns - self._start_mono_ns >= get_least_ns(store.spec):
                 found = [RateShortfall(SILENT, self._start_mono_ns, end_ns)]
         self._lose_slow(progress, found)
 

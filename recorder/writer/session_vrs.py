@@ -153,7 +153,7 @@ class SessionVrs:
         """
         if spec.name not in self._with_data:
             return
-        stream, records = self._stream(spec, message), self._records_of(spec)
+        stream, records = self._stream(spec, message), self._get_records(spec)
         if records.row_bytes is not None:
             rows = records.rows(message, t_mono)
             self._window.add(Batch(stream, RecordType.DATA, ts, rows))
@@ -230,12 +230,12 @@ class SessionVrs:
             driver = self._drivers.get(spec.name, "")
             declared = metadata_only(spec.name, driver, spec, self._name)
             if self.wants(spec.name):
-                declared = with_data(declared, self._records_of(spec).layout)
+                declared = with_data(declared, self._get_records(spec).layout)
             stream = self._known[spec.name] = self._writer.add_stream(declared).id
             self._configure(stream, spec, message, last_ns)
         return stream
 
-    def _records_of(self, spec: StreamSpec) -> DataRecords:
+    def _get_records(self, spec: StreamSpec) -> DataRecords:
         records = self._records.get(spec.name)
         if records is None:
             records = self._records[spec.name] = DataRecords(spec)

@@ -166,7 +166,7 @@ def _messages(
     for start, end in pairwise(edges):
         frames, sizes = payload(
             spec.channels,
-            [_encoded(c, r, start, end) for c, r in zip(spec.channels, readers, strict=True)],
+            [_encode(c, r, start, end) for c, r in zip(spec.channels, readers, strict=True)],
         )
         yield Message(
             Kind.DATA,
@@ -180,7 +180,7 @@ def _messages(
         )
 
 
-def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> Sequence[Buffer]:
+def _encode(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> Sequence[Buffer]:
     """Encode samples of a channel as a driver sends them."""
     if channel.variable:
         return [reader.encoded(at) for at in range(start, end)]

@@ -38,7 +38,7 @@ from recorder.daemon.keeping.decisions import (
     touches,
 )
 from recorder.daemon.keeping.storage import Storage
-from recorder.daemon.service_notifier import ERROR, INFO, Say
+from recorder.daemon.service_notifier import ERROR, INFO, LogLine
 from recorder.session.kept_events import KEPT, OPEN, SHORT, KeptEvent
 
 STEP_S = 0.5
@@ -118,7 +118,7 @@ class Keeper(Closing):
         self,
         storage: Storage,
         clock: Clock,
-        say: Say,
+        say: LogLine,
         *,
         ring: RingSettings | None = None,
         floor_bytes: float = 0.0,

@@ -23,7 +23,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, find_due, record_result
 from recorder.daemon.processes.process_table import background_command
-from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, LogLine
 from recorder.session.endings import record_seal
 from recorder.session.layout import private
 from recorder.session.search import find_sessions, outside
@@ -116,7 +116,7 @@ class Finalizing:
         self,
         root: Path,
         clock: Clock,
-        say: Say,
+        say: LogLine,
         available: frozenset[str],
         spawn: Callable[[Sequence[str]], Process] = Chore,
         redact: Path | None = None,

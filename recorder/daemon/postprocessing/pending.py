@@ -11,7 +11,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.daemon.postprocessing.finalizing import Chore, Finalizing, Process
 from recorder.daemon.root_lock import RootLock
-from recorder.daemon.service_notifier import Say
+from recorder.daemon.service_notifier import LogLine
 
 _POLL_S = 0.1
 
@@ -19,7 +19,7 @@ _POLL_S = 0.1
 def finalize_pending(
     config: Config,
     clock: Clock,
-    say: Say,
+    say: LogLine,
     stop: threading.Event,
     spawn: Callable[[Sequence[str]], Process] = Chore,
 ) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from recorder.contract.errors import RecorderError, SessionError, StorageError
 from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.processes import process_table
 from recorder.daemon.root_lock import FOLDER
-from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, LogLine
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.session.layout import (
     CLEAN,
@@ -263,7 +263,7 @@ def sweep(
     now_ns: int | None,
     live: str | None,
     unfinished: Callable[[Path], bool],
-    say: Say,
+    say: LogLine,
     *,
     ring: bool = False,
 ) -> list[str]:
@@ -293,7 +293,7 @@ def sweep(
     return gone
 
 
-def _renew_index(root: Path, say: Say) -> None:
+def _renew_index(root: Path, say: LogLine) -> None:
     """Rewrite the index of the reports in a process at idle priority."""
     try:
         subprocess.run(

@@ -2,7 +2,7 @@
 
 ::
 
-    live = LiveProcess(LIVE, live_request(config, settings, socket), clock, say)
+    live = SidecarProcess(LIVE, live_request(config, settings, socket), clock, say)
     while serving:
         live.turn(now_ns)                # never waits
     live.close()
@@ -25,13 +25,13 @@ from recorder.contract.config.settings import LiveSettings, plain_settings
 from recorder.daemon.preflight import extra_problem
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.process_table import LIVE, STEADY_S, VIEW_RESTART, ProcessSpec
-from recorder.daemon.service_notifier import INFO, WARNING, Say
+from recorder.daemon.service_notifier import INFO, WARNING, LogLine
 
 _END_S = 3.0
 _MOST_LINES = 100
 
 
-class LiveProcess(Closing):
+class SidecarProcess(Closing):
     """Sidecar process that is kept running; see the module's example.
 
     Args:
@@ -52,7 +52,7 @@ class LiveProcess(Closing):
         spec: ProcessSpec,
         request: Mapping[str, Any],
         clock: Clock,
-        say: Say,
+        say: LogLine,
         *,
         spawn: Callable[..., Child] = Child,
     ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recorder.daemon.processes.sensors import Sensor
-from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, LogLine, ReportEvent
 from recorder.session.minimum_rate import WINDOW_NS, window_ns
 
 _STEP_NS = 200_000_000
@@ -256,7 +256,7 @@ class Progress:
         stalled: whether received samples do not become durable.
     """
 
-    def __init__(self, say: Say, report: ReportEvent, show: Show) -> None:
+    def __init__(self, say: LogLine, report: ReportEvent, show: Show) -> None:
         self.rates, self.volumes = RateWatch(), RateWatch()
         self.forecast = VolumeForecast()
         self.stalled = False

@@ -53,7 +53,7 @@ from recorder.daemon.processes.recent_events import RecentEvents
 from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
 from recorder.daemon.processes.writer_process import WriterProcess
-from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, LogLine
 from recorder.session.event_texts import event_line
 from recorder.session.events import make_event
 
@@ -95,7 +95,7 @@ class Supervisor:
         self,
         config: Config,
         clock: Clock,
-        say: Say,
+        say: LogLine,
         *,
         line: Line | None = None,
         spawn: Callable[..., Child] = Child,

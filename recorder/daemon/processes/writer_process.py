@@ -7,7 +7,7 @@ from collections.abc import Callable
 from recorder.contract.clock import Clock
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.process_table import WRITER_RESTART
-from recorder.daemon.service_notifier import ERROR, Say
+from recorder.daemon.service_notifier import ERROR, LogLine
 
 
 class WriterProcess:
@@ -24,7 +24,7 @@ class WriterProcess:
         failed: why no further writer is started; None while restarts continue.
     """
 
-    def __init__(self, clock: Clock, say: Say, spawn: Callable[[], Child]) -> None:
+    def __init__(self, clock: Clock, say: LogLine, spawn: Callable[[], Child]) -> None:
         self.child: Child | None = None
         self.restarts = 0
         self.failed: str | None = None

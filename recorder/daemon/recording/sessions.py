@@ -35,7 +35,7 @@ from recorder.daemon.recording.state_machine import (
     Split,
     State,
 )
-from recorder.daemon.service_notifier import ERROR, INFO, Say
+from recorder.daemon.service_notifier import ERROR, INFO, LogLine
 from recorder.session.incidents import END
 
 SETTLE_S = 15.0
@@ -100,7 +100,7 @@ class Sessions:
         clock: Clock,
         supervisor: Supervisor,
         desired_state_file: DesiredStateFile,
-        say: Say,
+        say: LogLine,
         reported: SessionListener,
     ) -> None:
         self.machine = Machine()
