@@ -402,7 +402,7 @@ def test_what_is_live_unfinished_kept_or_nobodys_stays(tmp_path: Path) -> None:
     lines = Said()
     everything = RetentionSettings(gb=0.0, days=None)
     live = str(tmp_path / "live")
-    gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.unfinished, lines.say)
+    gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.is_unfinished, lines.say)
     assert gone == ["old"] and "old" in lines[0]
     assert list((tmp_path / ".recorder/deleted").iterdir()) == []
     left = sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".")
