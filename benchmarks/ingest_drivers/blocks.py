@@ -1,7 +1,7 @@
 """Driver that sends blocks from memory on one or more streams, and times their acknowledgements.
 
-Its source is a folder, in which ``times.json`` is written at the end.  The kit's real send ring runs
-here, because its path of a sample is measured; it only records times in addition.
+Its source is a folder, in which ``times.json`` is written at the end.  The kit's real send ring
+runs here, because its path of a sample is measured; it only records times in addition.
 """
 
 from __future__ import annotations

@@ -46,7 +46,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.control.sockets import check_socket
     from recorder.contract.errors import ConfigError
     from recorder.contract.redaction import find_secret_keys, mask_passwords
-    from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
+    from recorder.daemon.driver_registry import (
+        check_sources,
+        find_port_clashes,
+        find_stream_clashes,
+        load,
+    )
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.keeping.sizes import ring_findings
     from recorder.daemon.preflight import (
@@ -58,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         ring_problem,
         sensor_findings,
     )
-    from recorder.triggers.references import trigger_faults
+    from recorder.triggers.references import find_trigger_faults
 
     config = load(args.config)
     results = check_sources(config.sensors)
@@ -70,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     problems += [
         Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
-        for sensor, message in (*streams_twice(results), *ports_twice(results))
+        for sensor, message in (*find_stream_clashes(results), *find_port_clashes(results))
     ]
     problems += [
         Problem(f"sensors.{entry.name}.{key}", message, 1)
@@ -91,7 +96,9 @@ def run(args: argparse.Namespace) -> int:
         warnings += short
     if all(result.problem is None for result in results):
         specs = {spec.name: spec for result in results for spec in result.streams}
-        problems += [Problem(key, text, 2) for key, text in trigger_faults(config.triggers, specs)]
+        problems += [
+            Problem(key, text, 2) for key, text in find_trigger_faults(config.triggers, specs)
+        ]
     warnings += machine_warnings(config.sensors)
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
     if (warning := check_socket(config.control.socket)) is not None:

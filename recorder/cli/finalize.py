@@ -192,10 +192,10 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
     """
     from recorder.archives.base import available
     from recorder.contract.errors import UsageError
-    from recorder.daemon.postprocessing.steps import configured, option_arguments
+    from recorder.daemon.postprocessing.steps import option_arguments, read_requests
 
     known = frozenset(available())
-    asked = [configured(Path(session), known) for session in sessions]
+    asked = [read_requests(Path(session), known) for session in sessions]
     archives, unknown, _ = asked[0]
     for session, each in zip(sessions, asked, strict=True):
         if each[:2] != (archives, unknown):

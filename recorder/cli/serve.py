@@ -32,14 +32,14 @@ def run(args: argparse.Namespace) -> int:
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
     from recorder.contract.control.sockets import choose_server_socket
-    from recorder.daemon.background_services import BackgroundServices
+    from recorder.daemon.background_services import Sidecars
     from recorder.daemon.control.remote import serve_tcp
     from recorder.daemon.control.server import ControlServer
     from recorder.daemon.daemon import Daemon
     from recorder.daemon.driver_registry import load
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
-    from recorder.daemon.processes.live_process import LiveProcess, live_request, trigger_request
+    from recorder.daemon.processes.live_process import SidecarProcess, live_request, trigger_request
     from recorder.daemon.processes.process_table import LIVE, TRIGGERS
     from recorder.daemon.processes.supervisor import Supervisor
     from recorder.daemon.service_notifier import ERROR
@@ -60,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
         live = None
         if config.live is not None:
             request = live_request(config, config.live, path)
-            live = LiveProcess(LIVE, request, clock, log.say)
+            live = SidecarProcess(LIVE, request, clock, log.say)
         triggers = None
         if config.triggers:
-            triggers = LiveProcess(TRIGGERS, trigger_request(config, path), clock, log.say)
-        stack.enter_context(BackgroundServices(daemon, log, live=live, triggers=triggers))
+            triggers = SidecarProcess(TRIGGERS, trigger_request(config, path), clock, log.say)
+        stack.enter_context(Sidecars(daemon, log, live=live, triggers=triggers))
         control = ControlServer(path, daemon.take, lambda: daemon.state)
         stack.callback(control.close)
         if config.control.tcp is not None:

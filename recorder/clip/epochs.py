@@ -1,8 +1,8 @@
-"""Which samples, numbers and losses of a stream a clip holds, epoch by epoch.
+"""Selection of the samples, sequence numbers and losses that a clip holds of each epoch.
 
-Sample numbers stay as recorded.  An epoch that was cut begins at the number after the last sample
-before the clip, and ends at the number of the first sample behind it: gaps at both cuts are in the
-clip, with their losses.
+Sample numbers stay as recorded.  A cut epoch begins at the number after the last sample before the
+clip, and ends at the number of the first sample after it.  So the clip contains the gaps at both
+cuts, with their losses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recorder.session.loss_intervals import find_gap_losses, get_event_interval_
 from recorder.session.stream import Stream
 
 CUT = "clip"
-"""Reason of the end of an epoch that went on behind the clip."""
+"""End reason of an epoch that continues after the clip."""
 
 Event = Mapping[str, Any]
 
@@ -26,12 +26,13 @@ class EpochCut:
     """The part of an epoch that is in a clip.
 
     Attributes:
-        epoch: its number in the session that it was recorded in.
-        start, stop: its samples [start, stop), indices in that session's stream.
-        first_seq: number of its first sample, stored or lost.
-        sent: number after its last sample, stored or lost; None where the driver did not report it.
-        ended: why it ended; `CUT` where it went on.
-        losses: its ``lost`` events, those at the cuts trimmed to its numbers.
+        epoch: number of the epoch in the source session.
+        start, stop: indices [start, stop) of the samples in the source session's stream.
+        first_seq: sequence number of the first sample, stored or lost.
+        sent: sequence number after the last sample, stored or lost; None if the driver reported
+            none.
+        ended: end reason; `CUT` if the epoch continues after the clip.
+        losses: the ``lost`` events; those at the cuts are trimmed to the clip's sequence numbers.
     """
 
     epoch: int
@@ -46,12 +47,12 @@ class EpochCut:
 def cut_epochs(
     stream: Stream, events: Sequence[Event], begin_ns: int | None, end_ns: int | None
 ) -> list[EpochCut]:
-    """The epochs of a stream with samples or losses in ``[begin_ns, end_ns)``.
+    """Return the epochs of a stream with samples or losses in ``[begin_ns, end_ns)``.
 
     Args:
         stream: of a closed session of the recorder.
         events: the stream's ``lost`` events.
-        begin_ns, end_ns: epoch ns; None: open.
+        begin_ns, end_ns: epoch ns; None: unbounded.
 
     Raises:
         FormatError: stamps or numbers cannot be read.
@@ -65,8 +66,8 @@ def cut_epochs(
         start, stop = max(first, inside.start), min(behind, inside.stop)
         if start < stop:
             cuts.append(_cut(stream, entry, (first, behind), (start, stop), own, begin_ns, end_ns))
-        elif first == behind and (kept := _overlapping(own, begin_ns, end_ns)):
-            sent = entry.get("sent")  # it gave no sample at all
+        elif first == behind and (kept := _select_overlapping(own, begin_ns, end_ns)):
+            sent = entry.get("sent")  # the epoch has no sample
             ended = str(entry.get("ended") or "gone")
             cuts.append(EpochCut(int(entry["epoch"]), first, first, 0, sent, ended, kept))
     return cuts
@@ -84,43 +85,46 @@ def _cut(
     (first, behind), (start, stop) = whole, part
     first_seq = int(entry.get("first_seq") or 0)
     if start > first:
-        first_seq = _seq(stream, start - 1) + 1
+        first_seq = _read_seq(stream, start - 1) + 1
     sent, ended = entry.get("sent"), str(entry.get("ended") or "gone")
     limit: int | None = None
-    later = [event for event in events if end_ns is not None and _begins(event) >= end_ns]
+    later = [event for event in events if end_ns is not None and _get_begin_ns(event) >= end_ns]
     if stop < behind:
-        limit = sent = _seq(stream, stop)
+        limit = sent = _read_seq(stream, stop)
         ended = CUT
-    elif later:  # what ended the epoch was behind the clip
-        limit = sent = _seq(stream, stop - 1) + 1
+    elif later:  # the epoch ended after the clip
+        limit = sent = _read_seq(stream, stop - 1) + 1
         ended = CUT
     numbers = first_seq, limit
-    losses = [*_whole(events, numbers, begin_ns, end_ns), *_trimmed(stream, events, numbers)]
+    losses = [
+        *_select_whole(events, numbers, begin_ns, end_ns),
+        *_trim_events(stream, events, numbers),
+    ]
     losses.sort(key=lambda event: int(event["t_ns"]))
     if sent is None and all(_is_counted(event) for event in losses):
-        ended = CUT  # what is not known of its end is elsewhere
-        sent = 1 + max([_seq(stream, stop - 1), *(int(event["last_seq"]) for event in losses)])
+        ended = CUT  # the unknown end lies outside the clip
+        sent = 1 + max([_read_seq(stream, stop - 1), *(int(event["last_seq"]) for event in losses)])
     return EpochCut(int(entry["epoch"]), start, stop, first_seq, sent, ended, losses)
 
 
-def _whole(
+def _select_whole(
     events: Sequence[Event],
     numbers: tuple[int, int | None],
     begin_ns: int | None,
     end_ns: int | None,
 ) -> Iterator[dict[str, Any]]:
-    """Events that are in the clip as they are."""
+    """Yield the events that the clip contains unchanged."""
     for event in events:
         if not _is_counted(event):
-            yield from _overlapping([event], begin_ns, end_ns)
+            yield from _select_overlapping([event], begin_ns, end_ns)
         elif _is_within(event, numbers):
             yield dict(event)
 
 
-def _trimmed(
+def _trim_events(
     stream: Stream, events: Sequence[Event], numbers: tuple[int, int | None]
 ) -> Iterator[dict[str, Any]]:
-    """New events for what is in the clip of events that reach beyond it."""
+    """Yield new events for the parts in the clip of events that cross its ends."""
     first_seq, limit = numbers
     cut = [
         event
@@ -146,10 +150,10 @@ def _trimmed(
             )  # fmt: skip
 
 
-def _overlapping(
+def _select_overlapping(
     events: Sequence[Event], begin_ns: int | None, end_ns: int | None
 ) -> list[dict[str, Any]]:
-    """Events whose interval is not wholly outside of the clip."""
+    """Return copies of the events whose interval overlaps the clip."""
     found = []
     for event in events:
         interval = get_event_interval_ns(event)
@@ -162,7 +166,7 @@ def _overlapping(
     return found
 
 
-def _begins(event: Event) -> int:
+def _get_begin_ns(event: Event) -> int:
     interval = get_event_interval_ns(event)
     return -1 if interval is None else interval[0]
 
@@ -176,5 +180,5 @@ def _is_within(event: Event, numbers: tuple[int, int | None]) -> bool:
     return bool(event["first_seq"] >= first_seq and (limit is None or event["last_seq"] < limit))
 
 
-def _seq(stream: Stream, index: int) -> int:
+def _read_seq(stream: Stream, index: int) -> int:
     return int(stream.channels["seq"].read(index, index + 1)[0])

@@ -1,4 +1,4 @@
-"""Writes what proves that a clip's samples are those of its sources (docs/security.md)."""
+"""Writer of the proofs that a clip's samples are those of its sources (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class _Copy:
-    """Bytes of a source's file that the clip has; without `more`, any part of them is as good."""
+    """Bytes of a source's file that the clip contains; without `more`, they can be divided."""
 
     start: int
     stop: int
@@ -60,7 +60,7 @@ class _Copy:
     more: tuple[int, ...] = ()
 
     def part(self, start: int, stop: int) -> Piece | None:
-        """The piece of the bytes [start, stop) of the source; None if it cannot be named."""
+        """Return the piece for the bytes [start, stop) of the source; None if it has none."""
         if STORED in self.more:
             whole = (start, stop) == (self.start, self.stop)
             return [self.file, self.at, self.count, *self.more] if whole else None
@@ -68,16 +68,16 @@ class _Copy:
 
 
 class OriginProver:
-    """The proof of one source of a clip.
+    """Builder of the proof of one source of a clip.
 
     Args:
-        source: its part in the clip.
-        rows: all leaves of its journal.
+        source: the part of the source session in the clip.
+        rows: all leaves of the source's journal.
         state: the last state of the journal.
-        groups: by stream, the samples in the clip, as they were committed.
-        spans: by stream, the samples in the clip, and all samples.
-        beside: by stream, indices of the leaves of ``t_mono`` that have the samples before and
-            after those in the clip.
+        groups: by stream, the committed groups of the samples in the clip.
+        spans: by stream, the indices in the source of the samples in the clip.
+        beside: by stream, indices of the leaves of ``t_mono`` that hold the stamps of the samples
+            directly before and after the clip.
     """
 
     def __init__(
@@ -96,16 +96,16 @@ class OriginProver:
         self._files: list[str] = []
 
     @classmethod
-    def of(
+    def create(
         cls, source: SessionPart, names: Sequence[str], signed: Mapping[str, Any] | None, clock: int
     ) -> OriginProver | None:
-        """The prover of a source; None if its signature and digests do not reach its samples.
+        """Create the prover of a source; None if signature and digests do not cover its samples.
 
         Args:
-            source: its part in the clip.
+            source: the part of the source session in the clip.
             names: the clip's streams.
-            signed: its last signature.
-            clock: what the clip adds to ``t_mono`` for ``ts``.
+            signed: the source's last signature; None if it is not signed.
+            clock: the clip's offset from ``t_mono`` to ``ts``, ns.
         """
         if signed is None or offset_ns(source.whole) != clock:
             return None
@@ -123,14 +123,16 @@ class OriginProver:
         for name in names:
             if not (count := len(source.whole.streams.get(name, ()))):
                 continue
-            span = spans[name] = _samples(source, name)
+            span = spans[name] = _find_samples(source, name)
             around = [k for k in (span.start - 1, span.stop) if 0 <= k < count]
             try:
                 committed = group_samples(rows, name)
                 if span:
                     groups[name] = select_groups(committed, span.start, span.stop)
-                beside[name] = [_stamp_leaf(committed, rows, name, sample) for sample in around]
-            except FormatError:  # the digests do not reach to these samples
+                beside[name] = [
+                    _find_stamp_leaf(committed, rows, name, sample) for sample in around
+                ]
+            except FormatError:  # the digests do not cover these samples
                 return None
         return cls(source, rows, state, groups, spans, beside)
 
@@ -139,8 +141,8 @@ class OriginProver:
 
         Args:
             clip: the clip's folder, with the samples.
-            file: takes the proof.
-            firsts: by stream, index in the clip of the first sample of this source.
+            file: the file to which the proof is appended.
+            firsts: by stream, index in the clip of this source's first sample.
         """
         used = [group for groups in self._groups.values() for group in groups]
         numbers = {n for group in used for own in group.files.values() for n in own}
@@ -152,36 +154,36 @@ class OriginProver:
         nodes = prove_range(digests, start, stop)
         table = OriginProof(len(digests), start, list(self._rows[start:stop]), nodes, spans)
         for name, leaves in self._beside.items():
-            table.edges[name] = [self._edge(number, digests) for number in sorted(set(leaves))]
+            table.edges[name] = [self._make_edge(number, digests) for number in sorted(set(leaves))]
         self._files = table.files
-        own = self._number(f"{layout.PRIVATE}/{file.path.name}")
+        own = self._get_number(f"{layout.PRIVATE}/{file.path.name}")
         with contextlib.ExitStack() as stack:
             stack.callback(lambda: [each.close() for each in self._sources.values()])
             for name, groups in self._groups.items():
-                copies = self._copies(clip, name, spans[name])
+                copies = self._find_copies(clip, name, spans[name])
                 for number in sorted(n for g in groups for own in g.files.values() for n in own):
                     path, leaf = self._rows[number]
                     found = copies.get(path, [])
-                    pieces = self._pieces(path, leaf.start, leaf.end, found, file, own)
+                    pieces = self._find_pieces(path, leaf.start, leaf.end, found, file, own)
                     table.pieces[number - start] = list(pieces)
         file.append(table.encode())
 
-    def _edge(self, number: int, digests: Sequence[bytes]) -> Edge:
+    def _make_edge(self, number: int, digests: Sequence[bytes]) -> Edge:
         path, leaf = self._rows[number]
         with (self._source.path / path).open("rb") as file:
             data = read_exactly(file, leaf.start, leaf.end - leaf.start)
         return Edge(number, leaf.start, data, prove_range(digests, number, number + 1))
 
-    def _number(self, path: str) -> int:
-        """The number of a file of the clip."""
+    def _get_number(self, path: str) -> int:
+        """Return the index of a clip's file in the proof's file list; add the file if it is new."""
         if path not in self._files:
             self._files.append(path)
         return self._files.index(path)
 
-    def _pieces(
+    def _find_pieces(
         self, path: str, start: int, stop: int, copies: Sequence[_Copy], file: AppendFile, own: int
     ) -> Iterator[Piece]:
-        """Where the clip has the bytes of a leaf; what it lacks is added to the proof."""
+        """Yield where the clip has the bytes of a leaf; append missing bytes to the proof."""
         at = start
         first = max(0, bisect_right(copies, start, key=lambda copy: copy.start) - 1)
         for copy in map(copies.__getitem__, range(first, len(copies))):
@@ -190,13 +192,15 @@ class OriginProver:
             begin, end = max(at, copy.start), min(stop, copy.stop)
             if begin < end and (piece := copy.part(begin, end)) is not None:
                 if at < begin:
-                    yield self._literal(path, at, begin, file, own)
+                    yield self._append_literal(path, at, begin, file, own)
                 yield piece
                 at = end
         if at < stop:
-            yield self._literal(path, at, stop, file, own)
+            yield self._append_literal(path, at, stop, file, own)
 
-    def _literal(self, path: str, start: int, stop: int, file: AppendFile, own: int) -> Piece:
+    def _append_literal(
+        self, path: str, start: int, stop: int, file: AppendFile, own: int
+    ) -> Piece:
         if path not in self._sources:
             self._sources[path] = open_recorded(
                 self._source.path, path, self._packed, self._state.specs
@@ -204,14 +208,16 @@ class OriginProver:
         ranges, offset = self._state.patchable.get(path, ()), file.length
         while start < stop:
             data = read_exactly(self._sources[path], start, min(_BLOCK, stop - start))
-            if not data:  # the source is damaged: verification tells the place
+            if not data:  # the source is damaged: verification reports the place
                 break
             file.append(zero_ranges(data, start, ranges))
             start += len(data)
         return [own, offset, file.length - offset]
 
-    def _copies(self, clip: Path, name: str, span: tuple[int, int, int]) -> dict[str, list[_Copy]]:
-        """By path, what the clip has of the files of a stream."""
+    def _find_copies(
+        self, clip: Path, name: str, span: tuple[int, int, int]
+    ) -> dict[str, list[_Copy]]:
+        """Return, by path, the bytes of a stream's files that the clip contains."""
         first, theirs, count = span
         whole, copies = self._source.whole.streams[name], {}
         with contextlib.closing(Stream(clip / name, partial=True)) as made:
@@ -222,24 +228,24 @@ class OriginProver:
                     spec = self._state.specs[name].channel(channel)
                     with RecordedData(whole.path, spec, kept) as data:
                         ends = data.ends[theirs : theirs + count + 1]
-                    copies[path] = list(self._unpacked(path, ends, kept, reader, span))
+                    copies[path] = list(self._find_packed(path, ends, kept, reader, span))
                     continue
                 source = whole.channels[channel].units(theirs, theirs + count)
                 target = reader.units(first, first + count)
-                copies[path] = list(self._copied(path, source, target, span))
+                copies[path] = list(self._find_same_runs(path, source, target, span))
                 if (shape := INDEXED.get(meta["format"])) is not None and len(source):
                     (values, head), index = shape, channel_files(channel, meta["format"])[1]
                     row = 8 * values
                     begin, at = row * (theirs + head), row * (first + head)
                     more = (values, int(source[0, 2] - target[0, 2]))
-                    number, size = self._number(f"{name}/{index}"), row * count
+                    number, size = self._get_number(f"{name}/{index}"), row * count
                     copies[f"{name}/{index}"] = [_Copy(begin, begin + size, number, at, size, more)]
         return copies
 
-    def _copied(
+    def _find_same_runs(
         self, path: str, source: Any, target: Any, span: tuple[int, int, int]
     ) -> Iterator[_Copy]:
-        """Runs of what lies in both files as the same bytes."""
+        """Yield the runs of bytes that both files contain."""
         first, theirs, _ = span
         _, one, other = np.intersect1d(
             source[:, 0] - theirs, target[:, 0] - first, return_indices=True
@@ -252,9 +258,9 @@ class OriginProver:
         for low, high in pairwise(edges):
             if low < high:
                 begin, size = int(begins[low]), int(sizes[low:high].sum())
-                yield _Copy(begin, begin + size, self._number(path), int(ats[low]), size)
+                yield _Copy(begin, begin + size, self._get_number(path), int(ats[low]), size)
 
-    def _unpacked(
+    def _find_packed(
         self,
         path: str,
         ends: Any,
@@ -262,9 +268,9 @@ class OriginProver:
         reader: ChannelReader,
         span: tuple[int, int, int],
     ) -> Iterator[_Copy]:
-        """Samples of a channel that was packed after the session, as they were recorded."""
+        """Yield the recorded bytes of a channel that was packed after the session, by sample."""
         first, theirs, count = span
-        number, places = self._number(path), reader.units(first, first + count)
+        number, places = self._get_number(path), reader.units(first, first + count)
         for k in range(count):
             start, stop = int(ends[k]), int(ends[k + 1])
             if any(low <= theirs + k < high for low, high in kept):
@@ -273,15 +279,17 @@ class OriginProver:
                 yield _Copy(start, stop, number, first + k, 1, (STORED,))
 
 
-def _samples(source: SessionPart, name: str) -> range:
-    """The samples of a stream that are in the clip; where they would be, if there are none."""
+def _find_samples(source: SessionPart, name: str) -> range:
+    """Return the range of a stream's samples in the clip; without one, its empty place."""
     if (stream := source.streams.get(name)) is not None:
         return range(stream.first, stream.first + len(stream))
     return source.whole.streams[name].between(*source.interval_ns)
 
 
-def _stamp_leaf(committed: Sequence[Group], rows: Sequence[Row], name: str, sample: int) -> int:
-    """The index of the leaf of ``t_mono`` that has a sample's stamp; FormatError without one."""
+def _find_stamp_leaf(
+    committed: Sequence[Group], rows: Sequence[Row], name: str, sample: int
+) -> int:
+    """Return the index of the ``t_mono`` leaf with a sample's stamp; FormatError without one."""
     for group in select_groups(committed, sample, sample + 1):
         for number in group.files.get(f"{name}/t_mono", ()):
             leaf = rows[number][1]

@@ -1,4 +1,4 @@
-"""What a clip takes of a session besides samples: epochs, losses, states, incidents, in order."""
+"""Epochs, losses, states and incidents that a clip copies from a session, in order of time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from recorder.session.session_part import SessionPart
 
 
 class StreamFeed:
-    """The epochs of one stream of a session, as the clip comes to them.
+    """Writer of the epochs of one stream of a session, in step with the copied samples.
 
     Attributes:
-        name: of the stream.
-        stream: its samples in the clip.
-        cuts: its epochs in the clip.
-        shift: added to the numbers of epochs, which must rise from session to session.
-        waiting: states from before the first sample.
+        name: name of the stream.
+        stream: the stream's samples in the clip.
+        cuts: the stream's epochs in the clip.
+        shift: number added to the epoch numbers, which must increase from session to session.
+        waiting: states that precede the first sample.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class StreamFeed:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the clip that is open."""
+        """Number of the open epoch in the clip."""
         return self.cuts[max(0, self._next - 1)].epoch + self.shift if self.cuts else 0
 
     def begin(self, writer: ClipSessionWriter, index: int) -> None:
-        """Begin the epochs up to that of a sample."""
+        """Begin all epochs up to that of the sample at `index`."""
         wanted = bisect_right(self._starts, index)
         while self._next < wanted:
             self._end_open(writer)
@@ -72,7 +72,7 @@ class StreamFeed:
             )
 
     def end(self, writer: ClipSessionWriter) -> None:
-        """End the open epoch, and those behind it that have no sample."""
+        """End the open epoch and all later epochs, which have no sample."""
         if self._starts:
             self.begin(writer, self._starts[-1])
         self._end_open(writer)
@@ -85,7 +85,7 @@ class StreamFeed:
 
 @dataclass(frozen=True)
 class State:
-    """A state of a stream: `values`, as its driver reported them."""
+    """A state of a stream: the `values` that its driver reported."""
 
     stream: str
     t_ns: int
@@ -103,19 +103,19 @@ class Loss:
 
 @dataclass(frozen=True)
 class Incident:
-    """Another event."""
+    """An event that is not a ``lost`` event."""
 
     t_ns: int
     event: dict[str, Any]
 
 
-def time_of(item: Any) -> int:
-    """Epoch ns of an item; of samples, the last one's."""
+def get_time_ns(item: Any) -> int:
+    """Return an item's time, epoch ns; for samples, that of the last one."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else int(item.t_ns)
 
 
-def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
-    """States of the interval, in order; before them the latest of each kind from before it."""
+def read_states(source: SessionPart, streams: set[str]) -> Iterator[State]:
+    """Yield the interval's states in order, after the latest earlier state of each kind."""
     begin_ns, end_ns = source.interval_ns
     before: dict[tuple[str, ...], State] = {}
     inside = []
@@ -128,7 +128,7 @@ def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
                 entry = json.loads(line)
                 state = State(str(entry["stream"]), int(entry["t_ns"]), dict(entry["state"]))
             except (ValueError, LookupError, TypeError, RecursionError):
-                continue  # the check of the session reports it
+                continue  # `recorder check` reports the damaged line
             if state.stream not in streams or (end_ns is not None and state.t_ns >= end_ns):
                 continue
             if begin_ns is not None and state.t_ns < begin_ns:
@@ -143,10 +143,10 @@ def states(source: SessionPart, streams: set[str]) -> Iterator[State]:
     yield from sorted(inside, key=lambda state: state.t_ns)
 
 
-def incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[Incident]:
-    """Events of the interval that the writer does not make of samples, states and losses.
+def read_incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[Incident]:
+    """Yield the interval's events that the writer does not derive from samples, states and losses.
 
-    The first is the latest state of the clocks.
+    The first event is the latest clock state from before the interval.
     """
     begin_ns, _ = source.interval_ns
     clocks = None

@@ -1,4 +1,4 @@
-"""Writer of a clip: epochs, losses and ends as other sessions have them."""
+"""Session writer of a clip, which repeats epochs, losses and ends of other sessions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from recorder.writer.session_writer import SessionWriter
 
 
 class ClipClock:
-    """A clock that stands at the latest recorded time.
+    """A manual clock that shows the latest copied time.
 
     Args:
-        mono_ns: where it begins, the recording's CLOCK_MONOTONIC.
-        offset_ns: what is to be added for epoch ns.
+        mono_ns: start time, CLOCK_MONOTONIC of the recording, ns.
+        offset_ns: offset from CLOCK_MONOTONIC to epoch time, ns.
     """
 
     def __init__(self, mono_ns: int, offset_ns: int) -> None:
         self._mono_ns, self._offset_ns = mono_ns, offset_ns
 
     def advance(self, mono_ns: int) -> None:
-        """Go on to a time; never back."""
+        """Advance to a time, ns; ignore an earlier one."""
         self._mono_ns = max(self._mono_ns, mono_ns)
 
     def monotonic_ns(self) -> int:
@@ -32,12 +32,12 @@ class ClipClock:
         return self._mono_ns + self._offset_ns
 
     def wait(self, event: threading.Event, seconds: float) -> bool:  # noqa: ARG002
-        """Nothing happens while a clip waits."""
+        """Return at once whether the event is set: a clip has nothing to wait for."""
         return event.is_set()
 
 
 class ClipSessionWriter(SessionWriter):
-    """Writes a session that is copied from others; no other writer resumes it.
+    """Writer of a session that is copied from others; no other writer resumes it.
 
     ::
 
@@ -49,12 +49,12 @@ class ClipSessionWriter(SessionWriter):
     """
 
     def __init__(self, *arguments: Any) -> None:
-        """Use `create`."""
+        """Initialize a writer; call `create` instead."""
         super().__init__(*arguments)
         self._attached: list[AppendFile] = []
 
     def attach(self, name: str) -> AppendFile:
-        """Create a further file in ``_recorder``; no sample is held back any more."""
+        """Release all held-back samples and create a further file in ``_recorder``."""
         with self.lock:
             self._streams.release_all()
             file = self._disk.create(layout.private(self.path, name))
@@ -63,7 +63,7 @@ class ClipSessionWriter(SessionWriter):
         return file
 
     def begin_epoch(self, stream: str, epoch: int, first_seq: int, *, empty: bool) -> None:
-        """Begin an epoch of another session, at a number; `empty`: it has no sample."""
+        """Begin an epoch of another session at `first_seq`; `empty`: the epoch has no sample."""
         with self.lock:
             progress = self._streams.progress[stream]
             progress.first_seqs[epoch] = first_seq
@@ -72,7 +72,7 @@ class ClipSessionWriter(SessionWriter):
                 self._session_log.begin_epoch(progress, epoch)
 
     def repeat_loss(self, stream: str, event: dict[str, Any]) -> None:
-        """Log a ``lost`` event of a stream's epoch as another session has it."""
+        """Log the unchanged ``lost`` event of a stream in another session."""
         with self.lock:
             progress = self._streams.progress[stream]
             if isinstance(count := event["count"], int):
@@ -82,7 +82,7 @@ class ClipSessionWriter(SessionWriter):
             self._session_log.event(event)
 
     def end_epoch(self, stream: str, sent: int | None, reason: str) -> None:
-        """End a stream's epoch as another session has it, without an event."""
+        """End a stream's epoch with another session's count and reason, without an event."""
         with self.lock:
             progress = self._streams.progress[stream]
             self._streams.release(progress)

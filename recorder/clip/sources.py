@@ -1,4 +1,4 @@
-"""The sessions that a clip is made of: whether they fit together, and what proves them."""
+"""Source sessions of a clip: opening, compatibility checks, proof of origin."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from recorder.session.signatures import last_signature
 
 
 def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
-    """The parts of sessions that lie in a clip, by time; sessions without a sample are left out.
+    """Open the parts of sessions that lie in a clip, by time; skip sessions without a sample.
 
     Args:
         paths: closed sessions of the recorder, in any order.
-        part: what of them; its seconds count from the start of the earliest.
+        part: interval and streams; its seconds count from the start of the earliest session.
 
     Raises:
         UsageError: a session is given twice.
-        SessionError: one cannot be read, was not closed, has no stream of a chosen name; the
-            sessions are of different machines' starts, overlap, or differ in shape; none has a
-            sample in the interval.
+        SessionError: a session cannot be read, was not closed, or lacks a chosen stream; the
+            sessions come from different boots, overlap, or differ in shape; none has a sample in
+            the interval.
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a session is given twice")
@@ -41,7 +41,9 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
     starts = {path: layout.read_session_json(path)["start_ns"] for path in paths}
     ordered = sorted(paths, key=lambda path: int(starts[path]))
     first_ns = int(starts[ordered[0]])
-    absolute = Part(_absolute(part.begin, first_ns), _absolute(part.end, first_ns), part.streams)
+    absolute = Part(
+        _make_absolute(part.begin, first_ns), _make_absolute(part.end, first_ns), part.streams
+    )
     opened: list[SessionPart] = []
     try:
         for path in ordered:
@@ -62,7 +64,7 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
 
 
 def check_closed(path: Path) -> None:
-    """SessionError if a folder is no closed session of the recorder; says what to do."""
+    """Raise SessionError, with advice, unless a folder is a closed session of the recorder."""
     with Session(path) as session:
         if not session.recorded or session.header is None:
             raise SessionError(f"{path}: was not written by the recorder: it has no journal to cut")
@@ -71,8 +73,8 @@ def check_closed(path: Path) -> None:
             raise SessionError(f"{path}: {why}; stop it, or run `recorder recover {path}` first")
 
 
-def origin_of(session: Session) -> dict[str, Any]:
-    """What names a session, and proves which one it was (docs/clips.md)."""
+def describe_origin(session: Session) -> dict[str, Any]:
+    """Return the record that names and identifies a source session (docs/clips.md)."""
     header = session.header or {}
     data = layout.private(session.path, layout.SESSION_JSON).read_bytes()
     journal = read_journal(layout.private(session.path, layout.JOURNAL))
@@ -84,12 +86,16 @@ def origin_of(session: Session) -> dict[str, Any]:
     return {**known, **proof, "origin": header.get("origin")}
 
 
-def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """What names the sessions of a clip, by time; also those between them without a sample in it.
+def describe_origins(
+    sources: Sequence[SessionPart], paths: Sequence[Path]
+) -> dict[Path, dict[str, Any]]:
+    """Return the origin records of a clip's sessions, by time.
+
+    Sessions between them that have no sample in the clip are included.
 
     Args:
-        sources: those with samples in the clip, by time.
-        paths: all that were given.
+        sources: the sessions with samples in the clip, by time.
+        paths: all sessions that the user named.
     """
     starts = {path: int(layout.read_session_json(path)["start_ns"]) for path in paths}
     first_ns, last_ns = starts[sources[0].path], starts[sources[-1].path]
@@ -97,15 +103,15 @@ def origins_of(sources: Sequence[SessionPart], paths: Sequence[Path]) -> dict[Pa
     origins = {}
     for path in sorted(paths, key=starts.__getitem__):
         if path in known:
-            origins[path] = origin_of(known[path])
+            origins[path] = describe_origin(known[path])
         elif first_ns < starts[path] < last_ns:
             with Session(path) as session:
-                origins[path] = origin_of(session)
+                origins[path] = describe_origin(session)
     return origins
 
 
-def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
-    """The events whose windows overlap a clip, each once, by time (docs/events.md)."""
+def find_overlapping_events(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
+    """Return the events whose windows overlap a clip, each once, by time (docs/events.md)."""
     found = {}
     begin_ns, end_ns = sessions[0].interval_ns
     for session in sessions:
@@ -117,8 +123,8 @@ def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda event: event["t_ns"])
 
 
-def boot_of(session: Session) -> str:
-    """The start of the machine that a session's ``t_mono`` counts from."""
+def find_boot_id(session: Session) -> str:
+    """Return the id of the boot from which a session's ``t_mono`` counts."""
     header = session.header or {}
     while isinstance(origin := header.get("origin"), dict) and origin.get("sessions"):
         header = origin["sessions"][0]
@@ -126,31 +132,31 @@ def boot_of(session: Session) -> str:
 
 
 def offset_ns(session: Session) -> int:
-    """What is to be added to a session's ``t_mono`` for epoch ns."""
+    """Return the offset from a session's ``t_mono`` to epoch time, ns."""
     header = session.header or {}
     return int(header["start_ns"]) - int(header["start_mono_ns"])
 
 
-def calibration_of(session: Session) -> str | None:
-    """The text of a session's calibration; None without one."""
+def read_calibration(session: Session) -> str | None:
+    """Return the text of a session's calibration; None without one."""
     path = session.path / "calibration.yaml"
     return path.read_text("utf-8") if path.exists() else None
 
 
-def _absolute(moment: Any, first_ns: int) -> Any:
-    """A moment on the calendar, with its user's text."""
+def _make_absolute(moment: Any, first_ns: int) -> Any:
+    """Convert a moment to one since the epoch that keeps the user's text."""
     if moment is None or moment.since_epoch:
         return moment
     return type(moment)(f"{moment.text} s", first_ns + moment.ns, since_epoch=True)
 
 
 def _check_pair(before: SessionPart, after: SessionPart) -> None:
-    if boot_of(before) != boot_of(after):
+    if find_boot_id(before) != find_boot_id(after):
         raise SessionError(
             f"{after.path}: was recorded after another start of the machine than {before.path}: "
             "t_mono of both cannot be in one session"
         )
-    texts = {text for session in (before, after) if (text := calibration_of(session)) is not None}
+    texts = {text for session in (before, after) if (text := read_calibration(session)) is not None}
     if len(texts) > 1:
         raise SessionError(f"{after.path}/calibration.yaml: is not that of {before.path}")
     for stream in sorted(before.streams.keys() & after.streams.keys()):

@@ -1,6 +1,6 @@
-"""Writes a clip: recorded samples through the code that recording uses, without encoding again.
+"""Writing of a clip with the recording code, from recorded bytes that are not encoded again.
 
-Of channels whose samples were compressed together (``lzma``), only the blocks at the edges of the
+In channels whose samples were compressed together (``lzma``), only the blocks at the edges of the
 clip are compressed again.
 """
 
@@ -17,14 +17,22 @@ from typing import Any
 from msgspec import structs
 
 from recorder.clip.proving import OriginProver
-from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
+from recorder.clip.recorded import (
+    Incident,
+    Loss,
+    State,
+    StreamFeed,
+    get_time_ns,
+    read_incidents,
+    read_states,
+)
 from recorder.clip.session_copy import ClipClock, ClipSessionWriter
 from recorder.clip.sources import (
-    calibration_of,
-    events_of,
+    describe_origins,
+    find_overlapping_events,
     offset_ns,
     open_sources,
-    origins_of,
+    read_calibration,
 )
 from recorder.contract.errors import FormatError, StorageError, UsageError
 from recorder.contract.messages import SessionPlan
@@ -47,21 +55,21 @@ from recorder.session.vehicle_key import VehicleKey
 
 _COMMIT_NS = 1_000_000_000
 _KEPT = ("driver", "source", "max_incomplete")
-"""Keys of a sensor's entry in ``session.json`` that a clip has, too."""
+"""Keys of a sensor's entry in ``session.json`` that a clip keeps."""
 Progress = Callable[[float], None]
-"""Called with the share of the clip that is written, 0 to 1."""
+"""Callback that receives the written share of the clip, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip that is in place.
+    """A finished clip.
 
     Attributes:
-        session: its folder.
+        session: the clip's folder.
         start_ns, end_ns: epoch ns.
-        samples: by stream.
-        bytes: of its files.
-        notes: what is not in it although it was asked for.
+        samples: sample counts by stream.
+        bytes: total size of the files.
+        notes: remarks about the content, such as streams that are not in the clip.
     """
 
     session: Path
@@ -80,20 +88,21 @@ def write_clip(
     progress: Progress = lambda _: None,
     signing_key: Path | None = None,
 ) -> Clip:
-    """Cut sessions into a new session, which appears when it is complete.
+    """Cut sessions into a new session, which appears only when it is complete.
 
     Args:
-        paths: closed sessions; several are parts of one recording, or follow each other.
-        part: the interval and the streams; everything: the sessions are merged.
-        out: folder that the clip is made in; made if it is missing.
-        name: its name; None: from the session's and the interval, with a number if it is taken.
+        paths: closed sessions; several must be parts of one recording or follow each other.
+        part: the interval and the streams; a part without limits merges the sessions.
+        out: folder in which the clip is created; created if it is missing.
+        name: name of the clip; None: built from the session's name and the interval, with a number
+            if the name exists.
         progress: see `Progress`.
-        signing_key: the key that signs the clip; None: the clip is not signed.
+        signing_key: file of the key that signs the clip; None: the clip is not signed.
 
     Raises:
-        UsageError: the name is taken or not valid, a session is given twice, the key cannot be
+        UsageError: the name exists or is not valid, a session is given twice, the key cannot be
             used.
-        SessionError: the sessions cannot be cut, or not together; see `open_sources`.
+        SessionError: the sessions cannot be cut, or do not fit together; see `open_sources`.
         FormatError: a channel's bytes do not fit its format.
         StorageError: the clip cannot be written; nothing of it is left.
     """
@@ -101,9 +110,9 @@ def write_clip(
     with contextlib.ExitStack() as stack:
         for source in sources:
             stack.callback(source.close)
-        origins = origins_of(sources, paths)
+        origins = describe_origins(sources, paths)
         if name is None:
-            name = _free_name(out, _default_name(sources, part))
+            name = _find_free_name(out, _default_name(sources, part))
         elif (out / check_name(name)).exists():
             raise UsageError(f"{out / name}: exists")
         staging = out / f".{name}.clip"
@@ -137,7 +146,7 @@ def _default_name(sources: Sequence[SessionPart], part: Part) -> str:
 
 
 def _clear(staging: Path) -> None:
-    """Remove what a clip that was killed left; StorageError if somebody is writing it."""
+    """Remove the files of a killed clip; raise StorageError while another process writes them."""
     for folder in staging.glob("*"):
         if lock_is_held(layout.private(folder, layout.LOCK)):
             raise StorageError(f"{folder}: is being written by another command")
@@ -145,8 +154,8 @@ def _clear(staging: Path) -> None:
         shutil.rmtree(staging)
 
 
-def _free_name(out: Path, name: str) -> str:
-    """The first of NAME, NAME_2, ... that is free."""
+def _find_free_name(out: Path, name: str) -> str:
+    """Return the first free name of NAME, NAME_2, ...."""
     number, free = 1, name
     while (out / free).exists():
         number += 1
@@ -161,15 +170,15 @@ def _plan(
     root: Path,
     name: str,
 ) -> SessionPlan:
-    """What the clip takes over from its first session, and where it comes from."""
+    """Build the clip's plan: settings of the first session, and the origin."""
     first = sources[0]
     header, streams = first.header or {}, _streams(sources)
-    calibrations = [text for source in sources if (text := calibration_of(source)) is not None]
+    calibrations = [text for source in sources if (text := read_calibration(source)) is not None]
     sensors: dict[str, dict[str, Any]] = {}
     for source in sources:
         for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
             chosen = [stream for stream in entry.get("streams") or () if stream in streams]
-            if chosen:  # without `live`: what was silent or slow is in the recorded events
+            if chosen:  # without `live`: the recorded events show silent and slow sensors
                 kept = {key: entry[key] for key in _KEPT if key in entry}
                 before = sensors.get(sensor, {}).get("streams", [])
                 sensors[sensor] = {**kept, "streams": sorted({*before, *chosen})}
@@ -193,13 +202,13 @@ def _plan(
             "streams": None if is_whole else [name for name in wanted if name in streams],
             "lead_in": {name: n for source in sources for name, n in source.lead_ins.items()},
             "sessions": list(origins.values()),
-            "events": events_of(sources),
+            "events": find_overlapping_events(sources),
         },
     )
 
 
 def _interval(sources: Sequence[SessionPart]) -> tuple[int | None, int | None]:
-    """The interval of a clip, epoch ns; None where it reaches beyond the sessions."""
+    """Return the interval of a clip, epoch ns; None for an end outside the sessions."""
     begin_ns, end_ns = sources[0].interval_ns
     starts = [source.whole.start_ns for source in sources]
     ends = [source.whole.end_ns for source in sources]
@@ -211,13 +220,13 @@ def _interval(sources: Sequence[SessionPart]) -> tuple[int | None, int | None]:
 
 
 def _streams(sessions: Sequence[Session]) -> list[str]:
-    """Names of the recorded streams with samples in sessions, or in parts of them."""
+    """Return the sorted names of recorded streams with samples in sessions or parts."""
     names = {n for s in sessions for n, stream in s.streams.items() if _has_samples(stream)}
     return sorted(name for name in names if not name.startswith("_"))
 
 
 def _has_samples(stream: Stream) -> bool:
-    """Whether a stream has samples; one that is damaged had some."""
+    """Return whether a stream has samples; assume so for a damaged one."""
     try:
         return len(stream) > 0
     except FormatError:
@@ -225,7 +234,7 @@ def _has_samples(stream: Stream) -> bool:
 
 
 class _Cutter:
-    """Writes the session of one clip."""
+    """Writer of one clip's session."""
 
     def __init__(
         self,
@@ -243,13 +252,13 @@ class _Cutter:
         self._clock = ClipClock(self._start_ns - self._offset_ns, self._offset_ns)
         self._number: dict[str, int] = {}
         self._samples: dict[str, int] = {}
-        self._firsts: list[dict[str, int]] = []  # samples of each stream before each source
-        self._epochs: dict[str, int] = {}  # the latest of each stream of the clip
+        self._firsts: list[dict[str, int]] = []  # by source, the samples of each stream before it
+        self._epochs: dict[str, int] = {}  # latest epoch of each stream of the clip
         self._commit_ns = 0
 
     def run(self) -> Clip:
         streams, notes = _streams(self._sources), []
-        provers = self._provers()
+        provers = self._make_provers()
         for source in self._sources:
             notes += [f"{n}: has no sample in {source.name}" for n in source.empty]
         notes += [
@@ -263,7 +272,7 @@ class _Cutter:
         try:
             for name in streams:
                 stream = next(s.streams[name] for s in self._sources if name in s.streams)
-                writer.declare(recorded_spec(stream), self._sensor_of(name))
+                writer.declare(recorded_spec(stream), self._find_sensor(name))
             for source in self._sources:
                 self._copy(writer, source)
             self._prove(writer, provers)
@@ -277,12 +286,12 @@ class _Cutter:
         size = sum(path.stat().st_size for path in writer.path.rglob("*") if path.is_file())
         return Clip(writer.path, self._start_ns, self._end_ns, self._samples, size, notes)
 
-    def _provers(self) -> dict[str, tuple[int, OriginProver]]:
-        """By the name of its file, the number of a source that can be proven, and its prover."""
+    def _make_provers(self) -> dict[str, tuple[int, OriginProver]]:
+        """Return the source number and the prover of each provable source, by proof file name."""
         found, names = {}, _streams(self._sources)
         for number, source in enumerate(self._sources):
             origin = self._origins[source.path]
-            prover = OriginProver.of(source, names, origin["signed"], self._offset_ns)
+            prover = OriginProver.create(source, names, origin["signed"], self._offset_ns)
             if prover is not None:
                 origin["proof"] = f"origin-{number + 1}.proof"
                 found[origin["proof"]] = number, prover
@@ -291,20 +300,20 @@ class _Cutter:
     def _prove(
         self, writer: ClipSessionWriter, provers: Mapping[str, tuple[int, OriginProver]]
     ) -> None:
-        """Write what proves the samples of each source."""
+        """Write the proof of each source's samples."""
         files = {name: writer.attach(name) for name in provers}
         writer.commit()
         for name, (number, prover) in provers.items():
             prover.write(writer.path, files[name], self._firsts[number])
 
-    def _sensor_of(self, stream: str) -> str:
+    def _find_sensor(self, stream: str) -> str:
         for sensor, entry in self._plan.sensors.items():
             if stream in entry["streams"]:
                 return sensor
         return stream
 
     def _copy(self, writer: ClipSessionWriter, source: SessionPart) -> None:
-        """Append what a session has in the interval, in order of time."""
+        """Append the samples, states and events of a session's interval, in order of time."""
         self._firsts.append(dict(self._samples))
         names = [n for n in _streams([source]) if n in source.streams]
         lost = group_lost_events(source.whole.events())
@@ -320,11 +329,11 @@ class _Cutter:
         ]
         self._commit_ns = self._clock.monotonic_ns()
         for item in heapq.merge(
-            incidents(source, set(names), self._start_ns),
-            sorted(losses, key=time_of),
+            read_incidents(source, set(names), self._start_ns),
+            sorted(losses, key=get_time_ns),
             play(source, names),
-            states(source, set(names)),
-            key=time_of,
+            read_states(source, set(names)),
+            key=get_time_ns,
         ):
             match item:
                 case Incident():
@@ -346,7 +355,7 @@ class _Cutter:
     ) -> None:
         at = feed.stream.first + chunk.start
         feed.begin(writer, at)
-        message = create_message(_as_recorded(feed.stream, chunk), spec)
+        message = create_message(_restore_blocks(feed.stream, chunk), spec)
         times = feed.stream.whole.channels["t_mono"].read(at, at + len(chunk.t_ns))
         message.t_mono_ns = times.astype("<i8")
         self._samples[feed.name] = self._samples.get(feed.name, 0) + len(times)
@@ -354,7 +363,7 @@ class _Cutter:
         self._copy_states(writer, feed)
 
     def _copy_states(self, writer: ClipSessionWriter, feed: StreamFeed) -> None:
-        """Append the states that wait, once the stream has an epoch."""
+        """Append the waiting states once the stream has an epoch."""
         while feed.is_open and feed.waiting:
             state = feed.waiting.pop(0)
             mono_ns = state.t_ns - self._offset_ns
@@ -376,8 +385,8 @@ class _Cutter:
             self._progress(min(1.0, done_ns / max(1, self._end_ns - self._start_ns)))
 
 
-def _as_recorded(stream: Stream, chunk: Chunk) -> Chunk:
-    """The chunk with the recorded bytes of channels whose samples were compressed together."""
+def _restore_blocks(stream: Stream, chunk: Chunk) -> Chunk:
+    """Return the chunk with the recorded blocks of channels that were compressed in blocks."""
     span = chunk.start, chunk.start + len(chunk.t_ns)
     found = {name: stream.channels[name].block(*span) for name in chunk.data}
     blocks = {name: [block] for name, block in found.items() if block is not None}

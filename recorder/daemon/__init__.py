@@ -1,1 +1,1 @@
-"""The supervisor of drivers and writer."""
+"""Daemon: supervision of drivers and writer, recordings, and the work that follows them."""

@@ -1,4 +1,4 @@
-"""What runs beside a daemon's turns: metrics, clocks, the session's log, viewers, triggers."""
+"""Services that run beside a daemon: metrics, clocks, the session's log, viewers, triggers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from recorder.daemon.daemon import Daemon
 from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.logs import Log
 from recorder.daemon.metrics import MetricsServer, render
-from recorder.daemon.processes.live_process import LiveProcess
+from recorder.daemon.processes.live_process import SidecarProcess
 
 _METRICS_NS = 1_000_000_000
 
 
-class BackgroundServices(Closing):
-    """Attaches itself to a daemon.
+class Sidecars(Closing):
+    """Metrics server, clock record, session log and sidecar processes of a daemon.
+
+    The constructor attaches them to the daemon.
 
     Args:
-        daemon: not yet open.
-        log: follows the sessions.
-        clocks: how the state of the clocks is found out.
-        live: the live process; None where the config asks for none.
-        triggers: the process of the triggers; None where the config has none.
+        daemon: a daemon that is not yet open.
+        log: the log that follows the sessions.
+        clocks: record of the clocks' states; created if it is None.
+        live: the live process; None if the config has none.
+        triggers: the process of the triggers; None if the config has none.
 
     Raises:
-        StorageError: the port of the metrics is taken.
+        StorageError: the metrics port is in use.
     """
 
     def __init__(
@@ -33,8 +35,8 @@ class BackgroundServices(Closing):
         daemon: Daemon,
         log: Log,
         clocks: ClockRecord | None = None,
-        live: LiveProcess | None = None,
-        triggers: LiveProcess | None = None,
+        live: SidecarProcess | None = None,
+        triggers: SidecarProcess | None = None,
     ) -> None:
         self._log = log
         self._clocks = clocks or ClockRecord()
@@ -47,7 +49,7 @@ class BackgroundServices(Closing):
         daemon.on_tick.append(self._tick)
 
     def close(self) -> None:
-        """End the server and what is under way."""
+        """Stop the metrics server, the clock record and the processes."""
         if self.metrics is not None:
             self.metrics.close()
         self._clocks.close()

@@ -1,7 +1,7 @@
-"""The daemon: from boot to key-off it keeps the drivers armed and records when it should.
+"""Daemon that keeps the drivers armed from boot to shutdown, and records on request.
 
-It answers who controls it, sees to the folder of sessions, and to what comes after recording;
-sessions are `recorder.daemon.recording.sessions`'::
+It answers control requests, manages the folder of sessions, and runs the work after a recording.
+`recorder.daemon.recording.sessions` begins and ends the sessions::
 
     daemon = Daemon(config, SystemClock(), Supervisor(config, SystemClock(), print), print)
     daemon.open()
@@ -10,8 +10,8 @@ sessions are `recorder.daemon.recording.sessions`'::
     finally:
         daemon.close()
 
-One thread does all of it and never waits for longer than a turn; requests come from the control
-sockets' threads through a queue.
+One thread does all this and never waits for longer than a turn.  Requests arrive through a queue
+from the threads of the control sockets.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
-from recorder.daemon.processes.live_process import LiveProcess
+from recorder.daemon.processes.live_process import SidecarProcess
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
 from recorder.daemon.recording.marks import Marks, moment_ns
 from recorder.daemon.recording.sessions import SETTLE_S, Sessions
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
-from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, LogLine
 from recorder.daemon.start_checks import StartChecks
 from recorder.daemon.status import Snapshot, describe, render_line
 from recorder.session.kept_events import KeptEvent
@@ -54,41 +54,42 @@ from recorder.session.upload_record import is_safe_at
 
 TURN_S = 0.1
 UNCOMMITTED_S = 30.0
-"""Age of what was received and is not durable at which the watchdog is fed no more."""
+"""Age of received, uncommitted data at which the watchdog is no longer fed, s."""
 FEED_S = 1.0
 _ROOT_RETRY_S = 5.0
 _RETENTION_S = 300.0
 LEAVE_S = 60.0
-"""Longest time from `Daemon.stop` to the end of `Daemon.run`, whatever the writer does."""
+"""Limit of the time from `Daemon.stop` to the end of `Daemon.run`, even if the writer hangs, s."""
 
 OnTick = Callable[["Daemon", int], None]
 
 
 class Daemon:
-    """See the module's example.
+    """Daemon of one config; see the module's example.
 
     Args:
-        config: what to record.
+        config: the sensors to record, and the settings.
         clock: injectable.
-        supervisor: of the same config, not yet launched.
-        say: takes one line for people; from any thread.
-        notify: the service manager.
-        finalizing: what comes after recording; made from the config unless given.
-        desired_state_file: keeps the desired state; in the state folder unless given.
-        keeper: keeps what events ask for; made from the config unless given.
+        supervisor: a supervisor of the same config, not yet launched.
+        say: logs one line for users; callable from any thread.
+        notify: connection to the service manager.
+        finalizing: work after recording; created from the config if it is None.
+        desired_state_file: file of the desired state; in the state folder if it is None.
+        keeper: keeper of the events' data; created from the config if it is None.
 
     Attributes:
-        sessions: what is recorded.
+        sessions: state and control of the recording.
         supervisor: writer and drivers.
-        finalizing: what comes after recording.
-        keeper: keeps what events ask for.
-        on_tick: called with the daemon and CLOCK_MONOTONIC ns after every turn (ten a second or
-            more); what is slow there holds everything up.
-        ready: drivers are armed, or known to be missing.
+        finalizing: work after recording.
+        keeper: keeper of the events' data.
+        on_tick: callbacks that receive the daemon and CLOCK_MONOTONIC ns after every turn (at least
+            ten a second); a slow callback delays the whole daemon.
+        ready: whether every driver is armed or known to be missing.
         root_problem: why the folder of sessions cannot be used; None if it can.
-        start_checks: whether a recording can begin.
-        started_ns: CLOCK_MONOTONIC of its start.
+        start_checks: checks that a recording can begin.
+        started_ns: CLOCK_MONOTONIC at the daemon's start.
         live: the live process, for the status; None without one.
+        triggers: the process of the triggers, for the status; None without one.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Daemon:
         config: Config,
         clock: Clock,
         supervisor: Supervisor,
-        say: Say,
+        say: LogLine,
         *,
         notify: SystemdNotify | None = None,
         finalizing: Finalizing | None = None,
@@ -111,8 +112,8 @@ class Daemon:
         self.ready = False
         self.root_problem: str | None = None
         self.started_ns = clock.monotonic_ns()
-        self.live: LiveProcess | None = None
-        self.triggers: LiveProcess | None = None
+        self.live: SidecarProcess | None = None
+        self.triggers: SidecarProcess | None = None
         root = config.session.root
         redact = config.path if config.redact else None
         self.finalizing = finalizing or Finalizing(
@@ -120,14 +121,14 @@ class Daemon:
         )
         self._say = say
         self._desired_state_file = desired_state_file or DesiredStateFile(
-            state_folder(root), problem=self._stateless
+            state_folder(root), problem=self._find_state_problem
         )
         self.sessions = Sessions(config, clock, supervisor, self._desired_state_file, say, self)
         self.sessions.planner.to_disk = lambda: self.keeper.to_disk
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
-        self._marks = Marks(supervisor, self._marked, self._refuse)
+        self._marks = Marks(supervisor, self._answer_mark, self._refuse)
         ring, floor_bytes = config.ring, config.storage.min_free_bytes
         ram = None if ring is None else ring.ram_folder
         self._root = RootLock(root) if ram is None else RootLock(root, ram)
@@ -147,17 +148,17 @@ class Daemon:
 
     @property
     def state(self) -> str:
-        """The state in one word; from any thread."""
+        """The state in one word; readable from any thread."""
         return str(self.sessions.machine.state)
 
     @property
     def sound(self) -> bool:
-        """Whether nothing that was received waits too long to become durable."""
+        """Whether all received data becomes durable in time and the writer answers."""
         late = max(self.supervisor.uncommitted_s, self.supervisor.silent_s)
         return late <= UNCOMMITTED_S
 
     def status(self) -> dict[str, Any]:
-        """The status of the daemon as values that JSON can hold (docs/daemon.md)."""
+        """Return the daemon's status as JSON values (docs/daemon.md)."""
         machine, sessions = self.sessions.machine, self.sessions
         may_start = machine.state in (State.IDLE, State.FAULT)
         desired = machine.desired
@@ -174,7 +175,7 @@ class Daemon:
             session=machine.session,
             session_since_ns=sessions.part_started_ns,
             splitting=machine.splitting,
-            start_refused=self.start_checks.refused() if may_start else None,
+            start_refused=self.start_checks.find_refusal() if may_start else None,
             root_problem=self.root_problem,
             reason=machine.reason,
             wish_problem=sessions.desired_state_problem,
@@ -187,17 +188,17 @@ class Daemon:
         return describe(snapshot, self.supervisor, self.config.session.root)
 
     def take(self, call: Call) -> None:
-        """Take a request; from any thread."""
+        """Queue a request; callable from any thread."""
         self._calls.put(call)
         self.supervisor.wake()
 
     def stop(self) -> None:
-        """End: close the session, and `run` returns.  Safe in a signal handler."""
+        """Close the session and make `run` return; safe in a signal handler."""
         self._stop_asked = True
         self.supervisor.wake()
 
     def open(self) -> None:
-        """Take the root and start writer and drivers.
+        """Lock the root and start writer and drivers.
 
         Raises:
             UsageError: another daemon records into this root.
@@ -206,7 +207,7 @@ class Daemon:
         self.supervisor.launch()
 
     def run(self) -> None:
-        """Serve until `stop`; refuse the requests that still wait then."""
+        """Serve until `stop`; then refuse the waiting requests."""
         while not self._left:
             self.turn(TURN_S)
         self._refuse_waiting()
@@ -231,13 +232,13 @@ class Daemon:
         self._stoppers.clear()
 
     def turn(self, seconds: float) -> None:
-        """One turn of everything; waits for so long where nothing is to be done."""
+        """Run one turn of all work; wait up to `seconds` for something to do."""
         self.supervisor.turn(seconds)
         now_ns = self.clock.monotonic_ns()
         machine = self.sessions.machine
         if self._stop_asked and not machine.leaving:
             self.notify.stopping()
-            self.supervisor.finishing()
+            self.supervisor.stop_restarts()
             self._leave_by_ns = now_ns + round(LEAVE_S * 1e9)
             self.sessions.do(machine.leave())
         if self._leave_by_ns is not None and now_ns > self._leave_by_ns:
@@ -256,7 +257,7 @@ class Daemon:
         if self._root.held and not machine.leaving:
             try:
                 self._chores(now_ns)
-            except OSError as error:  # the disk fails under the folder: recording continues
+            except OSError as error:  # the disk fails: recording continues
                 self._trouble(f"looking after recorded sessions: {error}")
         self._feed(now_ns)
         for callback in self.on_tick:
@@ -265,12 +266,12 @@ class Daemon:
     # What `Sessions` reports
 
     def check_place(self) -> None:
-        """Whether a session can be begun at all.
+        """Check that the root can take a session.
 
         Raises:
-            StorageError: the root is not there, cannot be written to, or is too full.
+            StorageError: the root is missing, cannot be written to, or is too full.
         """
-        problem = self.start_checks.place()
+        problem = self.start_checks.find_root_problem()
         if problem is None and (not self._root.held or self._root.lost):
             self._open_root()
             problem = self.root_problem
@@ -304,7 +305,7 @@ class Daemon:
         self._sweep_at_ns = 0
 
     def sealed(self, session: str, reason: str) -> None:
-        self.finalizing.sealed(Path(session), reason)
+        self.finalizing.note_seal(Path(session), reason)
 
     def left(self) -> None:
         self._left = True
@@ -312,27 +313,27 @@ class Daemon:
     # What is found at the start
 
     def _watch_root(self, now_ns: int) -> None:
-        """See whether the root is there and ours: a disk may be unmounted, and come back."""
+        """Check that the root exists and is locked: a disk may be unmounted and mounted again."""
         if not self._root.held or self._root.lost:
             try:
                 self._open_root()
-            except UsageError as error:  # another daemon was faster
+            except UsageError as error:  # another daemon has locked it
                 self.root_problem = str(error)
                 self._trouble(f"nothing can be recorded yet: {error}")
             return
         self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
         self.sessions.save_again()
-        problem = self._unmounted()
+        problem = self._find_mount_problem()
         if problem is not None and problem != self.root_problem:
             self._say(problem, ERROR)
         self.root_problem = problem
 
-    def _stateless(self) -> str | None:
-        """Why the state folder is not on the right disk, if it lies below the root."""
+    def _find_state_problem(self) -> str | None:
+        """Return why the disk of a state folder below the root is wrong; None if it is right."""
         root = self.config.session.root
-        return self._unmounted() if root in state_folder(root).parents else None
+        return self._find_mount_problem() if root in state_folder(root).parents else None
 
-    def _unmounted(self) -> str | None:
+    def _find_mount_problem(self) -> str | None:
         root = self.config.session.root
         try:
             return mount_problem(root, self.config.storage)
@@ -340,7 +341,7 @@ class Daemon:
             return f"{root} cannot be read: {error.strerror}"
 
     def _open_root(self) -> None:
-        """Take the root as soon as it is there: an unmounted one is never written through."""
+        """Lock the root once it is mounted; never write below a mount point without its disk."""
         now_ns = self.clock.monotonic_ns()
         self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
         self._root.release()
@@ -356,7 +357,7 @@ class Daemon:
         self.root_problem = problem
 
     def _settle(self, now_ns: int) -> None:
-        """Once each: the drivers are up or known not to be, and the desired state is read."""
+        """Report readiness once the drivers have settled; read the desired state once."""
         late = now_ns - self.started_ns > SETTLE_S * 1e9
         if not self.ready and (self.supervisor.settled or late):
             self.ready = True
@@ -425,8 +426,8 @@ class Daemon:
             raise RefusedError("nothing is being recorded, nor was within the event's seconds")
         self._keep_event(call, event)
 
-    def _marked(self, call: Call, session: str) -> None:
-        """A mark is in the session."""
+    def _answer_mark(self, call: Call, session: str) -> None:
+        """Answer a mark that is in the session, and keep its event."""
         if isinstance(call.request, Mark) and call.request.keep is not None:
             self._keep_event(call, new_event(call.request), session=session)
         else:
@@ -464,12 +465,12 @@ class Daemon:
     def _refuse(self, call: Call, error: RecorderError) -> None:
         call.answer(refusal(error, self.state) | {"status": self.status()})
 
-    # Beside all that
+    # Background work
 
     def _chores(self, now_ns: int) -> None:
         machine = self.sessions.machine
         if machine.state is State.STARTING or machine.splitting:
-            return  # a session that is being begun has no name yet; it needs no recovery
+            return  # the session that is being created has no name yet and must not be recovered
         self.finalizing.turn(machine.session)
         if now_ns < self._sweep_at_ns or (self._sweeper and self._sweeper.is_alive()):
             return
@@ -499,20 +500,20 @@ class Daemon:
         self._sweeper = sweeper
 
     def _is_needed(self, session: Path) -> bool:
-        """Whether a session may not be deleted: work is due, or it is not safe in the store yet."""
+        """Return whether a session has work left or is not yet safely stored: not deletable."""
         url = self.config.upload.url
-        return self.finalizing.unfinished(session) or (
+        return self.finalizing.is_unfinished(session) or (
             url is not None and not is_safe_at(session, url)
         )
 
     def _trouble(self, text: str) -> None:
-        """Log a problem, once in a row."""
+        """Log a problem unless it is the same as the previous one."""
         if text != self._said:
             self._said = text
             self._say(text, ERROR)
 
     def _feed(self, now_ns: int) -> None:
-        """Report to the service manager; a silent sensor never stops the watchdog's food."""
+        """Report to the service manager; a silent sensor never withholds the watchdog's signal."""
         if now_ns < self._feed_at_ns:
             return
         self._feed_at_ns = now_ns + round(FEED_S * 1e9)

@@ -1,7 +1,7 @@
-"""Questions to drivers, through processes of their own: the recorder imports no driver.
+"""Queries to drivers in processes of their own: the recorder imports no driver.
 
-`driver_schema` gives the options that a config may set for a driver; `check_source` opens a
-sensor's source and gives its streams.  A plain name is a module of the package ``drivers``; a
+`driver_schema` returns the options that a config may set for a driver; `check_source` opens a
+sensor's source and returns its streams.  A plain name is a module of the package ``drivers``; a
 dotted name is any importable module.
 """
 
@@ -38,19 +38,19 @@ R = TypeVar("R")
 
 SCHEMA_TIMEOUT_S = 20.0
 CHECK_TIMEOUT_S = 60.0
-"""Opening a source may import a large SDK and read a long recording's index."""
+"""Time limit of a check: a source may import a large SDK and index a long recording, s."""
 _PARALLEL = 8
 _MESSAGE_LENGTH = 500
 _MOST_ANSWER = 64 << 20
-"""Bytes of an answer, with the files of intrinsics that it carries."""
+"""Size limit of an answer, which may contain files of intrinsics, bytes."""
 _MOST_ERRORS = 1 << 16
 
 
 def driver_command(driver: str, verb: str) -> list[str]:
-    """The command that runs a driver's process.
+    """Return the command that runs a driver's process.
 
     Args:
-        driver: the name as in the config.
+        driver: the driver's name in the config.
         verb: ``schema``, ``check`` or ``run``.
     """
     module = driver if "." in driver else f"drivers.{driver}"
@@ -58,7 +58,7 @@ def driver_command(driver: str, verb: str) -> list[str]:
 
 
 def available_drivers() -> list[str]:
-    """Names of the drivers in the package ``drivers``, found without importing one."""
+    """Return the names of the drivers in the package ``drivers``, without importing them."""
     spec = importlib.util.find_spec("drivers")
     names: set[str] = set()
     for folder in (spec and spec.submodule_search_locations) or ():
@@ -73,10 +73,10 @@ def available_drivers() -> list[str]:
 def driver_schema(name: str) -> DriverSchema:
     """Return the schema of a driver.
 
-    A driver is asked once per process, also if the answer is an error.
+    The answer is cached for the life of this process, even if it is an error.
 
     Raises:
-        ConfigError: there is no such driver, or it does not answer as a driver does.
+        ConfigError: there is no such driver, or its answer is no schema.
     """
     answer = _probe(name)
     if isinstance(answer, str):
@@ -85,20 +85,20 @@ def driver_schema(name: str) -> DriverSchema:
 
 
 def prefetch(names: Iterable[str]) -> None:
-    """Ask several drivers at the same time, so that `driver_schema` has their answers."""
+    """Query several drivers in parallel and cache their schemas for `driver_schema`."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > 1:
         _in_parallel(_probe, wanted)
 
 
 def load(path: Path) -> Config:
-    """`load_config` with the drivers of this installation."""
+    """Load a config with the drivers of this installation; see `load_config`."""
     return load_config(path, driver_schema, prefetch)
 
 
 @functools.cache
 def _probe(name: str) -> DriverSchema | str:
-    """The driver's schema, or what is wrong with the driver."""
+    """Return the driver's schema, or a description of the driver's problem."""
     if "." not in name:
         known = available_drivers()
         if name not in known:
@@ -120,16 +120,16 @@ def _probe(name: str) -> DriverSchema | str:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What opening a sensor's source gave.
+    """Result of opening a sensor's source.
 
     Attributes:
         sensor: the sensor's name.
-        streams: the streams that it declares; empty if there is a problem.
-        problem: what is wrong, one line; None if nothing is.
-        exit_code: 0; 2 if the source or its options are wrong; 1 else.
-        seconds: time that it took.
-        receives: addresses and UDP ports at which it alone may receive; the address "" means all.
-        warnings: what may cost data although the source opens.
+        streams: the declared streams; empty if there is a problem.
+        problem: description of the problem, one line; None without one.
+        exit_code: 0; 2 if the source or its options are wrong; 1 for other problems.
+        seconds: duration of the check.
+        receives: addresses and UDP ports that the driver alone may use; the address "" means all.
+        warnings: conditions that may lose data although the source opens.
     """
 
     sensor: str
@@ -142,7 +142,7 @@ class CheckResult:
 
 
 def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> CheckResult:
-    """Have a sensor's driver open its source, declare its streams and close it again."""
+    """Let a sensor's driver open its source, declare its streams and close the source."""
     started = time.monotonic()
     request = json.dumps(entry.for_driver()).encode()
     result = _run(driver_command(entry.driver, "check"), request, timeout_s)
@@ -169,7 +169,7 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
 
 
 def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
-    """`check_source` of several sensors at the same time, in their order."""
+    """Check several sensors in parallel; return the results in the order of `entries`."""
     return _in_parallel(check_source, entries)
 
 
@@ -182,7 +182,7 @@ class _Result:
 
     @property
     def problem(self) -> str:
-        """The last line on standard error: the error itself, also of a traceback."""
+        """The last line on standard error, which is the error even after a traceback."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         if not lines and self.code < 0:
             return f"was ended by {_signal_name(-self.code)}"
@@ -191,7 +191,7 @@ class _Result:
 
 
 def _answer(stdout: bytes) -> Any:
-    """The JSON that a driver printed; behind other lines where a library of its is talkative."""
+    """Parse the JSON that a driver printed, if need be after lines that a library printed."""
     try:
         return json.loads(stdout)
     except ValueError:
@@ -200,23 +200,23 @@ def _answer(stdout: bytes) -> Any:
 
 
 def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The work on every item at the same time; an interrupt ends the processes that it runs."""
+    """Do the work on all items in parallel; an exception kills the processes it has started."""
     with ThreadPoolExecutor(max(1, min(_PARALLEL, len(items)))) as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            while wait(futures, timeout=0.05).not_done:  # again: one may just have been started
+            while wait(futures, timeout=0.05).not_done:  # repeat: one may just have been started
                 for process in tuple(_running):
                     _kill_group(process)
             raise
 
 
 def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
-    """Run a command to its end, or kill it and all that it started.
+    """Run a command to its end; at the time limit, kill it with all its descendants.
 
-    Of what it prints, only the last `_MOST_ANSWER` and `_MOST_ERRORS` bytes are kept.
+    Only the last `_MOST_ANSWER` bytes of its output and `_MOST_ERRORS` of its errors are kept.
     """
     ends_s = time.monotonic() + timeout_s
     with tempfile.TemporaryFile() as request:
@@ -237,7 +237,7 @@ def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
             try:
                 pipes.register(process.stdout, selectors.EVENT_READ, (stdout, _MOST_ANSWER))
                 pipes.register(process.stderr, selectors.EVENT_READ, (stderr, _MOST_ERRORS))
-                # What the command started may hold its pipes after its end.
+                # Descendants of the command may hold its pipes after its end.
                 while pipes.get_map() and (left_s := ends_s - time.monotonic()) > 0:
                     for key, _ in pipes.select(left_s):
                         data, most = key.data
@@ -264,7 +264,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # Its own session, hence its own group: what it has started ends with it.
+    # The command has its own session, hence its own group, which includes its descendants.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -276,8 +276,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
-    """Streams that two sensors both give: (sensor that came later, what is wrong)."""
+def find_stream_clashes(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+    """Return the streams that two sensors both declare: (later sensor, description)."""
     owners: dict[str, Any] = {}
     clashes = []
     for result in results:
@@ -289,8 +289,8 @@ def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
     return clashes
 
 
-def ports_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
-    """UDP ports at which two sensors' drivers would receive: (later sensor, what is wrong)."""
+def find_port_clashes(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+    """Return the UDP ports that two sensors' drivers both need: (later sensor, description)."""
     owners: dict[int, list[tuple[str, str]]] = {}
     clashes = []
     for result in results:

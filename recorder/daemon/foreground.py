@@ -1,4 +1,4 @@
-"""One session in the foreground: what `recorder run` does with the supervisor's processes.
+"""Recording of one session in the foreground, for `recorder run`.
 
 ::
 
@@ -30,17 +30,17 @@ from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.processes.sensors import Sensor, Status
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import WriterRequest
-from recorder.daemon.service_notifier import WARNING, Say
+from recorder.daemon.service_notifier import WARNING, LogLine
 from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
 
 _POLL_S = 0.1
 _ARM_S = 30.0  # for drivers to open their sources; slower drivers join the session late
-_WAIT_S = 1.0  # before the user reads which drivers the start waits for
-_FAULTS_S = 5.0  # for the other drivers, once one cannot do what the config says
+_WAIT_S = 1.0  # before a message names the drivers that the start waits for
+_FAULTS_S = 5.0  # for the other drivers, once one reports a fault of the config
 _STATUS_S = 0.25
-_OVERTIME_S = 30.0  # beyond a duration, for sources that play slower than time
-_TRIAL_S = 5.0  # of it: to show how fast such a source is, and for drivers to come back
+_OVERTIME_S = 30.0  # beyond a duration, for sources that play slower than real time
+_TRIAL_S = 5.0  # of the overtime: to measure such a source's speed, and for drivers to restart
 _MISSING_S = 1.0  # beyond a duration, for drivers that cannot report their end
 
 Watch = Callable[[Status], None]
@@ -48,15 +48,15 @@ Watch = Callable[[Status], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """How a recording ended.
+    """Result of a recording.
 
     Attributes:
-        session: its folder.
+        session: the session's folder.
         streams: by stream, the writer's account.
         faults: one sentence per fault.
-        sealed: why the disk failed; None if it did not.
-        full: why the session ended before its time: its disk is nearly full; None if not.
-        why: why it ended, in a word of `recorder.session.incidents`.
+        sealed: the disk's failure; None without one.
+        full: message that the session ended early on a nearly full disk; None if it did not.
+        why: end reason, a word of `recorder.session.incidents`.
     """
 
     session: Path
@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0, 1 if the disk failed, 3 where data was lost or is incomplete, or the disk is full."""
+        """Exit code of the command: 0, 1 for a failed disk, 3 for losses, faults or a full disk."""
         if self.sealed:
             return 1
         missing = ("lost", "unknown_losses", "incomplete")
@@ -77,15 +77,15 @@ class Outcome:
 
 
 class Foreground(Supervisor):
-    """A supervisor whose methods wait; see the module's example.
+    """Supervisor with blocking methods; see the module's example.
 
     Attributes:
-        on_turn: called with CLOCK_MONOTONIC ns after every turn (ten a second or more); what is
-            slow there holds everything up.
-        stopping: `stop` was called.
+        on_turn: callbacks that receive CLOCK_MONOTONIC ns after every turn (at least ten a second);
+            a slow callback delays the whole recording.
+        stopping: whether `stop` was called.
     """
 
-    def __init__(self, config: Config, clock: Clock, say: Say, **more: Any) -> None:
+    def __init__(self, config: Config, clock: Clock, say: LogLine, **more: Any) -> None:
         super().__init__(config, clock, say, **more)
         self.on_turn: list[Callable[[int], object]] = []
         self.stopping = False
@@ -99,21 +99,21 @@ class Foreground(Supervisor):
 
         Args:
             by: name of the signal.
-            why: reason of the session's end, a word of `recorder.session.incidents`.
+            why: end reason of the session, a word of `recorder.session.incidents`.
         """
         self.stopping, self._stopped_by, self._stopped_why = True, by, why
         self.wake()
 
     def arm(self) -> None:
-        """Start writer and drivers; return when they have come as far as they will.
+        """Start writer and drivers; return when every driver has settled or timed out.
 
-        A driver that raises, exits or hangs in `open` is a fault of the session, and the others
+        A driver that raises, exits or hangs in `open` is a fault of the session; the other drivers
         record.
 
         Raises:
-            ConfigFaultsError: what the config asks of its drivers is wrong, or a file is no such
-                source; all that is wrong with all sensors.
-            RecorderError: no driver came up, and no device is missing that may still appear.
+            ConfigFaultsError: drivers reject their options or sources; contains the faults of all
+                sensors.
+            RecorderError: no driver is armed, and no missing device may still appear.
         """
         self.launch()
         began_ns = self.clock.monotonic_ns()
@@ -128,10 +128,10 @@ class Foreground(Supervisor):
                 self._say(f"waiting for {', '.join(slow)} to open")
             if self.stopping:
                 raise RecorderError("stopped before the recording began")
-            if not wrong and (wrong := self._misconfigured()):
+            if not wrong and (wrong := self._find_misconfigured()):
                 soon_ns = self.clock.monotonic_ns() + round(_FAULTS_S * 1e9)
                 deadline_ns = min(deadline_ns, soon_ns)
-        if wrong := self._misconfigured():
+        if wrong := self._find_misconfigured():
             raise ConfigFaultsError([self._config_fault(sensor) for sensor in wrong])
         for sensor in self.sensors.values():
             if not sensor.settled:
@@ -145,7 +145,7 @@ class Foreground(Supervisor):
         """Begin a session; every played source begins to play.
 
         Raises:
-            UsageError, StorageError: as `layout.create_session` has it.
+            UsageError, StorageError: as of `layout.create_session`.
         """
         question = self._wait_for(self.begin(plan))
         if question.session is None:
@@ -153,11 +153,11 @@ class Foreground(Supervisor):
         return Path(question.session)
 
     def record(self, watch: Watch, duration_s: float | None = None) -> Outcome:
-        """Watch over the session until its sources end or `stop` is called; close it.
+        """Record until all sources end or `stop` is called; close the session.
 
         Args:
-            watch: called with the state a few times a second.
-            duration_s: as in the plan; sources end by themselves at that time.
+            watch: receives the status a few times a second.
+            duration_s: the plan's duration; sources end by themselves at that time.
         """
         assert self.session is not None
         session = Path(self.session)
@@ -169,7 +169,7 @@ class Foreground(Supervisor):
             self._turn_for(_STATUS_S, lambda: self._all_ended(duration_s, started_ns))
             clocks.tick(self.session, self.clock.monotonic_ns(), self.put, self.report)
             self.clock_state = clocks.last
-            if (ended := self.take_ended()) is not None:
+            if (ended := self.take_ending()) is not None:
                 return self._outcome(session, ended)
             elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
             watch(Status(elapsed, session, self.streams, self.sensors, self.outages()))
@@ -180,19 +180,19 @@ class Foreground(Supervisor):
                 break
         if self.stopping:
             why = self._stopped_why
-        self.finishing()
-        self.tell(END, cause=why, detail=self._stopped_by or None)
+        self.stop_restarts()
+        self.record_event(END, cause=why, detail=self._stopped_by or None)
         outcome = self._outcome(session, self._wait_for(self.close()).ending)
         outcome.why = outcome.why or why
         elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
         watch(Status(elapsed, session, outcome.streams, self.sensors))
         return outcome
 
-    def _misconfigured(self) -> list[Sensor]:
+    def _find_misconfigured(self) -> list[Sensor]:
         return [sensor for sensor in self.sensors.values() if sensor.misconfigured]
 
     def _config_fault(self, sensor: Sensor) -> ConfigError:
-        """What a driver says is wrong, with its place in the config."""
+        """Return a driver's fault as a config error, with its place in the config."""
         option, text = sensor.fault_key, sensor.fault or f"{sensor.name}: its driver ended"
         if option.startswith(f"{sensor.name}."):
             return self.config.error(f"sensors.{option}", text.removeprefix(f"{option}: "))
@@ -205,7 +205,7 @@ class Foreground(Supervisor):
         return Outcome(session, streams, self.faults, ended.sealed, ended.full, why)
 
     def _all_ended(self, duration_s: float | None, started_ns: int) -> bool:
-        """Whether every source that can end has ended (a failed one has, too)."""
+        """Return whether every source that can end has ended or failed."""
         elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
         over = duration_s is not None and elapsed > duration_s + _MISSING_S
 
@@ -226,7 +226,7 @@ class Foreground(Supervisor):
         return bool(everything and (duration_s is None or len(can_end) == len(self.sensors)))
 
     def _is_stuck(self, sensor: Sensor, elapsed_s: float, duration_s: float) -> bool:
-        """Whether a sensor that has not ended will not reach the duration in time."""
+        """Return whether an unfinished sensor will not reach the duration in time."""
         if not sensor.armed and sensor.specs and sensor.alive:  # it is being started again
             return elapsed_s > duration_s + _TRIAL_S
         if sensor.missing or sensor.stalled or not sensor.armed:
@@ -236,7 +236,7 @@ class Foreground(Supervisor):
         reached = [t_ns for t_ns in last if t_ns is not None and t_ns >= 0]
         if sensor.entry.live or started_ns is UNSET or not reached:
             return False
-        # A source that plays slower than time: how long would it take for the rest?
+        # The source plays slower than real time: does its speed suffice for the rest?
         played_s = (max(reached) - started_ns) / 1e9
         since_s, before_s = self._overtime.setdefault(sensor.name, (elapsed_s, played_s))
         tried_s = elapsed_s - since_s
@@ -244,7 +244,7 @@ class Foreground(Supervisor):
         return tried_s >= _TRIAL_S and duration_s - played_s > speed * _OVERTIME_S
 
     def _wait_for(self, question: WriterRequest) -> WriterRequest:
-        """The question once it is done, across writers if need be."""
+        """Run turns until the request is done, even across restarts of the writer."""
         while not question.done:
             self._turn()
         return question
@@ -266,5 +266,5 @@ class Foreground(Supervisor):
 
     def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
         super()._on_sensor(sensor, report)
-        if report["event"] == "ended":  # the writer has the end, and can be asked for it now
+        if report["event"] == "ended":  # the writer has the end and can report it now
             self._look_due = True

@@ -1,4 +1,4 @@
-"""Control of a session in the foreground: its viewers may mark and stop it.
+"""Control of a foreground session by its viewers, who may mark and stop it.
 
 ::
 
@@ -24,27 +24,27 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.messages import SessionPlan
 from recorder.daemon.control.server import Call, ControlServer, refusal
 from recorder.daemon.foreground import Foreground, Outcome
-from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.live_process import SidecarProcess, live_request
 from recorder.daemon.processes.process_table import LIVE
 from recorder.daemon.processes.writer_client import account
 from recorder.daemon.recording.marks import Marks
 from recorder.daemon.recording.state_machine import RefusedError, State
-from recorder.daemon.service_notifier import Say
+from recorder.daemon.service_notifier import LogLine
 from recorder.daemon.status import Snapshot, describe
 
 
 class ForegroundControl(Closing):
-    """Serves a control socket, and keeps the live process that uses it running; see the module.
+    """Control socket and live process of a foreground session; see the module's example.
 
     Args:
-        foreground: not yet armed.
-        plan: of its session.
+        foreground: a foreground supervisor that is not yet armed.
+        plan: the plan of its session.
         clock: injectable.
-        live: not yet started.
-        socket: where to listen.
+        live: the live process, not yet started.
+        socket: path of the control socket.
 
     Raises:
-        StorageError: there can be no socket.
+        StorageError: the socket cannot be created.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ForegroundControl(Closing):
         foreground: Foreground,
         plan: SessionPlan,
         clock: Clock,
-        live: LiveProcess,
+        live: SidecarProcess,
         socket: Path,
     ) -> None:
         self._foreground = foreground
@@ -72,7 +72,7 @@ class ForegroundControl(Closing):
         foreground.on_turn.append(self._turn)
 
     def closed(self, outcome: Outcome) -> None:
-        """Answer those who stopped the session."""
+        """Answer the requests that stopped the session."""
         session = str(outcome.session)
         self._last = {
             "session": session,
@@ -87,7 +87,7 @@ class ForegroundControl(Closing):
         self._stoppers.clear()
 
     def close(self) -> None:
-        """End the live process; refuse the requests that still wait."""
+        """Stop the live process and refuse the waiting requests."""
         self._foreground.on_turn.remove(self._turn)
         self._live.close()
         waiting = [*self._stoppers, *self._marks.give_up()]
@@ -98,7 +98,7 @@ class ForegroundControl(Closing):
         self._server.close()
 
     def status(self) -> dict[str, Any]:
-        """What applies of a daemon's status (docs/daemon.md)."""
+        """Return the status in the shape of a daemon's (docs/daemon.md)."""
         foreground = self._foreground
         snapshot = Snapshot(
             now_ns=self._clock.monotonic_ns(),
@@ -163,14 +163,14 @@ class ForegroundControl(Closing):
 
 
 def serve_viewers(
-    foreground: Foreground, plan: SessionPlan, clock: Clock, settings: LiveSettings, say: Say
+    foreground: Foreground, plan: SessionPlan, clock: Clock, settings: LiveSettings, say: LogLine
 ) -> ForegroundControl:
-    """A live process for a session in the foreground, and the control that its viewers have.
+    """Create the live process of a foreground session and the control for its viewers.
 
     Raises:
-        StorageError: there can be no socket.
+        StorageError: the socket cannot be created.
     """
     socket = foreground.run_folder / "control.sock"
     request = live_request(foreground.config, settings, socket, Path(plan.root))
-    live = LiveProcess(LIVE, request, clock, say)
+    live = SidecarProcess(LIVE, request, clock, say)
     return ForegroundControl(foreground, plan, clock, live, socket)

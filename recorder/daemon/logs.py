@@ -1,4 +1,4 @@
-"""The daemon's log: on stderr, for people or as JSON lines, and in the session.
+"""Log of the daemon: text or JSON lines on stderr, and a copy in the session.
 
 ::
 
@@ -6,8 +6,8 @@
     log.say("imu: driver ended; starting another", level="warning")
     log.follow(Path("sessions/a"))     # from now on also in sessions/a/_recorder/recorder.log
 
-Under journald a line begins with its priority, as sd-daemon(3) has it, so that
-``journalctl -p warning`` shows faults, losses and what is absent.
+Under journald a line begins with its priority (sd-daemon(3)), so that ``journalctl -p warning``
+shows faults, losses and absent sensors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEPT = 3  # rotated files: recorder.log.1 is the latest of them
 
 
 def under_journald(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a stream goes to journald: ``JOURNAL_STREAM`` names its device and inode."""
+    """Return whether a stream goes to journald: ``JOURNAL_STREAM`` names its device and inode."""
     try:
         there = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -43,14 +43,14 @@ def under_journald(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 class Log(Closing):
-    """See the module.  All methods may be called from any thread.
+    """Log on a stream and in the session's folder; all methods are safe in any thread.
 
     Args:
-        stream: for people, or for a reader of JSON lines.
+        stream: output for users, or for a reader of JSON lines.
         form: ``text`` or ``json``.
-        clock: stamps the lines.
-        journald: begin lines with their priority.
-        most_bytes: of a session's file, before it is rotated.
+        clock: source of the lines' times.
+        journald: whether lines begin with their priority.
+        most_bytes: size of a session's file at which it is rotated.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Log(Closing):
         self._file: Any = None
 
     def say(self, message: str, /, level: str = INFO, **fields: Any) -> None:
-        """Log a sentence.
+        """Log a message.
 
         Args:
-            message: for people; passwords in addresses are masked.
+            message: text for users; passwords in addresses are masked.
             level: ``error``, ``warning`` or ``info``.
-            fields: what else a program may want to know.
+            fields: further values for programs that read JSON lines.
         """
         message = mask_passwords(message)
         t_ns = self._clock.realtime_ns()
@@ -92,7 +92,7 @@ class Log(Closing):
             self._write(line)
 
     def follow(self, session: Path | None) -> None:
-        """Log into a session's folder from now on; None: into none."""
+        """Log into a session's folder from now on; None: into no folder."""
         with self._lock:
             if session == self._session:
                 return
@@ -100,7 +100,7 @@ class Log(Closing):
             self._session = session
 
     def close(self) -> None:
-        """Let go of the session's file."""
+        """Close the session's file."""
         self.follow(None)
 
     def _shown(self, line: str, message: str, level: str) -> str:
@@ -111,7 +111,7 @@ class Log(Closing):
         return f"<{_PRIORITIES[level]}>{shown}" if self._journald else shown
 
     def _write(self, line: str) -> None:
-        """Recording continues if the log cannot be written."""
+        """Append a line to the session's file; ignore errors, since recording must continue."""
         if self._session is None:
             return
         path = private(self._session, NAME)

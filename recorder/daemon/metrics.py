@@ -1,6 +1,6 @@
-"""The daemon's state in the text format of Prometheus, on a local port.
+"""Server of the daemon's metrics in the text format of Prometheus.
 
-Off unless ``metrics.port`` is set; served on 127.0.0.1 alone, at ``/metrics``.
+It is off unless ``metrics.port`` is set, and listens on 127.0.0.1 only, at ``/metrics``.
 """
 
 from __future__ import annotations
@@ -33,40 +33,45 @@ _METRICS = (
         "sensor",
         "ring_held_bytes",
         "ring_held_bytes",
-        "What a driver holds that is not durable yet.",
+        "Bytes in a driver's ring that are not durable yet.",
     ),
-    ("sensor", "ring_size_bytes", "ring_size_bytes", "What a driver may hold."),
-    ("stream", "rate_hz", "stream_rate_hertz", "Samples a second, lately."),
-    ("stream", "expected_hz", "stream_expected_rate_hertz", "As declared."),
+    ("sensor", "ring_size_bytes", "ring_size_bytes", "Size of a driver's ring."),
+    ("stream", "rate_hz", "stream_rate_hertz", "Recent samples per second."),
+    ("stream", "expected_hz", "stream_expected_rate_hertz", "Declared samples per second."),
     ("stream", "samples", "stream_samples_total", "Samples of the session."),
     ("stream", "bytes", "stream_bytes_total", "Bytes of the session."),
     (
         "stream",
         "unknown_losses",
         "stream_uncounted_losses_total",
-        "Intervals of loss without a count, with an outage that goes on.",
+        "Intervals of loss without a count, including an ongoing outage.",
     ),
-    ("outage", "seconds", "stream_outage_seconds", "Age of the outage that goes on."),
-    ("outage", "estimated", "stream_outage_samples", "Estimated samples that it has cost so far."),
+    ("outage", "seconds", "stream_outage_seconds", "Age of the ongoing outage."),
+    ("outage", "estimated", "stream_outage_samples", "Estimated samples lost in it so far."),
     ("loss", "count", "stream_lost_total", "Samples lost in the session, by cause."),
     ("hole", "samples", "stream_incomplete_total", "Stored samples that lack parts, by cause."),
-    ("hole", "parts", "stream_missing_parts_total", "Parts that they lack, by cause."),
+    ("hole", "parts", "stream_missing_parts_total", "Missing parts of stored samples, by cause."),
     ("writer", "restarts", "writer_restarts_total", "Writers started after the first."),
-    ("writer", "oldest_uncommitted_s", "uncommitted_seconds", "Age of what is not durable."),
+    (
+        "writer",
+        "oldest_uncommitted_s",
+        "uncommitted_seconds",
+        "Age of the oldest uncommitted data.",
+    ),
     ("writer", "commits", "commits_total", "Commits of the session."),
-    ("writer", "commit_s", "commit_seconds_total", "Time that they took."),
-    ("writer", "commit_last_s", "commit_last_seconds", "Time that the last one took."),
-    ("writer", "commit_max_s", "commit_max_seconds", "Time that the slowest one took."),
-    ("disk", "free_bytes", "disk_free_bytes", "Free where sessions are made."),
-    ("disk", "floor_bytes", "disk_floor_bytes", "At which a session ends."),
+    ("writer", "commit_s", "commit_seconds_total", "Total duration of the session's commits."),
+    ("writer", "commit_last_s", "commit_last_seconds", "Duration of the last commit."),
+    ("writer", "commit_max_s", "commit_max_seconds", "Duration of the slowest commit."),
+    ("disk", "free_bytes", "disk_free_bytes", "Free bytes on the disk of the sessions."),
+    ("disk", "floor_bytes", "disk_floor_bytes", "Free bytes at which a session ends."),
     ("session", "elapsed_s", "session_seconds", "Age of the session."),
     ("session", "bytes", "session_bytes", "Size of the session."),
 )
-"""By what a metric is about: (kind of thing, key of its values, name, help)."""
+"""Metrics: (group of the values, key in the values, name, help)."""
 
 
 def render(status: Mapping[str, Any]) -> str:
-    """The metrics of a daemon's status (docs/daemon.md).
+    """Render the metrics of a daemon's status (docs/daemon.md).
 
     Names end in their unit; counters within a session end in ``_total`` and start at zero
     with each session, as Prometheus expects of counters.
@@ -117,13 +122,13 @@ def render(status: Mapping[str, Any]) -> str:
 
 
 def _stand_in(name: str, sensor: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The stream that a sensor without declared ones stands for, while it is missing."""
+    """Return a stream for the outage of a missing sensor that has declared no stream."""
     outage = sensor.get("outage")
     return {} if outage is None else {name: {"outage": outage}}
 
 
 def _with_outage(stream: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A stream's values; the outage that goes on counts as the loss that it will be."""
+    """Return a stream's values, with an ongoing outage counted as one more loss."""
     if stream.get("outage") is None:
         return stream
     return {**stream, "unknown_losses": (stream.get("unknown_losses") or 0) + 1}
@@ -132,32 +137,32 @@ def _with_outage(stream: Mapping[str, Any]) -> Mapping[str, Any]:
 def _labels(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()) + "}"
+    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items()) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class MetricsServer(Closing):
-    """Serves what `text` gives, until it is closed.
+    """HTTP server of the text that `text` returns.
 
     Args:
-        port: on 127.0.0.1; 0 for any that is free.
-        text: the metrics; called in another thread.
+        port: port on 127.0.0.1; 0 for any free one.
+        text: returns the metrics; called in another thread.
 
     Attributes:
-        port: that it listens on.
+        port: the port that the server listens on.
 
     Raises:
-        StorageError: the port is taken.
+        StorageError: the port is in use.
     """
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
             server_version = "recorder"
             sys_version = ""
-            timeout = 5  # seconds that a slow client has
+            timeout = 5  # seconds that a slow client may take
 
             def do_GET(self) -> None:
                 if self.path.partition("?")[0] != "/metrics":
@@ -191,7 +196,7 @@ class MetricsServer(Closing):
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """A server of at most `_MOST_CLIENTS` clients at a time, since each takes a thread."""
+    """HTTP server for at most `_MOST_CLIENTS` clients at a time: each needs a thread."""
 
     daemon_threads = True
     block_on_close = False
@@ -217,4 +222,4 @@ class _Server(http.server.ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no event."""
+        """Ignore a client that disconnects."""

@@ -1,4 +1,4 @@
-"""The disk and the machine, looked at before anything is recorded."""
+"""Checks of the disk and the machine before a recording."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from recorder.daemon.host.disk import (
     measure,
     nearest,
 )
-from recorder.daemon.host.disk_encryption import unencrypted
+from recorder.daemon.host.disk_encryption import find_unencrypted
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
 START_S = 120.0
-"""A recording begins with room for so many seconds above the floor of the disk."""
+"""Recording time for which a disk must have room above its minimum when a recording begins, s."""
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _HEADROOM = 2.0
-"""A disk should take so many times what the rig is expected to give."""
+"""Recommended ratio of the disk's write rate to the rig's expected data rate."""
 
 LIVE_MODULES = ("foxglove", "starlette", "uvicorn", "websockets")
-"""What the extra ``live`` installs."""
+"""Modules that the extra ``live`` installs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootReport:
-    """The state of the folder in which sessions are made.
+    """State of the folder in which sessions are created.
 
     Attributes:
         root: the folder, absolute.
-        exists: it is there already; else it can be made, unless there is a problem.
-        free_bytes: free space of its file system, for this user; None where unknown.
+        exists: whether the folder exists; without a problem, a missing folder can be created.
+        free_bytes: free space of its file system, for this user; None if unknown.
         floor_bytes: ``storage.min_free_gb`` in bytes.
-        problem: why nothing could be recorded there, one line; None if it could.
+        problem: why nothing can be recorded there, one line; None if recording is possible.
     """
 
     root: Path
@@ -61,10 +61,9 @@ class RootReport:
 
 
 def check_root(root: Path, storage: StorageSettings) -> RootReport:
-    """Whether a session could be recorded below `root`; leaves nothing behind.
+    """Check that a session can be recorded below `root`; leave no file behind.
 
-    A folder that is not there counts as good where it could be made: its nearest parent that is
-    there takes a file.
+    A missing folder is accepted if it can be created: its nearest existing parent takes a file.
     """
     floor = storage.min_free_bytes
     exists, free = False, None
@@ -94,15 +93,15 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
 
 
 def room_problem(root: Path, storage: StorageSettings, bytes_per_s: float) -> str | None:
-    """Why a disk is too full to begin a recording; None if it is not.
+    """Return why a disk is too full to begin a recording; None if it is not.
 
-    A recording ends with room for a minute above ``storage.min_free_gb``.  One that began with just
-    that much would end at once, and so would the next one.
+    A recording ends with room for a minute above ``storage.min_free_gb``.  A recording that began
+    with only that room would end at once, and so would the next one.
 
     Args:
         root: folder of sessions.
-        storage: of the config.
-        bytes_per_s: that the sensors give.
+        storage: storage settings of the config.
+        bytes_per_s: data rate of the sensors.
 
     Raises:
         OSError: the free space cannot be read.
@@ -119,14 +118,14 @@ def room_problem(root: Path, storage: StorageSettings, bytes_per_s: float) -> st
 
 
 def mount_problem(root: Path, storage: StorageSettings) -> str | None:
-    """Why a root is not on a disk such as ``storage`` asks for; None if it is.
+    """Return why a root's disk does not meet the ``storage`` settings; None if it does.
 
-    With ``require_mount`` it must be a disk of its own: where nothing is mounted, a path lies on
-    the system's own disk, or in memory as below /run.  With ``require_encrypted`` the disk must be
-    encrypted.
+    With ``require_mount`` the root must be on a mounted disk of its own: without a mount, a path
+    lies on the system disk, or in memory as below /run.  With ``require_encrypted`` the disk must
+    be encrypted.
 
     Raises:
-        OSError: the path cannot be looked at.
+        OSError: the path cannot be read.
     """
     if not storage.require_mount:
         return encryption_problem(root, storage)
@@ -141,18 +140,18 @@ def mount_problem(root: Path, storage: StorageSettings) -> str | None:
 
 
 def encryption_problem(folder: Path, storage: StorageSettings) -> str | None:
-    """Why a folder is not encrypted, where ``storage.require_encrypted`` asks for it.
+    """Return why a folder violates ``storage.require_encrypted``; None if it does not.
 
     Raises:
-        OSError: the folder cannot be looked at.
+        OSError: the folder cannot be read.
     """
-    if not storage.require_encrypted or (why := unencrypted(folder)) is None:
+    if not storage.require_encrypted or (why := find_unencrypted(folder)) is None:
         return None
     return f"{folder} {why}, and storage.require_encrypted is set"
 
 
 def ring_problem(ring: RingSettings | None, storage: StorageSettings) -> str | None:
-    """Why a ring in memory may get onto a disk unencrypted; None if it may not."""
+    """Return why a ring in memory may reach a disk unencrypted; None if it cannot."""
     if ring is None or ring.ram_folder is None:
         return None
     try:
@@ -163,11 +162,11 @@ def ring_problem(ring: RingSettings | None, storage: StorageSettings) -> str | N
 
 @dataclass(frozen=True, slots=True)
 class DiskReport:
-    """What the disk under a root can do.
+    """File system and write speed of the disk under a root.
 
     Attributes:
-        system: its file system; None if it is unknown.
-        speed: measured; None if nothing could be written.
+        system: the file system; None if it is unknown.
+        speed: the measured speed; None if nothing could be written.
     """
 
     system: FileSystem | None
@@ -175,7 +174,7 @@ class DiskReport:
 
 
 def examine_disk(report: RootReport, seconds: float = MEASURED_S) -> DiskReport:
-    """Look at the disk of a root that could be recorded to, and measure it."""
+    """Identify the file system of a root, and measure the disk unless the root has a problem."""
     speed = measure(nearest(report.root), seconds) if report.problem is None else None
     return DiskReport(file_system(report.root), speed)
 
@@ -183,7 +182,7 @@ def examine_disk(report: RootReport, seconds: float = MEASURED_S) -> DiskReport:
 def disk_findings(
     disk: DiskReport, storage: StorageSettings, rate: float
 ) -> tuple[list[str], list[str]]:
-    """Problems and warnings of a disk, for a rig that gives `rate` bytes per second."""
+    """Return the problems and warnings of a disk, for a rig with `rate` bytes per second."""
     problems, warnings = [], []
     if disk.system is not None and disk.system.warning is not None:
         warnings.append(f"{disk.system.mount_point} is {disk.system.kind}, {disk.system.warning}")
@@ -203,7 +202,7 @@ def disk_findings(
 
 
 def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list[tuple[str, str]]:
-    """Problems of a sensor's entry that opening its source does not show: (key, what)."""
+    """Return problems of a sensor's entry that opening its source does not show: (key, text)."""
     found = []
     if (problem := device_problem(entry.scheme, entry.address)) is not None:
         found.append(("source", problem))
@@ -216,13 +215,13 @@ def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list
 
 
 def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
-    """Settings of the machine that may lose samples."""
+    """Return warnings about settings of the machine that may lose samples."""
     warning = receive_buffer_warning({entry.scheme for entry in sensors})
     return [] if warning is None else [warning]
 
 
 def extra_problem() -> str | None:
-    """Why no live process can run: what its extra installs is missing; None if it is there."""
+    """Return which modules of the extra ``live`` are missing; None if all are installed."""
     missing = [name for name in LIVE_MODULES if importlib.util.find_spec(name) is None]
     if not missing:
         return None
@@ -231,13 +230,13 @@ def extra_problem() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveReport:
-    """What the live process will find.
+    """State of the extra, the port and the certificate of the live process.
 
     Attributes:
-        missing: why its extra is not there; None if it is.
-        taken: why it cannot listen; None if it can.
-        certificate: why its TLS files cannot be loaded; None if they can, or there are none.
-        unencrypted: its token crosses the network unencrypted.
+        missing: which modules of the extra are missing; None if all are installed.
+        taken: why the live process cannot listen; None if it can.
+        certificate: why the TLS files cannot be loaded; None if they can, or none are configured.
+        unencrypted: whether the token crosses the network unencrypted.
     """
 
     missing: str | None
@@ -247,7 +246,7 @@ class LiveReport:
 
     @property
     def warnings(self) -> list[str]:
-        """What keeps viewers away, or is not safe; the recording does not need them."""
+        """Conditions that keep viewers out or are unsafe; they do not affect the recording."""
         found = []
         if self.missing is not None:
             found.append(f"live: {self.missing}")
@@ -259,7 +258,7 @@ class LiveReport:
 
 
 def examine_live(live: LiveSettings) -> LiveReport:
-    """Look at the extra, the port and the certificate of the live process."""
+    """Check the extra, the port and the certificate of the live process."""
     unencrypted = live.certificate is None and not is_loopback(live.bind)
     return LiveReport(extra_problem(), _port_problem(live), _certificate_problem(live), unencrypted)
 
@@ -282,11 +281,11 @@ def _port_problem(live: LiveSettings) -> str | None:
 def _certificate_problem(live: LiveSettings) -> str | None:
     if live.certificate is None or live.key is None:
         return None
-    import ssl  # the daemon does without
+    import ssl  # imported late: the daemon does not need it
 
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(live.certificate, live.key, password="")  # never asks for one
+        context.load_cert_chain(live.certificate, live.key, password="")  # no prompt
     except OSError as error:
         return f"cannot be loaded with live.key: {error.strerror or error}"
     return None

@@ -1,4 +1,4 @@
-"""The folder of sessions, held by one daemon at a time."""
+"""Lock that allows one daemon at a time to record into a folder of sessions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TRIES = 20
 
 
 def is_held(root: Path) -> bool:
-    """Whether a daemon records into this root."""
+    """Return whether a daemon records into this root."""
     return lock_is_held(root / FOLDER / LOCK)
 
 
 class RootLock:
-    """Holds a root from `take` to `release`, or to the end of the process.
+    """Lock of a root, held from `take` to `release` or the end of the process.
 
     >>> lock = RootLock(root)  # doctest: +SKIP
     >>> lock.take()  # doctest: +SKIP
 
     Args:
         root: folder of sessions.
-        others: further folders that one daemon may record into, such as a ring's in RAM.
+        others: further folders to lock, such as a ring's folder in RAM.
     """
 
     def __init__(self, root: Path, *others: Path) -> None:
@@ -42,22 +42,22 @@ class RootLock:
         return len(self._fds) == len(self._folders)
 
     def take(self) -> None:
-        """Take the locks, all or none; a folder is made if it is missing.
+        """Take all locks or none; create missing folders.
 
         Raises:
-            UsageError: another daemon has one.
-            StorageError: a folder cannot be made or written to.
+            UsageError: another daemon holds a lock.
+            StorageError: a folder cannot be created or written to.
         """
         try:
             for folder in self._folders:
-                self._fds[folder] = _locked(folder)
+                self._fds[folder] = _lock(folder)
         except BaseException:
             self.release()
             raise
 
     @property
     def lost(self) -> bool:
-        """Whether a held lock file is not in place: the folder is gone, or on another disk."""
+        """Whether a held lock file was removed: its folder is gone, or on another disk."""
         return any(_is_lost(folder, fd) for folder, fd in self._fds.items())
 
     def release(self) -> None:
@@ -66,15 +66,15 @@ class RootLock:
             os.close(self._fds.popitem()[1])
 
 
-def _locked(root: Path) -> int:
-    """The descriptor of a root's lock, which is held."""
+def _lock(root: Path) -> int:
+    """Lock a root, and return the lock's descriptor."""
     folder = root / FOLDER
     try:
         make_folders(folder)
         fd = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
-    for _ in range(_TRIES):  # a process that only asks for the lock's state holds it for an instant
+    for _ in range(_TRIES):  # a process that tests the lock holds it briefly
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,4 +1,4 @@
-"""Levels of the log, and the function that logs a line."""
+"""Log levels, and the types of the functions that log."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 """Log levels: for faults; for losses and absent sensors; for everything else."""
 
 
-class Say(Protocol):
-    """Takes one line for people (`recorder.daemon.logs.Log.say`); may be called from any thread."""
+class LogLine(Protocol):
+    """Function that logs one line for users from any thread (`recorder.daemon.logs.Log.say`)."""
 
     def __call__(self, text: str, /, level: str = INFO, **fields: Any) -> None:
-        """Show it, with its level and what else a program may want to know."""
+        """Log a line with its level and further values for programs."""
 
 
 class ReportEvent(Protocol):
-    """Logs an event of now, shows it, and puts it into the open session."""
+    """Function that logs a current event, shows it, and puts it into the open session."""
 
     def __call__(
         self, level: str, kind: str, stream: str = "", cause: str = "", **more: Any

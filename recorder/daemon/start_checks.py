@@ -1,4 +1,4 @@
-"""Whether a recording can begin: the root is there, may be written to, and has room."""
+"""Checks that a recording can begin: the root exists, is writable, and has room."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from recorder.contract.redaction import mask_passwords
 from recorder.daemon.preflight import check_root, ring_problem, room_problem
 from recorder.daemon.processes.supervisor import Supervisor
 
-_ANEW_S = 2.0
+_CACHED_S = 2.0
 
 
 class StartChecks:
-    """The checks of one daemon.
+    """Checks of one daemon before it starts a recording.
 
     Args:
-        config: what to record.
+        config: the daemon's config.
         clock: injectable.
-        supervisor: knows what the sensors give.
+        supervisor: source of the streams' data rates.
     """
 
     def __init__(self, config: Config, clock: Clock, supervisor: Supervisor) -> None:
@@ -26,15 +26,15 @@ class StartChecks:
         self._known: str | None = None
         self._until_ns = 0
 
-    def place(self) -> str | None:
-        """Why nothing can be recorded into the root at all; None if it can."""
+    def find_root_problem(self) -> str | None:
+        """Return why the root cannot be recorded into at all; None if it can."""
         storage = self._config.storage
         problem = check_root(self._config.session.root, storage).problem
         return problem or ring_problem(self._config.ring, storage)
 
-    def room(self) -> str | None:
-        """Why the disk is too full for a recording to begin; None if it is not."""
-        if self._config.ring is not None:  # which deletes its oldest parts as it records
+    def find_room_problem(self) -> str | None:
+        """Return why the disk is too full for a recording to begin; None if it is not."""
+        if self._config.ring is not None:  # a ring deletes its oldest parts while it records
             return None
         root, supervisor = self._config.session.root, self._supervisor
         rate = supervisor.progress.volumes.rate
@@ -50,15 +50,15 @@ class StartChecks:
             return f"{root} cannot be read: {error.strerror}"
 
     def check_room(self) -> None:
-        """Raise where `room` gives a reason: StorageError."""
-        if (problem := self.room()) is not None:
+        """Raise StorageError if `find_room_problem` returns a reason."""
+        if (problem := self.find_room_problem()) is not None:
             raise StorageError(problem)
 
-    def refused(self) -> str | None:
-        """`place` or `room`, at most two seconds old: a status is asked for often."""
+    def find_refusal(self) -> str | None:
+        """Return the first problem of root and room, cached for two seconds: status asks often."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._until_ns:
-            self._until_ns = now_ns + round(_ANEW_S * 1e9)
-            problem = self.place() or self.room()
+            self._until_ns = now_ns + round(_CACHED_S * 1e9)
+            problem = self.find_root_problem() or self.find_room_problem()
             self._known = None if problem is None else mask_passwords(problem)
         return self._known

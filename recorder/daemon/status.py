@@ -29,21 +29,21 @@ class Snapshot:
     """State of a daemon, or of a run in the foreground, at one moment.
 
     Attributes:
-        now_ns, started_ns: CLOCK_MONOTONIC, of the moment and of the daemon's start.
-        state, state_since_ns: one word, and CLOCK_MONOTONIC of its begin.
-        ready: drivers are armed, or known to be missing.
+        now_ns, started_ns: CLOCK_MONOTONIC now and at the daemon's start.
+        state, state_since_ns: one word, and CLOCK_MONOTONIC at the start of that state.
+        ready: whether every driver is armed or known to be missing.
         wanted, by, name, part: whether a session is wanted, by whom, its name, and the number of
             its part.
-        session: folder of the open session's part; None if none is open.
+        session: folder of the open session's part; None without an open session.
         session_since_ns: CLOCK_MONOTONIC of that part's start.
-        splitting: the next part is being begun.
-        start_refused: why no session could begin now; None if one could, or one is open.
+        splitting: whether the next part is being created.
+        start_refused: why no session can begin now; None if one can, or one is open.
         root_problem: why the folder of sessions cannot be used; None if it can.
         reason: why the daemon is in the state ``fault``; None in other states.
-        wish_problem: why the desired state cannot be kept; None if it can.
-        last: the latest session that ended; None before.
-        finalizing, keeping: what comes after recording, and what events keep.
-        live, triggers: these processes; None without one.
+        wish_problem: why the desired state cannot be saved; None if it can.
+        last: the latest session that ended; None before the first.
+        finalizing, keeping: states of the work after recording and of the kept events.
+        live, triggers: states of these processes; None without the process.
     """
 
     now_ns: int
@@ -98,7 +98,7 @@ def describe(snapshot: Snapshot, supervisor: Supervisor, root: Path) -> dict[str
 
 
 def render_line(status: Mapping[str, Any]) -> str:
-    """Return a status in one line, without what changes all the time."""
+    """Return a status in one line, without values that change permanently."""
     text = str(status["state"])
     if status["session"] is not None:
         text += f" {status['session']['name']}"
@@ -139,7 +139,7 @@ def _processes(supervisor: Supervisor, root: Path, recording: bool) -> dict[str,
 
 
 def _faults(snapshot: Snapshot, supervisor: Supervisor) -> list[dict[str, str]]:
-    """Return what is wrong now: ``{about, kind, message}``, the gravest first."""
+    """Return the current faults as ``{about, kind, message}``, the gravest first."""
     faults: list[dict[str, str]] = []
 
     def add(about: str, kind: str, message: str) -> None:
@@ -259,7 +259,7 @@ def _disk(supervisor: Supervisor, root: Path) -> dict[str, Any]:
         free = None
     floor = supervisor.config.storage.min_free_bytes
     left = None
-    if free is not None and per_s:  # the writer keeps the bytes of a minute free, too
+    if free is not None and per_s:  # the writer also keeps a minute's bytes free
         left = round(max(0.0, (free - floor) / per_s - 60.0))
     return {
         "root": str(root),

@@ -21,7 +21,7 @@ from recorder.contract.control.client import Client, DaemonError
 from recorder.contract.control.sockets import choose_client_socket
 from recorder.contract.errors import RecorderError
 from recorder.daemon.postprocessing.retention import is_unclaimed
-from recorder.daemon.postprocessing.steps import due_of
+from recorder.daemon.postprocessing.steps import find_due
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
 from recorder.fleet.store.folder import FolderStore
@@ -144,7 +144,7 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
                 f"has changed since its upload into {url}; it is not deleted here"
             )
             continue
-        due = due_of(session, archives)
+        due = find_due(session, archives)
         if _is_unclaimed(session):
             continue  # it is kept for an event, or deleted with the ring
         if due is None:

@@ -1,1 +1,1 @@
-"""Triggers: conditions over what is recorded, and the moments at which they come true."""
+"""Triggers: conditions over recorded values, and the moments at which they become true."""

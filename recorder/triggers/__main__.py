@@ -1,7 +1,7 @@
-"""``python -m recorder.triggers``: evaluates triggers beside a recording, as the daemon starts it.
+"""Process that evaluates triggers during a recording: ``python -m recorder.triggers``.
 
-Standard input has one JSON object: ``socket`` (the control socket) and ``triggers`` (their
-settings, in the order of the config).  What people should know goes to standard error.
+The daemon starts it.  Standard input has one JSON object: ``socket`` (the control socket) and
+``triggers`` (their settings, in the order of the config).  Messages for users go to standard error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from recorder.contract.config.settings import TriggerSettings, read_settings
 from recorder.contract.control.client import Client
-from recorder.triggers.watching import TURN_S, Watching
+from recorder.triggers.watching import TURN_S, TriggerFollower
 
 
 def main() -> int:
@@ -26,10 +26,10 @@ def main() -> int:
     def connect() -> Client:
         return Client(Path(given["socket"]))
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    watching = Watching(triggers, connect, tell)
+    watching = TriggerFollower(triggers, connect, report)
     try:
         while True:
             watching.turn(time.monotonic())

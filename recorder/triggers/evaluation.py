@@ -1,13 +1,13 @@
-"""Evaluates triggers over a session, sample by sample, as its journal tells of them.
+"""Evaluation of triggers over a session, sample by sample, in step with its journal.
 
 ::
 
     evaluation = Evaluation("sessions/rig-1", config.triggers)
-    for fired in evaluation.read():       # of an open session: of what was committed since
+    for fired in evaluation.read():       # everything committed since the last call
         fired.trigger, fired.t_ns
 
-The order is that of the commits; within a commit, that of the stamps, then of the names.  So a
-session that is recorded and the same session afterwards give the same moments.
+Commits are evaluated in order; within a commit, changes are ordered by stamp, then by stream name.
+So an open session and the same session after its end give the same moments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.journal import JournalFollower
 from recorder.triggers.firing import Firing
-from recorder.triggers.references import channel_fault
+from recorder.triggers.references import find_channel_fault
 
 _SECOND_NS = 1_000_000_000
 _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -48,10 +48,10 @@ class Fired:
     """A moment at which a trigger fired.
 
     Attributes:
-        trigger: its name.
+        trigger: name of the trigger.
         t_ns: epoch ns, on the session's clock.
-        before, after: what is to be kept [s].
-        values: of all that the condition names, by their text; None: missing.
+        before, after: window to keep around the moment [s].
+        values: value of each reference in the condition, by its text; None: missing.
     """
 
     trigger: str
@@ -75,10 +75,11 @@ class _Trigger:
 
 @dataclass
 class _Watched:
-    """A stream whose samples are read: channels by name, with the places of their numbers.
+    """A stream that triggers refer to.
 
     Attributes:
-        recent_ns: stamps of the last second, where the rate is asked for.
+        slots: by channel, each element's index and its slot in the values.
+        recent_ns: stamps of the last second if a trigger uses the rate, epoch ns.
     """
 
     slots: dict[str, list[tuple[tuple[int, ...], int]]] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class _Watched:
 
 @dataclass(order=True)
 class _Change:
-    """New values at a time: of a sample, a state or an event."""
+    """New values from one sample, state or event."""
 
     t_ns: int
     stream: str
@@ -99,16 +100,16 @@ class _Change:
 
 
 class Evaluation:
-    """See the module's example.
+    """Evaluation of triggers over one session; see the module's example.
 
     Attributes:
-        problems: by trigger, why it cannot be evaluated; the others are.
-        suppressed: by trigger, how often its cooldown kept it from firing.
+        problems: by trigger, why it cannot be evaluated; the others are evaluated.
+        suppressed: by trigger, how often its cooldown prevented it from firing.
 
     Args:
         session: a session of the recorder, open or closed.
-        triggers: to evaluate.
-        earlier: an evaluation of the part before, whose state goes on.
+        triggers: the triggers to evaluate.
+        earlier: the evaluation of the previous part, whose state is continued.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Evaluation:
         self._slots: dict[Reference, int] = {} if earlier is None else earlier._slots
         self._events: dict[int, int] = {} if earlier is None else earlier._events
         self._triggers: list[_Trigger] = (
-            [self._compiled(settings) for settings in triggers]
+            [self._compile(settings) for settings in triggers]
             if earlier is None
             else earlier._triggers
         )
@@ -147,7 +148,7 @@ class Evaluation:
 
     @property
     def unknown(self) -> set[tuple[str, str]]:
-        """Triggers, and the streams they name that were not declared in what was read."""
+        """Pairs of a trigger and a stream in it that the journal has not declared so far."""
         return {
             (trigger.settings.name, reference.stream)
             for trigger in self._triggers
@@ -157,17 +158,17 @@ class Evaluation:
 
     @property
     def closed(self) -> bool:
-        """Whether the session's recording has ended, and all of it was read."""
+        """Whether the recording has ended and its journal was read to the end."""
         return self._journal.state.closed is not None
 
     @property
     def offset_ns(self) -> int:
-        """What is to be added to CLOCK_MONOTONIC for the session's epoch ns."""
+        """Offset from CLOCK_MONOTONIC to the session's epoch time, ns."""
         return self._journal.state.start_ns - self._journal.state.start_mono_ns
 
     @property
     def commits(self) -> int:
-        """Number of the commits that were read."""
+        """Number of commits read so far."""
         return self._journal.state.commits
 
     @property
@@ -176,7 +177,7 @@ class Evaluation:
         return self._journal.state.find_next_session(self._session)
 
     def read(self) -> Iterator[Fired]:
-        """What fired in all that was committed since the last call.
+        """Yield the triggers that fire in the data committed since the last call.
 
         Raises:
             SessionError: the journal or a file cannot be read.
@@ -185,9 +186,9 @@ class Evaluation:
             if frame.kind == "stream":
                 self._check(self._journal.state.specs)
             elif frame.kind == "commit":
-                yield from self._commit(int(content["t_ns"]))
+                yield from self._evaluate_commit(int(content["t_ns"]))
 
-    def _compiled(self, settings: TriggerSettings) -> _Trigger:
+    def _compile(self, settings: TriggerSettings) -> _Trigger:
         until = None
         if settings.until is not None:
             until = compile_expression(settings.until, self._slots)
@@ -206,7 +207,7 @@ class Evaluation:
             watched.triggers.append(trigger)
 
     def _check(self, specs: Mapping[str, StreamSpec]) -> None:
-        """Leave out triggers that name what a declared stream does not have."""
+        """Remove triggers whose references a declared stream cannot satisfy."""
         for name, spec in specs.items():
             if name in self._checked:
                 continue
@@ -215,7 +216,7 @@ class Evaluation:
             for trigger in list(self._triggers):
                 for reference in trigger.references:
                     if reference.stream == name and reference.kind == "channel":
-                        fault = channel_fault(reference, channels)
+                        fault = find_channel_fault(reference, channels)
                         if fault and trigger in self._triggers:
                             self.problems[trigger.settings.name] = fault
                             self._leave_out(trigger)
@@ -228,7 +229,7 @@ class Evaluation:
             for name, places in watched.slots.items():
                 watched.slots[name] = [place for place in places if place[1] in used]
 
-    def _commit(self, t_mono_ns: int) -> Iterator[Fired]:
+    def _evaluate_commit(self, t_mono_ns: int) -> Iterator[Fired]:
         state, offset_ns = self._journal.state, self.offset_ns
         changes: list[_Change] = []
         for name, watched in self._watched.items():
@@ -238,21 +239,21 @@ class Evaluation:
             spec = state.specs.get(name)
             if spec is not None:
                 stop = int(position["samples"])
-                changes += self._samples(spec, watched, watched.samples, stop, offset_ns)
+                changes += self._read_samples(spec, watched, watched.samples, stop, offset_ns)
                 watched.samples = stop
-        changes += self._lines(layout.LOG, self._of_state)
-        changes += self._lines(layout.EVENTS, self._of_event)
+        changes += self._read_lines(layout.LOG, self._read_state)
+        changes += self._read_lines(layout.EVENTS, self._read_event)
         changes.sort()
         for change in changes:
             for slot, value in change.values:
                 self._values[slot] = value
-            yield from self._look(self._watched[change.stream].triggers, change.t_ns)
-        yield from self._count(t_mono_ns + offset_ns)
+            yield from self._evaluate(self._watched[change.stream].triggers, change.t_ns)
+        yield from self._update_counters(t_mono_ns + offset_ns)
 
-    def _samples(
+    def _read_samples(
         self, spec: StreamSpec, watched: _Watched, start: int, stop: int, offset_ns: int
     ) -> list[_Change]:
-        times = self._raw(spec.name, "t_mono", np.dtype("<i8"), (), start, stop) + offset_ns
+        times = self._read_raw(spec.name, "t_mono", np.dtype("<i8"), (), start, stop) + offset_ns
         if watched.has_rate:
             watched.recent_ns = np.concatenate([watched.recent_ns, times])
         if not watched.slots:
@@ -263,7 +264,7 @@ class Evaluation:
             places = watched.slots.get(channel.name, ())
             if not places:
                 continue
-            values = self._raw(
+            values = self._read_raw(
                 spec.name, channel.name, channel.np_dtype, channel.shape, start, stop
             ).reshape(stop - start, -1)
             for index, slot in places:
@@ -276,7 +277,7 @@ class Evaluation:
             for k, (t_ns, *row) in enumerate(rows)
         ]
 
-    def _raw(
+    def _read_raw(
         self,
         stream: str,
         channel: str,
@@ -296,8 +297,8 @@ class Evaluation:
             raise SessionError(f"{path}: ends before sample {stop}, which was committed")
         return np.frombuffer(data, dtype).reshape(stop - start, *shape)
 
-    def _lines(self, name: str, change: Any) -> list[_Change]:
-        """What the new committed lines of a log change."""
+    def _read_lines(self, name: str, change: Any) -> list[_Change]:
+        """Return the changes in the newly committed lines of a log."""
         path = layout.private(self._session, name)
         start = self._read_to[name]
         stop = self._journal.state.files.get(f"{layout.PRIVATE}/{name}", 0)
@@ -318,10 +319,10 @@ class Evaluation:
                 if stream in self._watched and (values := change(stream, entry)):
                     changes.append(_Change(int(entry["t_ns"]), stream, number, values))
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                continue  # a damaged line, which the check of the session reports
+                continue  # a damaged line, which `recorder check` reports
         return changes
 
-    def _of_state(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
+    def _read_state(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
         values: list[tuple[int, Value]] = []
         for reference, slot in self._slots.items():
             if reference.stream == stream and reference.kind == "state":
@@ -332,7 +333,7 @@ class Evaluation:
                     values.append((slot, value if isinstance(value, bool) else float(value)))
         return values
 
-    def _of_event(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
+    def _read_event(self, stream: str, entry: Mapping[str, Any]) -> list[tuple[int, Value]]:
         values: list[tuple[int, Value]] = []
         for reference, slot in self._slots.items():
             named = reference.path[:1] in ((entry.get("type"),), (entry.get("cause"),))
@@ -341,8 +342,8 @@ class Evaluation:
                 values.append((slot, float(self._events[slot])))
         return values
 
-    def _count(self, t_ns: int) -> Iterator[Fired]:
-        """Rates and losses at the time of a commit."""
+    def _update_counters(self, t_ns: int) -> Iterator[Fired]:
+        """Update rates and losses at a commit's time, and evaluate the triggers that use them."""
         looked: list[_Trigger] = []
         for reference, slot in self._slots.items():
             if reference.kind not in COUNTERS or reference.stream not in self._watched:
@@ -363,14 +364,14 @@ class Evaluation:
                 value = float(position.get("unknown_losses", 0))
             self._values[slot] = value
             looked += [t for t in watched.triggers if reference in t.references and t not in looked]
-        yield from self._look(looked, t_ns)
+        yield from self._evaluate(looked, t_ns)
 
-    def _look(self, triggers: Sequence[_Trigger], t_ns: int) -> Iterator[Fired]:
+    def _evaluate(self, triggers: Sequence[_Trigger], t_ns: int) -> Iterator[Fired]:
         values = self._values
         for trigger in triggers:
             holds = trigger.when.is_met(values)
             releases = not holds if trigger.until is None else trigger.until.is_met(values)
-            if trigger.firing.look(t_ns, holds, releases):
+            if trigger.firing.update(t_ns, holds, releases):
                 settings = trigger.settings
                 known = {str(r): values[self._slots[r]] for r in trigger.when.references}
                 yield Fired(settings.name, t_ns, settings.before, settings.after, known)

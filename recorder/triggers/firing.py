@@ -1,4 +1,4 @@
-"""When a trigger fires, given whether its condition holds: pure, without a clock."""
+"""State machine of a trigger: duration, release and cooldown; without a clock."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from recorder.contract.config.settings import TriggerSettings
 
 
 class Firing:
-    """One trigger's state.
+    """Firing state of one trigger.
 
-    A trigger fires when its condition has held for its duration, once, and again only after it was
-    released: by `until`, or else by the end of the condition.  Within the cooldown after it has
-    fired it does not fire; what would have fired is counted.
+    A trigger fires once when its condition has held for its duration.  It can fire again after its
+    release: by `until`, or without `until` by the end of the condition.  Within the cooldown after
+    a firing it does not fire; these suppressed firings are counted.
 
     Attributes:
-        settings: the trigger's.
-        suppressed: times that the cooldown prevented.
+        settings: the trigger's settings.
+        suppressed: number of firings that the cooldown prevented.
     """
 
     def __init__(self, settings: TriggerSettings) -> None:
@@ -24,13 +24,13 @@ class Firing:
         self._released = True
         self._fired_ns: int | None = None
 
-    def look(self, t_ns: int, holds: bool, releases: bool) -> bool:
-        """Whether the trigger fires at a time.
+    def update(self, t_ns: int, holds: bool, releases: bool) -> bool:
+        """Update the state at a time, and return whether the trigger fires.
 
         Args:
-            t_ns: epoch ns; times do not step back by more than streams differ.
-            holds: the condition is met.
-            releases: what releases the trigger is met.
+            t_ns: epoch ns; may step back by as much as the stamps of streams differ.
+            holds: whether the condition is true.
+            releases: whether the release condition is true.
         """
         if not self._released and releases:
             self._released, self._since_ns = True, None

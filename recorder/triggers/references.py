@@ -1,4 +1,4 @@
-"""Whether the values that conditions name are recorded."""
+"""Checks that the values in trigger conditions are recorded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from recorder.contract.expressions import SESSION, Reference, compile_expression
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 SMALL_BYTES: Final = 4096
-"""A channel's sample of at most this size may be in a condition."""
+"""Size limit for the sample of a channel in a condition, bytes."""
 
 
-def trigger_faults(
+def find_trigger_faults(
     triggers: Sequence[TriggerSettings], specs: Mapping[str, StreamSpec]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what cannot be evaluated: a key of the config, and what is wrong with it.
+    """Yield the config key and a description of each reference that cannot be evaluated.
 
     Args:
-        triggers: of a config.
-        specs: all streams that it records.
+        triggers: triggers of a config.
+        specs: all streams that the config records, by name.
     """
     for trigger in triggers:
         for part in ("when", "until"):
@@ -33,13 +33,13 @@ def trigger_faults(
                             f"{reference}: there are only the streams {', '.join(sorted(specs))}"
                         )
                 elif reference.kind == "channel":
-                    fault = channel_fault(reference, {c.name: c for c in spec.channels})
+                    fault = find_channel_fault(reference, {c.name: c for c in spec.channels})
                 if fault:
                     yield f"triggers.{trigger.name}.{part}", fault
 
 
-def channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]) -> str:
-    """Why a reference cannot be read from the channels of its stream; empty if it can."""
+def find_channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]) -> str:
+    """Return why the channels of a stream do not satisfy a reference; empty if they do."""
     channel = channels.get(reference.path[0])
     if channel is None:
         return f"{reference}: {reference.stream} has only the channels {', '.join(channels)}"

@@ -1,13 +1,13 @@
-"""Follows what a daemon records, and marks the moments at which triggers fire.
+"""Follower of a daemon's recordings that marks the moments at which triggers fire.
 
 ::
 
-    watching = Watching(config.triggers, socket, tell)
+    watching = TriggerFollower(config.triggers, connect, report)
     while True:
         watching.turn(time.monotonic())
         time.sleep(TURN_S)
 
-A recording is followed from part to part, each to its end.
+The parts of a recording are followed in order, each to its end.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from recorder.triggers.evaluation import Evaluation, Fired
 TURN_S = 0.2
 _ASK_S = 1.0
 _STALLED_S = 10.0
-"""After so long without a commit, a session that the daemon does not record any more is left."""
+"""Time without a commit after which a session that is no longer recorded is abandoned, s."""
 
 
-class Watching:
-    """See the module's example.
+class TriggerFollower:
+    """Follower of a daemon's recordings; see the module's example.
 
     Args:
-        triggers: to evaluate.
+        triggers: the triggers to evaluate.
         connect: opens a connection to the daemon; raises DaemonError if it cannot be reached.
-        tell: takes one line for people.
+        report: takes one line for users.
     """
 
     def __init__(
         self,
         triggers: Sequence[TriggerSettings],
         connect: Callable[[], Client],
-        tell: Callable[[str], object],
+        report: Callable[[str], object],
     ) -> None:
         self._triggers = triggers
-        self._connect, self._tell = connect, tell
+        self._connect, self._report = connect, report
         self._client: Client | None = None
         self._session: Path | None = None
         self._recorded: Path | None = None
         self._evaluation: Evaluation | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._ask_at_s = self._moved_at_s = 0.0
         self._done: Path | None = None
         self._commits = -1
@@ -58,7 +58,7 @@ class Watching:
         """Evaluate what was committed since the last turn.
 
         Args:
-            now_s: CLOCK_MONOTONIC.
+            now_s: CLOCK_MONOTONIC, s.
         """
         if now_s >= self._ask_at_s:
             self._ask_at_s = now_s + _ASK_S
@@ -72,13 +72,13 @@ class Watching:
             for fired in self._evaluation.read():
                 self._mark(fired)
         except SessionError as error:
-            self._tell(f"{error}; its triggers are not evaluated any more")
+            self._report(f"{error}; its triggers are not evaluated any more")
             self._leave()
             return
         for name, problem in self._evaluation.problems.items():
-            if (line := f"{name}: {problem}; it is left out") not in self._told:
-                self._told.add(line)
-                self._tell(line)
+            if (line := f"{name}: {problem}; it is left out") not in self._reported:
+                self._reported.add(line)
+                self._report(line)
         if self._evaluation.commits != self._commits:
             self._commits, self._moved_at_s = self._evaluation.commits, now_s
         following = self._evaluation.next
@@ -98,7 +98,7 @@ class Watching:
         self._done, self._session, self._evaluation = self._session, None, None
 
     def _ask(self) -> None:
-        """Learn what is being recorded; nothing changes where the daemon does not answer."""
+        """Ask the daemon for the open session; change nothing if it does not answer."""
         try:
             self._client = self._client or self._connect()
             session = self._client.status().values["status"]["session"]
@@ -113,7 +113,7 @@ class Watching:
         self._client = None
 
     def _mark(self, fired: Fired) -> None:
-        """Put a mark into the session, at the moment."""
+        """Send a mark with the moment and the values to the daemon."""
         values = ", ".join(
             f"{name} {'missing' if value is None else format(float(value), '.6g')}"
             for name, value in fired.values.items()
@@ -125,5 +125,5 @@ class Watching:
             mark = Mark(text, keep=keep, t_ns=fired.t_ns, trigger=fired.trigger)
             self._client.send(mark)
         except DaemonError as error:
-            self._tell(f"not marked: {text}: {error}")
+            self._report(f"not marked: {text}: {error}")
             self._disconnect()

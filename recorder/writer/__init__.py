@@ -1,1 +1,1 @@
-"""The writer process: receive, append, sync, acknowledge."""
+"""Writer process: receives messages, appends, syncs and acknowledges them."""

@@ -1,4 +1,4 @@
-"""The writer process; started by the supervisor as ``python -m recorder.writer``."""
+"""Entry point of the writer process, which the supervisor runs as ``python -m recorder.writer``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from recorder.writer.service import WriterService
 
 
 def _end_with_thread(args: threading.ExceptHookArgs) -> None:
-    """End the process when a thread dies of a bug; the supervisor starts another writer."""
+    """End the process if a bug ends a thread; the supervisor then starts another writer."""
     traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
     sys.stderr.flush()
     os._exit(70)  # EX_SOFTWARE
 
 
 def main() -> int:
-    """Serve one run, until the supervisor asks to quit or the parent dies."""
+    """Serve one run until the supervisor asks to quit or the parent process dies."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bus", type=Path, required=True, help="the run's folder")
     parser.add_argument("--parent", type=int, required=True, help="process that it dies with")
@@ -35,7 +35,7 @@ def main() -> int:
     die_with_parent(args.parent)
     end_visibly()
     threading.excepthook = _end_with_thread
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal; the supervisor decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore Ctrl-C: the supervisor handles it
     try:
         service = WriterService(
             args.bus, round(args.buffer_mb * 1e6), SystemClock(), PosixDisk(), args.resume

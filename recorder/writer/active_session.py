@@ -1,4 +1,4 @@
-"""A session that is being recorded: its received messages, and the threads that write it."""
+"""Session that is being recorded, with its inbox and its threads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from recorder.writer.session_writer import SessionWriter
 
 @dataclass(slots=True)
 class StopRequest:
-    """The request to end a session: its sender, the live sensors, the deadline."""
+    """Request to end a session: its sender, the live sensors, the deadline."""
 
-    peer: bytes | None  # None: its disk is full, or another session continues it
+    peer: bytes | None  # None: the disk is full, or another session continues it
     request: int
     live: set[str]
     deadline_ns: int
-    at_seam: bool = False  # only drivers that are behind still have samples for it
+    at_seam: bool = False  # only drivers that are behind still have samples
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class CommitTimes:
     """Count and durations of the commits so far.
 
     Attributes:
-        count: of commits.
-        total_ns, last_ns, max_ns: duration of all, of the last, of the longest.
+        count: number of commits.
+        total_ns, last_ns, max_ns: durations of all commits, of the last, and of the longest.
     """
 
     count: int = 0
@@ -53,26 +53,26 @@ class CommitTimes:
 
 
 SPLIT = "split"
-"""Reason of the end of a stream that continues in the next session."""
+"""End reason of a stream that continues in the next session."""
 
 _COMMITS_PER_BUFFER = 4
-"""A commit is due when uncommitted bytes reach this fraction of the drivers' rings."""
+"""Divisor of the drivers' ring bytes: a commit is due when uncommitted bytes reach the result."""
 
 _ACKS_PER_WINDOW = 4
-"""A driver that has used this fraction of its window is acknowledged before the next commit."""
+"""Divisor of a driver's window: an acknowledgement is due when used bytes reach the result."""
 
 _Received = tuple[Peer, bytes, Message, bool]
 """An accepted message: its driver, its identity, and whether an interval was lost before it."""
 
 
 class ActiveSession:
-    """A session that is being recorded, with its inbox and its threads::
+    """Session that is being recorded, with its inbox and its threads::
 
         session = ActiveSession(writer, disk, clock, buffer_bytes, notify)
         session.start()                           # the append thread and the sync thread
-        session.take(peer, identity, message)     # for each message that is received
+        session.take(peer, identity, message)     # for each received message
         session.begin_close()                     # the close thread
-        session.closed                            # some time later, after a `notify`
+        session.closed                            # true later; a `notify` follows
 
     Four threads use it.  *receive* is the service's thread.  It never waits for the disk, and it
     alone calls the public methods; any thread may call `fail` and `join_threads`.  *append* takes
@@ -82,15 +82,15 @@ class ActiveSession:
     next session of the recording is created.  It writes the name of that session into the journal
     of this one.
 
-    Every attribute has one owner: no other thread writes the attribute or its content.  A *fixed*
+    Every attribute has one owner: only that thread writes the attribute and its content.  A *fixed*
     attribute is set at the start only, and its object is thread-safe.  A thread that changes
     something that *receive* has to act on calls `notify`.
 
     =========================  =======  ==========================================================
-    attribute                  owner    read by; how it is handed over
+    attribute                  owner    readers; hand-over
     =========================  =======  ==========================================================
-    writer                     fixed    all; `SessionWriter` has a lock, and says what it guards
-    inbox                      fixed    a queue: *receive* puts, *append* takes; None is the end
+    writer                     fixed    all; `SessionWriter` has a lock and documents its scope
+    inbox                      fixed    a queue: *receive* puts, *append* takes; None: the end
     failures                   fixed    a deque: all threads append; all read the first
     acks_requested             fixed    a deque: *append* appends, *receive* takes
     stop                       fixed    an event: all set it; *sync* ends
@@ -100,12 +100,12 @@ class ActiveSession:
     _clock                     fixed    *receive*, *sync*
     _buffer_bytes              fixed    *append*
     _notify                    fixed    all call it: wakes *receive*
-    positions                  receive  nobody else
-    last_ns                    receive  nobody else; all parts of a recording share it
-    due                        receive  nobody else
+    positions                  receive  none
+    last_ns                    receive  none; all parts of a recording share it
+    due                        receive  none
     finishing                  receive  *append*, at the end of a stream
     _threads                   receive  *close*, which *receive* starts later
-    closer                     receive  nobody else
+    closer                     receive  none
     _waiting                   receive  *sync*: a tuple, replaced as a whole
     full                       sync     *receive*, after each turn
     commits                    sync     *receive*, for a status
@@ -119,43 +119,43 @@ class ActiveSession:
     _appended_bytes            append   *sync*, when a commit begins
     _credits                   append   *receive*, which changes only `Credit.acknowledged_bytes`
     Credit.appended_bytes      append   *receive*, when it acknowledges
-    Credit.requested_bytes     append   nobody else
+    Credit.requested_bytes     append   none
     Credit.acknowledged_bytes  receive  *append*, with each message
     closed                     close    *receive*, after `notify`
     Peer.window_bytes          receive  *append*, with each message
-    Peer.buffer_bytes          receive  nobody else
-    Peer.finish_sent           receive  nobody else
-    Peer.behind                receive  nobody else
-    PendingSplit.live          receive  nobody else
-    PendingSplit.waiting       receive  nobody else
-    PendingSplit.thread        receive  nobody else
+    Peer.buffer_bytes          receive  none
+    Peer.finish_sent           receive  none
+    Peer.behind                receive  none
+    PendingSplit.live          receive  none
+    PendingSplit.waiting       receive  none
+    PendingSplit.thread        receive  none
     PendingSplit.writer        make     *receive*, once `done`
     PendingSplit.error         make     *receive*, once `done`
     PendingSplit.done          make     *receive*, after `notify`
     =========================  =======  ==========================================================
 
-    `tests/kit/ownership.py` reads this table and checks the simulated writers against it.
+    `tests/kit/ownership.py` reads this table and checks simulated writers against it.
 
     Args:
-        writer: of the session.
-        disk: whose free space is watched.
-        clock: for times and waits.
+        writer: writer of the session's files.
+        disk: disk whose free space is watched.
+        clock: source of times, for waits, too.
         buffer_bytes: sum of the drivers' rings.
         notify: wakes the receiving thread; safe in any thread.
 
     Attributes:
-        inbox: accepted messages that are not appended yet.
-        positions: by stream, which message is expected next.
-        last_ns: latest ``t_mono`` received by stream; one for all parts that continue each other.
+        inbox: accepted messages that are not yet appended.
+        positions: by stream, the next expected message.
+        last_ns: by stream, the latest received ``t_mono``; shared with the previous part.
         due: streams that had not ended in the previous part, and have sent nothing since.
         failures: errors that end the session; the first is the cause of the others.
-        full: why the session has to end, once the disk's floor is reached; else None.
+        full: why the session must end, once the disk's floor is reached; else None.
         finishing: the request to end the session; None before it.
         closer: the thread that closes the session; no message is accepted once it exists.
-        closed: the closer has closed the session, or failed.
+        closed: whether the closer has closed the session, or failed.
         commits: count and durations of the commits.
         acks_requested: identities of drivers that have used much of their window.
-        committed: something was committed since the drivers were acknowledged.
+        committed: event that data was committed since the last acknowledgement of the drivers.
     """
 
     def __init__(
@@ -183,17 +183,17 @@ class ActiveSession:
         self.finishing: StopRequest | None = None
         self._threads: list[threading.Thread] = []
         self.closer: threading.Thread | None = None
-        self._waiting = (-1, 0)  # commits begun when something came first, and when that was
+        self._waiting = (-1, 0)  # commits begun at the first message, and its time
         self.full: str | None = None
         self.commits = CommitTimes()
         self._commits_begun = 0
         self._committing_since_ns: int | None = None
-        self._committed_bytes = 0  # appended when the last commit began
+        self._committed_bytes = 0  # appended bytes at the start of the last commit
         self._appended_bytes = 0
         self._credits: dict[str, Credit] = {}  # by sensor
         self.closed = False
         for name, state in writer.positions().items():
-            self.positions[name] = Position.of(state)
+            self.positions[name] = Position.from_state(state)
             if state["samples"]:
                 self.last_ns[name] = state["last_ns"]
 
@@ -215,19 +215,19 @@ class ActiveSession:
             Whether earlier messages are missing, so that the driver has to send them again.
 
         Raises:
-            ProtocolError: as `Position.judge` does.
+            ProtocolError: as of `Position.judge`.
         """
         stream = message.stream
         position = self.positions.get(stream)
         if position is None:
-            return False  # its driver changed the stream and will declare it again
+            return False  # the driver has changed the stream and will declare it again
         verdict = position.judge(message)
         if verdict is not Verdict.ACCEPT:
             return verdict is Verdict.HOLE
         lost_before = False
         if stream in self.due:
             self.due.discard(stream)
-            # A driver that began in this part has missed the samples before.
+            # A driver that began in this part has missed earlier samples.
             lost_before = peer.since_ns > self.writer.start_mono_ns
         if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):
             self.last_ns[stream] = int(message.t_mono_ns[-1])
@@ -242,10 +242,10 @@ class ActiveSession:
         for spec in known.specs.values():
             self.writer.declare(spec, known.sensor)
             state = self.writer.positions()[spec.name]
-            self.positions.setdefault(spec.name, Position.of(state))
+            self.positions.setdefault(spec.name, Position.from_state(state))
 
     def continue_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
-        """Take over the state of the previous part; both share the latest times from now on."""
+        """Continue the state of the previous part; both then share the latest times."""
         for name, reason in ends.items():
             if reason in (None, SPLIT) and not self.positions.get(name, Position()).epoch:
                 self.due.add(name)
@@ -253,20 +253,20 @@ class ActiveSession:
             last_ns[name] = max(t_ns, last_ns.get(name, t_ns))
         self.last_ns = last_ns
 
-    def acknowledged(self, known: Peer) -> None:
-        """Restart the count of what a driver has used of its window: it is acknowledged now."""
+    def reset_credit(self, known: Peer) -> None:
+        """Reset the used bytes of a driver's window when the driver is acknowledged."""
         credit = self._credits.get(known.sensor)
         if credit is not None:
             credit.acknowledged_bytes = credit.appended_bytes
 
     @property
     def waiting_since_ns(self) -> int | None:
-        """When the first message since the start of the last commit arrived; None without one."""
+        """Arrival of the first message since the last commit's start, CLOCK_MONOTONIC; or None."""
         begun, t_ns = self._waiting
         return t_ns if begun == self._commits_begun else None
 
     def oldest_uncommitted_s(self, now_ns: int) -> float:
-        """Age of the oldest message that is not durable yet, in seconds."""
+        """Return the age of the oldest message that is not durable, in seconds."""
         known = [self.waiting_since_ns, self._committing_since_ns]
         return max(((now_ns - t_ns) / 1e9 for t_ns in known if t_ns is not None), default=0.0)
 
@@ -274,7 +274,7 @@ class ActiveSession:
         """Add an open session to the writer's status.
 
         Args:
-            status: to add to.
+            status: the status to complete.
             now_ns: CLOCK_MONOTONIC.
             leaving: the session that this one continues, until it is closed; its messages
                 count too.
@@ -291,31 +291,31 @@ class ActiveSession:
         status.commit_max_s = self.commits.max_ns / 1e9
 
     def is_over(self, peers: Collection[Peer], now_ns: int) -> bool:
-        """Whether every live driver has sent its last message, or the grace period is over."""
+        """Return whether all live drivers have sent their last message or the time has run out."""
         asked = self.finishing
         if asked is None or now_ns >= asked.deadline_ns:
             return asked is not None
-        # A new writer may be asked before the drivers have found it; they still hold samples.
+        # Drivers that have not yet joined a new writer still hold samples.
         missing = asked.live - {known.sensor for known in peers}
         owing = (k for k in peers if k.behind or not asked.at_seam)
-        return not missing and all(self.all_ended(k) for k in owing if k.sensor in asked.live)
+        return not missing and all(self.has_ended(k) for k in owing if k.sensor in asked.live)
 
     def ends(self) -> dict[str, str | None]:
-        """Reason of the end by stream; None while the stream continues."""
+        """Return the end reason by stream; None while the stream continues."""
         return {name: position.ended for name, position in self.positions.items()}
 
-    def changed(self, known: Peer) -> bool:
-        """Whether a driver has ended its streams here because their declarations changed."""
+    def has_changed(self, known: Peer) -> bool:
+        """Return whether a driver ended its streams here because their declarations changed."""
         return any(p.ended == CHANGED for n, p in self.positions.items() if n in known.specs)
 
     def owes_ack(self, known: Peer) -> bool:
-        """Whether a message of a driver is received and not durable yet."""
+        """Return whether a received message of a driver is not yet durable."""
         found = [(name, self.positions.get(name, Position())) for name in known.specs]
         durable = self.writer.durable
         return any(durable.get(name, (0, 0)) != (p.epoch, p.number) for name, p in found)
 
-    def all_ended(self, known: Peer) -> bool:
-        """Whether all of a driver's streams have ended in this session."""
+    def has_ended(self, known: Peer) -> bool:
+        """Return whether all of a driver's streams have ended in this session."""
         return all(self.positions.get(name, Position()).ended is not None for name in known.specs)
 
     @property
@@ -343,7 +343,7 @@ class ActiveSession:
         self._notify()
 
     def join_threads(self) -> None:
-        """Append everything that was received, then end the threads."""
+        """Append all received messages, then end the threads."""
         self.stop.set()
         self.commit_due.set()
         self.inbox.put(None)
@@ -353,7 +353,7 @@ class ActiveSession:
     # The session's own threads
 
     def _append(self) -> None:
-        """Append the messages of the inbox until None comes."""
+        """Append the messages of the inbox up to the final None."""
         writer, credits = self.writer, self._credits
         while (item := self.inbox.get()) is not None:
             if self.failures:
@@ -361,16 +361,16 @@ class ActiveSession:
             peer, identity, message, lost_before = item
             try:
                 if lost_before:
-                    writer.lose_tail(message.stream)  # from the seam to now
+                    writer.lose_tail(message.stream)  # from the start of this part to now
                 writer.append(message)
             except (OSError, RecorderError) as error:
                 self.fail(error)
                 return
             size, ends, over = message.nbytes, message.kind is Kind.END, False
-            del item, message  # free its memory before its driver may send the next
+            del item, message  # free the memory before the driver may send more
             self._appended_bytes += size
             uncommitted = self._appended_bytes - self._committed_bytes
-            if ends and self.finishing is None:  # else closing commits
+            if ends and self.finishing is None:  # otherwise closing commits
                 over = all(p["ended"] is not None for p in writer.positions().values())
             if over or uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
                 self.commit_due.set()
@@ -401,7 +401,7 @@ class ActiveSession:
                 writer.commit()
                 self.commits.add(clock.monotonic_ns() - began_ns)
                 self._committing_since_ns = None
-                self.full = self.full or floor.reached(writer.bytes)
+                self.full = self.full or floor.check(writer.bytes)
             except (OSError, RecorderError) as error:
                 self.fail(error)
                 return
@@ -411,8 +411,8 @@ class ActiveSession:
     def _close(self) -> None:
         """Close the session; `failure` holds the error if that fails.
 
-        A stream that has not ended loses the interval from its last sample to now, and so does a
-        device's stream that ended because the device has changed.
+        The interval from the last sample to now is lost for a stream that has not ended, and for a
+        device's stream that ended because the device changed.
         """
         self.join_threads()
         try:

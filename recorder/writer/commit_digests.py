@@ -1,4 +1,4 @@
-"""Digests of a session's files: for its commits, and for the proof of its tail."""
+"""Digests of a session's files, for its commits and for the proof of its tail."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from recorder.session.journal_state import NO_LEAF, JournalState, digest_jointly
 from recorder.writer.tail_digests import TailDigests
 
 LEAF_NS = 1_000_000_000
-"""Time between commits with a digest of each file: how closely a flipped bit is located."""
+"""Interval of digests of each file, ns; a flipped bit is located to this precision."""
 
 
 class CommitDigests:
     """Digests of one session; its caller holds the session's lock.
 
     Args:
-        disk: what writes.
+        disk: disk that writes the files.
         session: the session's folder.
-        clock: for the time when leaves are due.
+        clock: clock that determines when leaves are due.
         tails: names of the scratch files for digests of the tail.
 
     Attributes:
-        disk: the same disk; its files digest what is appended to them.
+        disk: the same disk; its files digest the appended bytes.
         earlier: the journal of an earlier writer; None for a new session.
     """
 
@@ -48,37 +48,37 @@ class CommitDigests:
         self._session = session
         self._clock = clock
         self._names: dict[Path, str] = {}
-        self._leaves_ns = clock.monotonic_ns()  # when they were committed last
+        self._leaves_ns = clock.monotonic_ns()  # time of the last committed leaves
 
     def resume(self, earlier: JournalState, resumes: int) -> None:
-        """Begin as the writer that reopens a session, before any of its files is opened."""
+        """Prepare the reopening of a session, before any of its files is opened."""
         self.earlier, self._tail_digests.resumes = earlier, resumes
 
     def move(self, session: Path, files: Iterable[AppendFile]) -> None:
-        """Use the session's new path: descriptors stay valid across a rename, names do not."""
+        """Set the session's new path: a rename keeps descriptors valid, but not paths."""
         for file in files:
             file.path = session / file.path.relative_to(self._session)
         self._session = self._tail_digests.session = session
 
     def name(self, file: AppendFile) -> str:
-        """A file's name in the journal."""
+        """Return a file's name in the journal."""
         name = self._names.get(file.path)
         if name is None:
             name = self._names[file.path] = file.path.relative_to(self._session).as_posix()
         return name
 
     def announce(self, files: Iterable[AppendFile]) -> None:
-        """Begin a commit: write digests of all bytes that it will hand to the kernel."""
+        """Begin a commit: write the digests of all bytes that it will pass to the kernel."""
         self._tail_digests.turn()
         digested = [file for file in files if isinstance(file, DigestedFile)]
         self._tail_digests.write([entry for file in digested for entry in file.announcements()])
 
-    def of_commit(self, files: Mapping[str, AppendFile], final: bool) -> dict[str, Any]:
-        """Digests of the bytes that a commit makes durable, for its record.
+    def digest_commit(self, files: Mapping[str, AppendFile], final: bool) -> dict[str, Any]:
+        """Return the digests of the bytes that a commit makes durable, for its record.
 
         Args:
-            files: all, by name, flushed.
-            final: nothing follows.
+            files: all files by name, flushed.
+            final: whether this is the last commit.
         """
         digested, now_ns = _digested(files), self._clock.monotonic_ns()
         ranges = {name: taken for name, f in digested.items() if (taken := f.take_ranges())}
@@ -102,21 +102,21 @@ class CommitDigests:
         for file in _digested(files).values():
             file.seal()
 
-    def of_reopening(
+    def describe_reopening(
         self, files: Mapping[str, AppendFile], lengths: Mapping[str, int]
     ) -> dict[str, Any]:
-        """Content of the record with which a writer resumes.
+        """Return the content of the record with which a writer resumes.
 
         Args:
-            files: all, by name.
-            lengths: their earlier lengths.
+            files: all files by name.
+            lengths: the files' earlier lengths, by name.
         """
         assert self.earlier is not None
         starts = {name: file.start for name, file in _digested(files).items()}
         leaves = self.earlier.leaves
         return {
             "cut": {n: at for n, at in starts.items() if at != leaves.get(n, NO_LEAF).end},
-            # The bytes that finishing had appended are gone; readers must not look for them.
+            # The bytes that finishing had appended are cut; readers must not expect them.
             "lengths": {n: f.length for n, f in files.items() if f.length < lengths.get(n, 0)},
             "resumes": self._tail_digests.resumes,
             "gaps": [(gap.start, gap.end) for gap in self.earlier.damage],
@@ -137,10 +137,10 @@ class CommitDigests:
 
 
 def check_committed(session: Path, journal: JournalState) -> None:
-    """Check the bytes that were committed after the latest leaves; changes nothing.
+    """Check the bytes that were committed after the latest leaves; change nothing.
 
     Raises:
-        SessionError: a file is missing, is shorter than committed, or holds other bytes.
+        SessionError: a file is missing, is shorter than committed, or contains other bytes.
     """
     growing: dict[str, Leaf] = {}
     for name, length in journal.files.items():

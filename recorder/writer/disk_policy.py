@@ -1,4 +1,4 @@
-"""How the writer handles a disk that fills up or fails.
+"""Policy of the writer for a disk that fills up or fails.
 
 A disk that fills up ends the session before the disk is full.  Every commit compares the free
 space with the *floor*: ``storage.min_free_gb`` plus the growth of the session in the last minute.
@@ -26,24 +26,24 @@ from recorder.session.journal import read_journal
 from recorder.writer.stream_progress import StreamProgress, uncounted_loss
 
 DISK = "disk"
-"""Type of this module's events, and cause of the losses by a disk that failed."""
+"""Type of this module's events, and cause of losses by a failed disk."""
 
 CLOSING_BYTES = 1 << 20
-"""Bytes that closing a session may need: indexes, descriptions, the last commit."""
+"""Bytes reserved for closing a session: indexes, descriptions, the last commit."""
 
 _MINUTE_NS = 60_000_000_000
 _STEP_NS = 1_000_000_000
 
 
 class Floor:
-    """The free space at which a session has to end.
+    """Minimum of free space, at which a session must end.
 
     >>> floor = Floor(disk, session, 5_000_000_000, clock, writer.bytes)  # doctest: +SKIP
-    >>> while floor.reached(writer.bytes) is None:  # doctest: +SKIP
+    >>> while floor.check(writer.bytes) is None:  # doctest: +SKIP
     ...     writer.commit()
 
-    A session younger than a minute counts with its growth so far: a file that is played fast, and
-    fits on the disk, is not ended by the growth of a whole minute.
+    For a session younger than a minute, the growth so far counts.  So a file that is played fast
+    and fits on the disk is not ended by the growth of a whole minute.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class Floor:
         self._session = session
         self._reserve_bytes = reserve_bytes
         self._clock = clock
-        self._grown = deque([(clock.monotonic_ns(), session_bytes)])  # a second apart
+        self._grown = deque([(clock.monotonic_ns(), session_bytes)])  # one entry per second
 
-    def reached(self, session_bytes: int) -> str | None:
-        """Why the session has to end, in one sentence; None if it need not.
+    def check(self, session_bytes: int) -> str | None:
+        """Return why the session must end, in one sentence; None if it need not end.
 
         Args:
-            session_bytes: bytes of all files of the session.
+            session_bytes: size of all files of the session.
 
         Raises:
             OSError: the free space cannot be read.
@@ -90,10 +90,10 @@ def _size(count: int) -> str:
 
 
 class Fuse:
-    """Refuses an operation after its first error.
+    """Guard that refuses an operation after its first error.
 
     >>> with fuse:  # doctest: +SKIP
-    ...     append()  # an error here: StorageError from now on
+    ...     append()  # after an error here, StorageError from now on
     """
 
     def __init__(self, session: Path) -> None:
@@ -113,12 +113,12 @@ class Fuse:
         self._blown = kind is not None
 
 
-def what_failed(error: Exception) -> str:
-    """The reason in an exception, for a sentence."""
+def describe_error(error: Exception) -> str:
+    """Return the reason in an exception, for a sentence."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def events_of_seal(
+def make_seal_events(
     progress_by_stream: Mapping[str, StreamProgress],
     committed: Mapping[str, Any],
     reason: str,
@@ -126,29 +126,29 @@ def events_of_seal(
     now_mono_ns: int,
     start_mono_ns: int,
 ) -> list[dict[str, Any]]:
-    """The events of a session that is sealed: the seal, and the loss of every stream.
+    """Return the events of a sealed session: the seal, and the loss of every stream.
 
-    Samples after the last commit, in the writer, in the driver's ring and from the sensor, cannot
-    be counted.  The loss is an interval from the last durable sample to now; for a stream without
-    a durable sample, from the session's start.
+    Samples after the last commit cannot be counted, whether in the writer, in the driver's ring or
+    in the sensor.  The loss is an interval from the last durable sample to now; for a stream
+    without a durable sample, from the session's start.
 
     Args:
-        progress_by_stream: by stream; the uncounted loss is added to each.
+        progress_by_stream: progress by stream; the uncounted loss is added to each.
         committed: content of the last commit.
-        reason: why it is sealed.
-        t_ns: epoch ns of now.
-        now_mono_ns: CLOCK_MONOTONIC of now.
-        start_mono_ns: the same of the session's start.
+        reason: why the session is sealed.
+        t_ns: the time, epoch ns.
+        now_mono_ns: the time, CLOCK_MONOTONIC.
+        start_mono_ns: CLOCK_MONOTONIC of the session's start.
     """
     events = [make_event(DISK, t_ns, cause="sealed", detail=reason)]
     for name, progress in list(progress_by_stream.items()):
         position = committed["streams"].get(name, {})
-        begun_anew = position.get("epoch", 0) != progress.epoch
-        if position.get("ended") and not (begun_anew or progress.held):
+        is_new_epoch = position.get("epoch", 0) != progress.epoch
+        if position.get("ended") and not (is_new_epoch or progress.held):
             continue
         last_ns = position.get("last_ns", -1)
         gap_ns = max(0, now_mono_ns - (last_ns if last_ns >= 0 else start_mono_ns))
-        first_seq = 0 if begun_anew else position.get("seq", 0)
+        first_seq = 0 if is_new_epoch else position.get("seq", 0)
         where: dict[str, Any] = {"first_seq": first_seq, "epoch": progress.epoch or None}
         events.append(uncounted_loss(progress, t_ns, DISK, gap_ns, **where))
     return events
@@ -159,8 +159,8 @@ def append_events(
 ) -> None:
     """Write events after the committed length of the event log, durably.
 
-    The old descriptor of the log may be the one that failed, so a new one is used.  If that fails
-    too, no error is raised: the command reports the failure, and recovery uses the journal.
+    The old descriptor of the log may have failed, so a new one is used.  If that fails, too, no
+    error is raised: the command reports the failure, and recovery uses the journal.
     """
     path = layout.private(session, layout.EVENTS)
     with contextlib.suppress(OSError, ValueError):
@@ -174,8 +174,8 @@ def append_events(
             file.close()
 
 
-def ending_of(path: Path) -> Ending | None:
-    """How a session ended, from its files; None if it is still recorded or cannot be read."""
+def read_ending(path: Path) -> Ending | None:
+    """Read how a session ended; None if it is still recorded or cannot be read."""
     try:
         values = layout.read_session_json(path)
         journal = read_journal(layout.private(path, layout.JOURNAL))
@@ -190,21 +190,21 @@ def ending_of(path: Path) -> Ending | None:
     return Ending(str(path), journal.positions, values.get("sealed"), full)
 
 
-def came_to(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:
-    """By stream of a closed session: the reason of its end, and its last ``t_mono``.
+def split_ending(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:
+    """Return the end reasons and the last ``t_mono`` of a closed session, by stream.
 
     Args:
-        streams: its positions, as `ending_of` gives them.
+        streams: the session's positions from `read_ending`.
     """
     ends = {name: state["ended"] for name, state in streams.items()}
     return ends, {n: state["last_ns"] for n, state in streams.items() if state["samples"]}
 
 
-def next_of(path: Path) -> Path | None:
-    """The session that continues another; None without one, or if it cannot be read.
+def find_next_session(path: Path) -> Path | None:
+    """Return the session that continues another; None without one, or if it cannot be read.
 
-    The journal names the next session before that session exists.  A writer that died in between
-    has not made it.
+    The journal names the next session before that session exists.  If the writer died in between,
+    the next session is missing.
     """
     try:
         following = read_journal(layout.private(path, layout.JOURNAL)).find_next_session(path)

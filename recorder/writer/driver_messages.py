@@ -13,14 +13,14 @@ from recorder.writer.sequencing import Position
 def hello(
     peer: Peer, current: ActiveSession | None, following: ActiveSession | None, left: str | None
 ) -> Hello:
-    """The greeting of a driver: its session, the next message of each stream, its credit.
+    """Return the greeting of a driver: its session, each stream's next message, its credit.
 
     Args:
         peer: the driver.
         current: the session of the driver; None if no session is open.
-        following: the session that the driver has to cross to; None if it has crossed, or need not.
-        left: key of a session that another continues and that is not closed yet; the driver may
-            still hold samples of it.
+        following: the session that the driver must cross to; None if it has crossed, or need not.
+        left: key of a session that another one continues and that is not yet closed; the driver may
+            still hold samples for it.
     """
     positions = {}
     for name in peer.specs:
@@ -41,7 +41,7 @@ def hello(
 
 
 def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
-    """An open session, as it is announced to a driver."""
+    """Return the announcement of an open session to a driver."""
     last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
     writer = opened.writer
     return AnnouncedSession(
@@ -55,7 +55,7 @@ def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
 
 
 def acknowledgement(peer: Peer, current: ActiveSession) -> Ack:
-    """The durable and the appended position of each stream of a driver."""
+    """Return the durable and the appended position of each stream of a driver."""
     positions = {}
     for name in peer.specs:
         epoch, appended = current.writer.appended.get(name, (0, 0))

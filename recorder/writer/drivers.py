@@ -1,4 +1,4 @@
-"""The connected drivers, and all messages from the writer to them."""
+"""Registry of the connected drivers, and all messages from the writer to them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from recorder.writer.peers import Peer, share_out
 _DROPPED_PEERS = 64
 
 
-class Drivers:
-    """Drivers by the identity of their connection.
+class DriverRegistry:
+    """Connected drivers, by the identity of their connections.
 
-    Only the receiving thread uses it.
+    Only the receiving thread uses this class.
 
     Args:
-        socket: to the drivers.
+        socket: socket to the drivers.
         sessions: the open sessions.
         buffer_bytes: sum of all drivers' rings.
 
@@ -44,7 +44,7 @@ class Drivers:
         """
         for identity, other in list(self.peers.items()):
             if other.sensor == known.sensor and identity != peer:
-                del self.peers[identity]  # an earlier start of the same driver
+                del self.peers[identity]  # an earlier process of the same driver
             elif other.sensor != known.sensor and (both := other.specs.keys() & known.specs.keys()):
                 raise ProtocolError(f"{known.sensor} and {other.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
@@ -56,16 +56,16 @@ class Drivers:
                 current.declare(known)
         self.share_out()
         self.hello_all()
-        self.tell_finish(peer)
+        self.send_finish(peer)
 
     def _owes(self, known: Peer, left: ActiveSession) -> bool:
-        """Whether a joining driver may still have samples for the previous session."""
+        """Return whether a joining driver may still have samples for the previous session."""
         active = self._sessions.active
         began = active is not None and known.since_ns > active.writer.start_mono_ns
-        return not (began or left.all_ended(known))
+        return not (began or left.has_ended(known))
 
     def share_out(self) -> None:
-        """Split buffer and window among the drivers."""
+        """Divide buffer and window among the drivers."""
         share_out(self.peers.values(), self._buffer_bytes)
 
     def refuse(self, peer: bytes, error: ProtocolError) -> None:
@@ -78,7 +78,7 @@ class Drivers:
         self._socket.send(peer, Fault(str(error)).message())
 
     def ask_who(self, peer: bytes, again: bool) -> None:
-        """Ask a peer to introduce itself; once only, unless `again`."""
+        """Ask a peer to introduce itself; do so only once, unless `again`."""
         if peer in self._strangers and not again:
             return
         if len(self._strangers) >= _DROPPED_PEERS:
@@ -87,24 +87,24 @@ class Drivers:
         self._socket.send(peer, Message(Kind.WHO))
 
     def hello(self, peer: bytes) -> None:
-        """Send a driver its session and the next message that is expected of it."""
+        """Send a driver its session and the next expected message."""
         known, sessions = self.peers[peer], self._sessions
         following = sessions.active if known.behind else None
         left = None if sessions.previous is None else sessions.previous.writer.key
-        told = hello(known, sessions.of(known), following, left)
-        self._socket.send(peer, told.message())
+        greeting = hello(known, sessions.find(known), following, left)
+        self._socket.send(peer, greeting.message())
 
     def hello_all(self) -> None:
-        """The same for all drivers."""
+        """Send every driver its session and the next expected message."""
         for peer in self.peers:
             self.hello(peer)
 
     def answer_ping(self, peer: bytes) -> None:
         """Answer a driver that waits for an acknowledgement.
 
-        If no message of the driver is pending here, its messages were lost: it sends them again.
+        If no message of the driver is pending here, its messages were lost, and it resends them.
         """
-        current = self._sessions.of(self.peers[peer])
+        current = self._sessions.find(self.peers[peer])
         if current is not None and current.owes_ack(self.peers[peer]):
             self.acknowledge(peer)
         else:
@@ -114,11 +114,11 @@ class Drivers:
         """Acknowledge the durable messages of a driver."""
         known = self.peers[peer]
         for current in self._sessions:
-            current.acknowledged(known)
+            current.reset_credit(known)
             self._socket.send(peer, acknowledgement(known, current).message())
 
     def acknowledge_all(self) -> None:
-        """The same for all drivers."""
+        """Acknowledge the durable messages of all drivers."""
         for peer in self.peers:
             self.acknowledge(peer)
 
@@ -136,29 +136,29 @@ class Drivers:
             self.acknowledge(peer)
 
     def leave(self, left: ActiveSession) -> None:
-        """Mark the drivers that still have samples for a session that another continues."""
+        """Mark the drivers that still have samples for a session that another one continues."""
         for known in self.peers.values():
-            known.behind = not left.all_ended(known)
+            known.behind = not left.has_ended(known)
 
     def cross(self, peer: bytes, leaving: ActiveSession) -> None:
         """Move a driver to the next session once all its streams have ended in the previous one."""
         known = self.peers[peer]
-        if known.behind and leaving.all_ended(known) and self._sessions.active is not None:
+        if known.behind and leaving.has_ended(known) and self._sessions.active is not None:
             known.behind = False
             self.hello(peer)
-            self.tell_finish(peer)
+            self.send_finish(peer)
 
     def session_over(self) -> None:
         """Inform all drivers that a session is closed."""
         for peer, known in self.peers.items():
             known.behind = known.behind and self._sessions.previous is not None
             self.hello(peer)
-            self.tell_finish(peer)
+            self.send_finish(peer)
 
-    def tell_finish(self, peer: bytes) -> None:
-        """Inform a driver that its session ends, if it does."""
+    def send_finish(self, peer: bytes) -> None:
+        """Inform a driver if its session is ending."""
         known = self.peers[peer]
-        current = self._sessions.of(known)
+        current = self._sessions.find(known)
         # A driver that is behind is informed after it has crossed, if it can cross.
         crosses = known.behind and self._sessions.active is not None
         if current is not None and current.finishing is not None and not crosses:

@@ -1,4 +1,4 @@
-"""The open sessions of the writer: one, or two while a recording crosses to a new part."""
+"""Open sessions of the writer: one, or two while drivers cross to a new part."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.messages import Ending
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession, StopRequest
-from recorder.writer.disk_policy import came_to, ending_of, next_of, what_failed
+from recorder.writer.disk_policy import describe_error, find_next_session, read_ending, split_ending
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter
 
-_SEAM_GRACE_NS = 10_000_000_000  # for drivers, to hand over what they hold for a session
+_SEAM_GRACE_NS = 10_000_000_000  # for drivers, to send the rest of their samples
 
 
 class OpenSessions:
-    """The session that is recorded, and the session before it, while that is not closed.
+    """The recorded session, and the previous session until it is closed.
 
-    Only the receiving thread uses it.
+    Only the receiving thread uses this class.
 
     Args:
         disk, clock: injectable.
@@ -28,9 +28,9 @@ class OpenSessions:
         notify: wakes the receiving thread; safe in any thread.
 
     Attributes:
-        active: the session that is recorded now; None without one.
+        active: the session being recorded; None without one.
         previous: the session that `active` continues; None once it is closed.
-        ended: how the last session ended; None while the first is recorded.
+        ended: ending of the last session; None before the first has ended.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class OpenSessions:
         self._notify = notify
 
     def __iter__(self) -> Iterator[ActiveSession]:
-        """The previous session first."""
+        """Iterate over the open sessions, the previous one first."""
         return iter([s for s in (self.previous, self.active) if s is not None])
 
-    def of(self, known: Peer) -> ActiveSession | None:
-        """The session of a driver; None without one."""
+    def find(self, known: Peer) -> ActiveSession | None:
+        """Return the session of a driver; None without one."""
         return self.previous if known.behind and self.previous is not None else self.active
 
     def begin(self, writer: SessionWriter) -> ActiveSession:
-        """Record into a session."""
+        """Begin to record into a session."""
         current = self.active = ActiveSession(
             writer, self._disk, self._clock, self._buffer_bytes, self._notify
         )
@@ -63,7 +63,7 @@ class OpenSessions:
     def leave(
         self, current: ActiveSession, peer: bytes | None, request: int, live: set[str]
     ) -> None:
-        """Make a session the previous one: it accepts only what drivers still have for it."""
+        """Make a session the previous one, which accepts only the drivers' remaining samples."""
         self.previous = current
         deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
         current.finishing = StopRequest(peer, request, live, deadline, at_seam=True)
@@ -78,23 +78,23 @@ class OpenSessions:
     def resume(self, path: Path) -> None:
         """Resume a session; if that fails, `ended` holds its ending or the error.
 
-        If another session continues it already, that session is resumed too.  This session is
-        then resumed only if it is not closed.
+        If another session already continues it, that session is resumed, too.  In this case the
+        given session is resumed only if it is not closed.
         """
         try:
-            while (following := next_of(path)) is not None:
-                if ending_of(path) is None:
+            while (following := find_next_session(path)) is not None:
+                if read_ending(path) is None:
                     left = self.begin(SessionWriter.resume(self._disk, path, self._clock))
                     self.leave(left, None, 0, set(left.writer.sensors))
                 path = following
             writer = SessionWriter.resume(self._disk, path, self._clock)
         except (OSError, RecorderError) as error:
-            self.previous = None  # it is still open and only has to be closed
-            why = f"{path}: a new writer cannot resume it: {what_failed(error)}"
-            self.ended = ending_of(path) or Ending(str(path), sealed=why)
+            self.previous = None  # it is still open and only needs to be closed
+            why = f"{path}: a new writer cannot resume it: {describe_error(error)}"
+            self.ended = read_ending(path) or Ending(str(path), sealed=why)
         else:
             current = self.begin(writer)
             if self.previous is not None:
                 current.continue_from(self.previous.ends(), self.previous.last_ns)
-            elif (how := ending_of(writer.previous_path)) is not None:
-                current.continue_from(*came_to(how.streams))
+            elif (how := read_ending(writer.previous_path)) is not None:
+                current.continue_from(*split_ending(how.streams))

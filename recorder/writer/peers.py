@@ -1,4 +1,4 @@
-"""The drivers that have joined the writer, and their credit."""
+"""Drivers that have joined the writer, and their flow-control credit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 
 WINDOW_BYTES = 32_000_000
-"""Unacknowledged bytes of all drivers together: bounds the writer's memory."""
+"""Limit of the unacknowledged bytes of all drivers, which bounds the writer's memory."""
 
 
 @dataclass(slots=True)
@@ -20,12 +20,12 @@ class Peer:
     Only the receiving thread writes these attributes.
 
     Attributes:
-        sensor: its sensor's name.
-        specs: its streams by name.
-        window_bytes, buffer_bytes: its share of the window and of the rings.
-        finish_sent: the driver was informed that the session ends.
-        behind: the driver has not crossed to the session that continues the previous one.
-        since_ns: start of its process, CLOCK_MONOTONIC; 0: unknown.
+        sensor: name of the driver's sensor.
+        specs: the driver's streams by name.
+        window_bytes, buffer_bytes: the driver's share of the window and of the rings.
+        finish_sent: whether the driver was informed that the session ends.
+        behind: whether the driver has yet to cross to the session that continues the previous one.
+        since_ns: start of the driver's process, CLOCK_MONOTONIC; 0: unknown.
     """
 
     sensor: str
@@ -37,8 +37,8 @@ class Peer:
     since_ns: int = 0
 
     @classmethod
-    def of(cls, message: Message) -> Peer:
-        """The driver that introduces itself with a `join` message.
+    def from_join(cls, message: Message) -> Peer:
+        """Create the peer from a driver's `join` message.
 
         Raises:
             ProtocolError: the message does not declare a sensor and its streams.
@@ -49,10 +49,10 @@ class Peer:
 
 @dataclass(slots=True)
 class Credit:
-    """The use of one driver's window in a session.
+    """Use of one driver's window in a session.
 
     Attributes:
-        appended_bytes: appended to the session.
+        appended_bytes: bytes appended to the session.
         requested_bytes: appended bytes at the last request for an acknowledgement.
         acknowledged_bytes: appended bytes at the last acknowledgement.
     """
@@ -63,7 +63,7 @@ class Credit:
 
 
 def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
-    """Split buffer and window: half evenly, half by expected bytes per second."""
+    """Divide buffer and window: half evenly, half by expected bytes per second."""
     rates = [sum(s.bytes_per_second for s in peer.specs.values()) for peer in peers]
     for peer, rate in zip(peers, rates, strict=True):
         share = 0.5 / len(rates) + 0.5 * rate / sum(rates)

@@ -1,19 +1,20 @@
-"""The next session of a recording, while it is being made.
+"""Creation of a recording's next session in a separate thread.
 
-Making it takes a dozen syncs one after the other: seconds on a busy disk.  The drivers' rings
-would fill if the receiving thread waited for them.  So a separate thread makes the session, and
-recording into the open session continues.  Meanwhile
+Creating a session takes a dozen syncs one after the other, which is seconds on a busy disk.  If the
+receiving thread waited for them, the drivers' rings would fill.  So a separate thread creates the
+session, and recording into the open session continues.  Meanwhile:
 
 - everything that would end the open session waits: `stop`, another `split`, its seal, the disk's
   floor;
 - a driver that starts waits to join: a driver that started after the next session has no samples
-  for the open one (`Drivers.join`);
-- the writes are in the order that recovery from a death at any point relies on: a hidden folder,
+  for the open one (`DriverRegistry.join`);
+- the writes keep the order on which recovery from a death at any point depends: a hidden folder,
   the ``split`` record in the open session's journal, the folder's name, the streams, the first
   commit.
 
-When the session is made, the drivers are informed, and the open session becomes the previous one.
-If it cannot be made, the open session continues, and the error is the reply to the request.
+When the session is created, the drivers are informed, and the open session becomes the previous
+one.  If it cannot be created, the open session continues, and the error is the reply to the
+request.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from recorder.writer.session_writer import SessionWriter
 
 @dataclass(slots=True)
 class PendingSplit:
-    """A split whose next part is being made.
+    """A split whose next part is being created.
 
     `ActiveSession` lists the thread that writes each attribute.
 
     Attributes:
         current: the open session.
         peer, request: sender and number of the request.
-        live: names of the sensors whose drivers live.
-        asked_ns: CLOCK_MONOTONIC of the request: not after the next session's start.
+        live: names of the sensors with live drivers.
+        asked_ns: CLOCK_MONOTONIC of the request, which is not after the next session's start.
         waiting: messages to handle afterwards, in order, each with its peer.
-        thread: makes the session.
-        writer, error: the result; None while `done` is not set.
-        done: the session is made, or has failed.
+        thread: the thread that creates the session.
+        writer, error: the result; None before `done`.
+        done: whether the session is created, or has failed.
     """
 
     current: ActiveSession
@@ -72,11 +73,11 @@ class PendingSplit:
         peers: Sequence[Peer],
         notify: Callable[[], None],
     ) -> None:
-        """Make the next session in a new thread.
+        """Create the next session in a new thread.
 
         Args:
             disk, plan, clock: as for `create`.
-            peers: drivers whose streams are in its first commit.
+            peers: drivers whose streams are in the session's first commit.
             notify: called when `done` is set.
         """
         before = self.current.writer
@@ -101,13 +102,13 @@ class PendingSplit:
 
     def _report(self, folder: str | None, name: str, first: bytes) -> None:
         try:
-            self.current.writer.tell_next(name, first, folder)
+            self.current.writer.record_next(name, first, folder)
         except OSError as error:
             self.current.fail(error)
             raise
 
     def abandon(self) -> None:
-        """Wait for the thread; the files stay as they are, for the next writer."""
+        """Wait for the thread; leave the files unchanged for the next writer."""
         if self.thread is not None:
             self.thread.join()
         if self.writer is not None:

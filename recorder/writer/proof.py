@@ -1,8 +1,8 @@
-"""How much of each file of a session is as it was written, proven by digests.
+"""Verification of the lengths up to which a session's files are intact, by digests.
 
 Committed bytes are compared with the digests of the journal.  Bytes after the last commit are
 compared with the digests that were written before them (`recorder.writer.tail_digests`).  All
-bytes are read past the page cache, which may show bytes that the device does not hold.
+bytes are read past the page cache, which may contain bytes that the device does not hold.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from recorder.writer.tail_digests import encode_entries, read_tail_digests
 _BLOCK = 4 << 20
 
 
-class Proof:
-    """The proven lengths of a session's files.
+class VerifiedLengths:
+    """Verified lengths of a session's files.
 
     Bytes before a file's latest leaf are assumed intact: `validate` checks them.
 
     Args:
-        session: its folder.
-        journal: its journal.
-        read: reads the bytes of a range that the device holds.
+        session: the session's folder.
+        journal: state of the session's journal.
+        read: reads the bytes of a range from the device.
 
     Attributes:
-        lengths: by path of each growing file, bytes from its start that are as they were
-            written.
+        lengths: by path of each growing file, the number of intact bytes from its start.
     """
 
     def __init__(self, session: Path, journal: JournalState, read: ReadRange) -> None:
@@ -42,16 +41,18 @@ class Proof:
         for name in journal.files.keys() | witnessed:
             entries = [entry for entry in witness if entry.path == session / name]
             self._files[name] = _File(session / name, name, journal, entries, read)
-        growing = {n: leaf for n, f in self._files.items() if (leaf := f.committed()) is not None}
+        growing = {
+            n: leaf for n, f in self._files.items() if (leaf := f.digest_committed()) is not None
+        }
         growing = {n: leaf for n, leaf in growing.items() if leaf.end > leaf.start}
         whole = journal.digest in (None, digest_jointly(growing)) or journal.unsure
-        self.lengths = {name: file.proven(whole) for name, file in self._files.items()}
+        self.lengths = {name: file.verify(whole) for name, file in self._files.items()}
 
     def keep(self, lengths: Mapping[str, int]) -> bytes:
-        """Entries that prove the kept bytes after the rest has been cut.
+        """Encode entries that prove the kept bytes after the rest has been cut.
 
         Args:
-            lengths: new length of each file by path.
+            lengths: new length of each file, by path.
         """
         entries = [f.keep(lengths[n]) for n, f in self._files.items() if n in lengths]
         entries = [entry for entry in entries if entry.leaf.end > entry.leaf.start]
@@ -73,20 +74,20 @@ class _File:
         self._length = journal.files.get(name, 0)
         self._patchable = journal.patchable.get(name, [])
         self._entries = [*witness, Announcement(path, self._leaf)]
-        self._uncommitted: tuple[Range, ...] = ()  # patchable ranges of what was proven last
+        self._uncommitted: tuple[Range, ...] = ()  # patchable ranges of the last verified bytes
 
-    def committed(self) -> Leaf | None:
-        """The committed bytes after the latest leaf; None if they cannot be read."""
+    def digest_committed(self) -> Leaf | None:
+        """Digest the committed bytes after the latest leaf; None if they cannot be read."""
         try:
             return self._digest(self._leaf.end, self._length)
         except OSError:
             return None
 
-    def proven(self, whole: bool) -> int:
-        """How far the file is as it was written.
+    def verify(self, whole: bool) -> int:
+        """Return the length up to which the file is intact.
 
         Args:
-            whole: the committed bytes of all files after their latest leaves are intact.
+            whole: whether the committed bytes of all files after their latest leaves are intact.
         """
         try:
             at = self._follow(self._leaf.start, self._leaf.start)
@@ -100,7 +101,7 @@ class _File:
             return self._leaf.start
 
     def keep(self, length: int) -> Announcement:
-        """An entry for the kept bytes after the latest leaf; of that leaf if it is cut."""
+        """Return an entry for the kept bytes after the latest leaf; for the rest of a cut leaf."""
         start = self._leaf.end if length >= self._leaf.end else self._leaf.start
         leaf = self._digest(start, max(start, length), self._uncommitted)
         return Announcement(self._path, leaf, self._uncommitted)
@@ -117,10 +118,10 @@ class _File:
             start += len(data)
 
     def _follow(self, start: int, at: int) -> int:
-        """The furthest end after `at` of a range from `start` on whose digest matches.
+        """Return the largest verified end after `at` for the range from `start`; `at` without one.
 
-        A stale entry, of bytes that were cut since, may name other patchable ranges than the
-        present bytes have: each entry is checked with its own ranges only.
+        A stale entry, for bytes that were cut since, may have other patchable ranges than the
+        current bytes.  So each entry is checked with its own ranges only.
         """
         entries = [entry for entry in self._entries if entry.leaf.start == start]
         for ranges in dict.fromkeys(entry.ranges for entry in entries):
@@ -132,7 +133,7 @@ class _File:
     def _intact_ends(
         self, start: int, leaves: Sequence[Leaf], ranges: Sequence[Range]
     ) -> Iterator[int]:
-        """Ends of the leaves from `start` on whose digests match the file's bytes, in order."""
+        """Yield the verified ends of the leaves that begin at `start`, in order."""
         known = {(leaf.end, leaf.digest) for leaf in leaves}
         ends = sorted({end for end, _ in known})
         running = RunningDigest(start, [*self._patchable, *ranges])

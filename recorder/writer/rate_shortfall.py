@@ -1,11 +1,11 @@
-"""Intervals in which a stream was slower than its minimum rate, in the stream's own time.
+"""Detection of intervals in which a stream was slower than its minimum rate.
 
-The samples' times are judged, so a stalled disk or a busy machine makes no stream slow::
+The samples' own times count, so a stalled disk or a busy machine makes no stream slow::
 
-    watch = ShortfallWatch(floor_hz=50.0, start_ns=start_ns)
-    for slow in watch.gave(first_ns, last_ns, count):
+    watch = RateMonitor(floor_hz=50.0, start_ns=start_ns)
+    for slow in watch.count_samples(first_ns, last_ns, count):
         slow.cause, slow.since_ns, slow.until_ns, slow.given
-    watch.lost(t_ns, count)                     # a reported loss; count None: an interval
+    watch.count_loss(t_ns, count)                     # a reported loss; count None: uncounted
     watch.finish(end_ns)
 """
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from recorder.contract.streams import StreamSpec
 from recorder.session.minimum_rate import SILENT, SLOW, window_ns
 
-_LEAST_NS = 1_000_000_000  # length of a session in which a sample is expected
+_LEAST_NS = 1_000_000_000  # shortest session in which a sample is expected
 
 
 @dataclass(frozen=True, slots=True)
 class RateShortfall:
-    """An interval, CLOCK_MONOTONIC, with the number of its samples."""
+    """A slow or silent interval, CLOCK_MONOTONIC, with the number of its samples."""
 
     cause: str
     since_ns: int
@@ -29,30 +29,30 @@ class RateShortfall:
     given: int = 0
 
 
-def least_ns(spec: StreamSpec) -> int:
-    """The length from which on a session should have a sample of the stream, in ns."""
+def get_least_ns(spec: StreamSpec) -> int:
+    """Return the shortest session that should have a sample of the stream, in ns."""
     return max(_LEAST_NS, round(2e9 / spec.rate_hz) if spec.rate_hz else 0)
 
 
-class ShortfallWatch:
-    """See the module.
+class RateMonitor:
+    """Monitor of a stream's rate; see the module's example.
 
     Args:
-        floor_hz: the minimum rate.
-        start_ns: when the stream should have begun.
+        floor_hz: minimum rate, Hz.
+        start_ns: expected start of the stream, CLOCK_MONOTONIC.
     """
 
     def __init__(self, floor_hz: float, start_ns: int) -> None:
         self._floor_hz = floor_hz
         self._window_ns = window_ns(floor_hz)
         self._last_ns = start_ns
-        self._begin_ns = start_ns  # of the window that is being filled
+        self._begin_ns = start_ns  # start of the current window
         self._count = 0
         self._since_ns: int | None = None  # start of an interval below the floor
         self._given = 0
 
-    def gave(self, first_ns: int, last_ns: int, count: int) -> list[RateShortfall]:
-        """Count samples; returns the intervals that they end."""
+    def count_samples(self, first_ns: int, last_ns: int, count: int) -> list[RateShortfall]:
+        """Count samples; return the slow or silent intervals that they end."""
         found: list[RateShortfall] = []
         if first_ns - self._last_ns >= self._window_ns:
             found = [*self._close(), RateShortfall(SILENT, self._last_ns, first_ns)]
@@ -63,8 +63,8 @@ class ShortfallWatch:
             found += self._judge(self._last_ns)
         return found
 
-    def lost(self, t_ns: int, count: int | None) -> list[RateShortfall]:
-        """Count a loss that is reported separately: it does not make the stream slow."""
+    def count_loss(self, t_ns: int, count: int | None) -> list[RateShortfall]:
+        """Count a separately reported loss, which is not slowness; return the intervals it ends."""
         if count is not None:
             self._count += count
             self._last_ns = max(self._last_ns, t_ns)
@@ -74,10 +74,10 @@ class ShortfallWatch:
         return found
 
     def finish(self, end_ns: int) -> list[RateShortfall]:
-        """End the stream; returns the intervals that last until now.
+        """End the stream; return the intervals that last until its end.
 
         Args:
-            end_ns: until when samples were expected.
+            end_ns: time until which samples were expected, CLOCK_MONOTONIC.
         """
         end_ns = max(end_ns, self._last_ns)
         if end_ns - self._last_ns >= self._window_ns:
@@ -88,7 +88,7 @@ class ShortfallWatch:
         return found + self._close()
 
     def _judge(self, until_ns: int) -> list[RateShortfall]:
-        """Judge a full window."""
+        """Evaluate a full window; return the interval that it ends."""
         found: list[RateShortfall] = []
         below = (self._count + 1) * 1e9 < self._floor_hz * (until_ns - self._begin_ns)
         if below:

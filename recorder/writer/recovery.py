@@ -1,12 +1,12 @@
-"""Recovery of a session whose writer died: whole samples stay, the rest is cut and salvaged.
+"""Recovery of a session whose writer died: complete samples are kept, the rest is cut and salvaged.
 
 A recovered session equals one that a resumed writer closed at once: the journal's last commit
-holds the length of every file.  Later samples are kept if all channels of their stream hold them
-and digests prove that they are as they were written (`recorder.writer.proof`): after a power cut,
-or a failed write, a tail may be zeros of the right length.
+has the length of every file.  Later samples are kept if all channels of their stream contain them
+and digests prove that they are intact (`recorder.writer.proof`).  After a power cut or a failed
+write, a tail may be zeros of the right length.
 
-Bytes that are cut are first copied to ``_recorder/salvage/STREAM/FILE@OFFSET``, before any file
-is changed.  Recovery that is run again, also after it was killed, gives the same result.
+Before any file is changed, the bytes to cut are copied to ``_recorder/salvage/STREAM/FILE@OFFSET``.
+Recovery can be repeated, even after it was killed, with the same result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.session.signatures import RECOVERY as RECOVERY_CAUSE
 from recorder.session.signatures import check_not_closed, sign_head
 from recorder.writer.disk_policy import DISK
-from recorder.writer.proof import Proof
+from recorder.writer.proof import VerifiedLengths
 from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
@@ -60,11 +60,11 @@ class StreamReport:
     """The recovery of one stream.
 
     Attributes:
-        kept: samples that remain.
-        committed: samples of the journal's last commit.
+        kept: number of samples that remain.
+        committed: number of samples in the journal's last commit.
         cut_bytes: bytes moved to ``salvage``, by file.
-        interval_lost: the stream had not ended: an uncounted loss follows its last sample.
-        damaged: why the files hold less than was committed; None if they do not.
+        interval_lost: whether an uncounted loss follows the last sample: the stream had not ended.
+        damaged: why the files contain less than was committed; None if they do not.
     """
 
     kept: int = 0
@@ -76,14 +76,14 @@ class StreamReport:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery did, or would do, to a session.
+    """Result of a recovery, or of its dry run.
 
     Attributes:
-        session: its folder.
+        session: the session's folder.
         action: ``none`` (it was closed), ``recovered``, ``would recover``.
         cause: ``killed`` (same boot), ``power`` (an earlier boot), or ``disk`` (sealed).
-        streams: by stream.
-        vrs: ``session.vrs``; None if the session has none.
+        streams: by name, the recovery of each stream.
+        vrs: the recovery of ``session.vrs``; None without that file.
     """
 
     session: Path
@@ -94,7 +94,7 @@ class RecoveryReport:
 
     @property
     def lost(self) -> bool:
-        """Whether any loss is known."""
+        """Whether a loss is known."""
         return any(s.interval_lost or s.damaged for s in self.streams.values())
 
 
@@ -107,11 +107,11 @@ def recover(
         path: the session's folder.
         disk, clock: injectable.
         dry_run: change nothing; works on read-only media.
-        boot: this boot of the machine, as `boot_id` names it; injectable.
+        boot: id of this boot, as of `boot_id`; injectable.
 
     Raises:
-        SessionError: not a session, being recorded, its journal holds no record, or it was closed
-            and signed before.
+        SessionError: the folder is no session, the session is being recorded, its journal has no
+            record, or the session was already closed and signed.
         OSError: a disk error; recovery can be run again.
     """
     values = layout.read_session_json(path)
@@ -121,14 +121,14 @@ def recover(
         return _Recovery(path, disk, clock, values, boot, read_range).report("would recover")
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, lock_fd := lock_session(path))
-        values = layout.read_session_json(path)  # again: the lock is held now
+        values = layout.read_session_json(path)  # read again under the lock
         recovery = _Recovery(path, disk, clock, values, boot)
         if recovery.closed:
             recovery.seal_journal()
             remove_leftovers(disk, path)
             return recovery.report("none")
         report = recovery.report("recovered")
-        disk.sync_folder(path.parent)  # its writer may have died before its name was durable
+        disk.sync_folder(path.parent)  # the writer may have died before this
         recovery.salvage()
         writer = recovery.reopen(lock_fd)
         undo.pop_all()
@@ -139,7 +139,7 @@ def recover(
 
 
 class _Recovery:
-    """The recovery of one session: all files are measured before any is changed."""
+    """Recovery of one session, which measures all files before it changes any."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Recovery:
             check_not_closed(
                 path, values, digest_first_record(layout.private(path, layout.JOURNAL))
             )
-            self._proof = Proof(path, self._written, read)
+            self._proof = VerifiedLengths(path, self._written, read)
             self._proven = self._proof.lengths
             self._before = self._read_events()
             self._measure()
@@ -184,7 +184,7 @@ class _Recovery:
         return RecoveryReport(self._path, action, cause, self._reports, self._vrs)
 
     def seal_journal(self) -> None:
-        """Append the missing last records to the journal of a closed session."""
+        """Append the missing final records to the journal of a closed session."""
         path, closed = layout.private(self._path, layout.JOURNAL), self._written.closed is not None
         if closed and (self._written.signed or not self._values.get("signing_key")):
             return
@@ -244,21 +244,21 @@ class _Recovery:
             self._values["record_format"] = None  # the session continues without it
 
     def _folder(self, name: str) -> Path | None:
-        """A stream's folder, also if an earlier recovery that was killed has moved it."""
+        """Return a stream's folder, even if an earlier, killed recovery has moved it; or None."""
         for folder in (self._path / name, layout.private(self._path, layout.SALVAGE) / name):
             if any((folder / file).exists() for file in ("meta.json", "ts")):
                 return folder
         return None
 
     def _cut_bytes(self, path: Path, length: int) -> int:
-        """Bytes after a length, also if an earlier recovery that was killed has cut them."""
+        """Return how many bytes follow a length, even if an earlier, killed recovery cut them."""
         salvage = layout.private(self._path, layout.SALVAGE)
         parts = (salvage / path.parent.name).glob(f"{path.name}@*")
         salvaged = sum(p.stat().st_size for p in parts if _offset(p) >= length)
         return max(path.stat().st_size - length, salvaged)
 
     def _account(self, name: str, report: StreamReport) -> None:
-        """Account for samples after the last commit, or for fewer samples than committed."""
+        """Record samples after the last commit, or the loss of committed samples."""
         if report.kept < report.committed:
             position = self._journal.positions.get(name, {})
             known = {position.get("epoch"), *position.get("past", ())}
@@ -277,7 +277,7 @@ class _Recovery:
             report.interval_lost = not self._journal.positions[name].get("ended")
 
     def _extent(self, folder: Path, spec: StreamSpec) -> tuple[int, dict[str, int]]:
-        """Samples that all of a stream's channels hold, and the lengths to cut them to."""
+        """Return the samples that all channels of a stream contain, and the files' new lengths."""
         name = spec.name
         committed = self._journal.files.get(f"{name}/ts", 0) // 8
         extents = [*_times(folder, spec), *(measure(folder, c, committed) for c in spec.channels)]
@@ -287,7 +287,7 @@ class _Recovery:
         report.interval_lost = not position.get("ended")
         if whole < committed:
             report.damaged = f"the files hold {whole} whole samples, {committed} were committed"
-        samples = self._proven_samples(name, extents, whole)
+        samples = self._count_intact(name, extents, whole)
         if samples < committed <= whole:
             report.damaged = f"{committed} samples were committed, {samples} are as they were then"
         while True:
@@ -299,19 +299,19 @@ class _Recovery:
         report.kept = samples
         self._reports[name] = report
         lengths = {file: length for _, files in cuts for file, length in files.items()}
-        for extent in extents:  # padding that is not proven is written again
+        for extent in extents:  # unverified padding is rewritten
             for file, needed in extent.needed(samples).items():
                 if self._proven.get(f"{name}/{file}", 0) < lengths[file]:
                     lengths[file] = needed
         return samples, lengths
 
-    def _proven_samples(self, name: str, extents: Sequence[Extent], whole: int) -> int:
-        """Samples whose bytes are as they were written."""
+    def _count_intact(self, name: str, extents: Sequence[Extent], whole: int) -> int:
+        """Return the number of samples whose bytes are intact."""
 
         def proven(samples: int) -> bool:
             try:
                 lengths = {f: n for extent in extents for f, n in extent.needed(samples).items()}
-            except FormatError:  # proven bytes can be walked
+            except FormatError:  # intact bytes can be parsed
                 return False
             return all(n <= self._proven.get(f"{name}/{f}", 0) for f, n in lengths.items())
 
@@ -327,7 +327,7 @@ class _Recovery:
         return path.read_bytes() if path.exists() else b""
 
     def _keep_events(self) -> None:
-        """Keep whole lines after the commit if they are proven, like samples."""
+        """Keep complete lines after the commit if they are intact, like samples."""
         key = f"{layout.PRIVATE}/{layout.EVENTS}"
         self._before = self._before[: self._proven.get(key, 0)]
         promised = self._journal.files.get(key, 0)
@@ -335,7 +335,7 @@ class _Recovery:
         self._events_missing = promised - committed
         whole = b""
         for line in self._before[committed:].splitlines(keepends=True):
-            # Of an epoch without a commit only the samples are certain.
+            # Only the samples of an epoch without a commit are certain.
             if not line.endswith(b"\n") or not all(map(self._is_committed, _lines(line))):
                 break
             whole += line
@@ -352,7 +352,7 @@ class _Recovery:
             self._recount_incomplete(log, length, size)
 
     def _recount_incomplete(self, log: Path, start: int, stop: int) -> None:
-        """Make events of the states about kept samples: the writer had them in its memory alone."""
+        """Create the events of incomplete kept samples, which only the writer's memory held."""
         with log.open("rb") as file:
             file.seek(start)
             text = file.read(stop - start)
@@ -370,19 +370,19 @@ class _Recovery:
                 )
 
     def _is_committed(self, event: dict[str, Any]) -> bool:
-        """Whether the journal's last commit has the epoch of an event."""
+        """Return whether the journal's last commit has the epoch of an event."""
         position = self._journal.positions.get(event.get("stream") or "", {})
         known = (None, position.get("epoch"), *position.get("past", ()))
         return event.get("epoch") in known
 
     def salvage(self) -> None:
-        """Copy all bytes that will be cut, durably, before the first cut."""
+        """Copy all bytes to cut, durably, before the first cut."""
         kept = self._proof.keep(self._journal.files)
         self._disk.write_file(layout.private(self._path, layout.KEPT_TAIL), kept)
         for file, length in self._journal.files.items():
             if file == layout.VRS:
                 self._set_aside_vrs(length)
-            elif file != INDEX:  # it can be made from session.vrs at any time
+            elif file != INDEX:  # it can be rebuilt from session.vrs
                 self._salvage.tail(self._path / file, length)
         self._salvage.tail(layout.private(self._path, layout.JOURNAL), self._journal.length)
         for folder in self._dropped:
@@ -390,12 +390,12 @@ class _Recovery:
         if self._vrs is not None and not self._vrs.lengths and (self._path / layout.VRS).exists():
             self._salvage.move(self._path / layout.VRS, layout.VRS)
         for folder in layout.private(self._path).glob("*.tmp"):
-            if folder.is_dir():  # a file is an unfinished write of ours and is written again
+            if folder.is_dir():  # a file is an unfinished write, which is repeated
                 self._salvage.move(folder, folder.name)
 
     def _set_aside_vrs(self, length: int) -> None:
-        """Salvage the tail, without records that an earlier, killed recovery has added."""
-        if not self._is_reported():  # else an earlier recovery has reached its commit
+        """Salvage the tail, without records that an earlier, killed recovery added."""
+        if not self._is_reported():  # otherwise an earlier recovery reached its commit
             self._salvage.marked_tail(self._path / layout.VRS, length)
 
     def reopen(self, lock_fd: int) -> SessionWriter:
@@ -410,7 +410,7 @@ class _Recovery:
             self._refill(writer.vrs)
         reported = self._is_reported()
         end_ns = self._end_ns()
-        if not reported:  # else an earlier, interrupted recovery has logged them
+        if not reported:  # otherwise an earlier recovery logged them
             for event in self._losses(end_ns, report):
                 writer.record_event(event)
         writer.close(layout.RECOVERED, end_ns)
@@ -429,7 +429,7 @@ class _Recovery:
             vrs.event(event)
 
     def _is_reported(self) -> bool:
-        """Whether an earlier, interrupted recovery has logged its events."""
+        """Return whether an earlier, interrupted recovery has logged its events."""
         return any(event["type"] == RECOVERY for event in self._all_events())
 
     def _all_events(self) -> Iterator[dict[str, Any]]:
@@ -451,7 +451,7 @@ class _Recovery:
             for loss in self._unreported.get(name, ()):
                 yield make_event("lost", end_ns, name, **loss)
             if stream.interval_lost and name not in reported:
-                # A stream may have been silent for long before the others ended, too.
+                # A stream may also have been silent long before the others ended.
                 last_ns = int(position.get("last_ns", -1))
                 silent_ns = max(0, end_ns - offset_ns - last_ns) if last_ns >= 0 else 0
                 lost_s = interval_s + silent_ns / 1e9
@@ -466,12 +466,12 @@ class _Recovery:
 
 
 def _offset(part: Path) -> int:
-    """The offset of a salvaged part, ``FILE@OFFSET`` or ``FILE@OFFSET.NUMBER``."""
+    """Return the offset of a salvaged part, ``FILE@OFFSET`` or ``FILE@OFFSET.NUMBER``."""
     return int(part.name.rpartition("@")[2].partition(".")[0])
 
 
 def _is_seal_loss(event: dict[str, Any]) -> bool:
-    """Whether the writer logged the loss itself when the disk failed."""
+    """Return whether the writer itself logged the loss when the disk failed."""
     return (event.get("type"), event.get("cause")) == ("lost", DISK)
 
 

@@ -1,4 +1,4 @@
-"""Records of several streams in order of time, as far as a small window allows.
+"""Reordering of records of several streams by time, within a small window.
 
 Samples arrive some time after their measurement, a lidar's sweep later than an IMU's batch.
 Records are held for a short time and then written in order of time.
@@ -17,9 +17,9 @@ from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.vrs import RecordType, StreamId, VrsWriter
 
 WINDOW_BYTES = 4 << 20
-"""Held bytes at which all records are written."""
+"""Number of held bytes at which all records are written."""
 WINDOW_S = 0.5
-"""Records that are older than the newest by this are written: no sensor is later."""
+"""Age relative to the newest record at which a record is written, s; no sensor is later."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Single:
-    """One record: its data in parts, which are kept unchanged until they are written."""
+    """One record with its data in parts, which must not change until they are written."""
 
     stream: StreamId
     record_type: RecordType
@@ -43,7 +43,7 @@ class Single:
 
 
 class ReorderWindow:
-    """Sorts records by time before they are written to the file.
+    """Window that sorts records by time before they are written to the file.
 
     Records of equal time keep their order of arrival; so do records of one stream, since a
     stream's times never decrease.  A batch is written in one piece unless another stream's record
@@ -51,7 +51,7 @@ class ReorderWindow:
     """
 
     def __init__(self, writer: VrsWriter) -> None:
-        """Write to a file."""
+        """Initialize the window of a VRS writer."""
         self._writer = writer
         self._held: list[tuple[float, int, Batch | Single]] = []
         self._count = 0
@@ -59,7 +59,7 @@ class ReorderWindow:
         self._newest_s = -np.inf
 
     def add(self, records: Batch | Single) -> None:
-        """Add records, and write those that are due.
+        """Add records, and write the due ones.
 
         Raises:
             OSError: a disk error.

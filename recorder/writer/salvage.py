@@ -1,4 +1,4 @@
-"""Bytes that are cut from a session's files, kept in ``_recorder/salvage``."""
+"""Storage in ``_recorder/salvage`` of bytes that are cut from a session's files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recorder.formats.disk import Disk
 from recorder.session import layout
 from recorder.session.journal_state import JournalState
 
-_PART_BYTES = 64 << 20  # largest salvage file, since one has to fit into memory
+_PART_BYTES = 64 << 20  # largest salvage file: one must fit into memory
 
 
 def keep_tails(disk: Disk, session: Path, journal: JournalState) -> None:
@@ -20,14 +20,14 @@ def keep_tails(disk: Disk, session: Path, journal: JournalState) -> None:
 
 
 class Salvage:
-    """Salvages bytes, durably, before they are cut; OSError on a disk error."""
+    """Durable copies of bytes before they are cut; methods raise OSError on a disk error."""
 
     def __init__(self, disk: Disk, session: Path) -> None:
         self._disk = disk
         self._session = session
 
     def tail(self, path: Path, length: int) -> None:
-        """Salvage the bytes of a file after a length; again, after a kill, with the same result."""
+        """Salvage the bytes of a file after a length; a repeated call has the same result."""
         if not path.exists() or path.stat().st_size <= length:
             return
         # Files of the session's own folder go directly into salvage.
@@ -44,7 +44,7 @@ class Salvage:
                 length += len(part)
 
     def marked_tail(self, path: Path, length: int) -> None:
-        """The same, always with a file, even an empty one: the file marks that this was done."""
+        """Salvage a tail into a file, even an empty one, which marks the tail as salvaged."""
         marker = self._folder() / f"{path.name}@{length}"
         if path.stat().st_size > length + _PART_BYTES:
             self.tail(path, length)

@@ -1,6 +1,6 @@
-"""Which message of a stream comes next: the writer's half of the data plane, as a state machine.
+"""Sequence check of a stream's messages: the writer's half of the data plane.
 
-No sockets and no files; the drivers' half is `drivers._kit.outbox`.
+This state machine uses no sockets and no files; the drivers' half is `drivers._kit.outbox`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from recorder.contract.wire_struct import check_json, decode_values
 _OF_EVENTS = frozenset(
     ("kind", "t_ns", "type", "stream", "first_seq", "last_seq", "count", "epoch", "merged")
 )
-"""Keys of a loss event that a driver's own details may not use."""
+"""Keys of a loss event that a driver's own details must not use."""
 
 
 def check_report(message: Message) -> None:
-    """Check that the session's logs can hold a state, lost or end message.
+    """Check that a state, lost or end message can be stored in the session's logs.
 
     Raises:
         ProtocolError: a value is not JSON, or a key is reserved for events.
@@ -42,7 +42,7 @@ def check_report(message: Message) -> None:
 
 
 class Verdict(Enum):
-    """What to do with a numbered message."""
+    """Decision about a numbered message."""
 
     ACCEPT = "accept"
     DUPLICATE = "duplicate"  # received before: ignore
@@ -52,13 +52,13 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Position:
-    """The position of one stream.
+    """Position of one stream.
 
     Attributes:
-        epoch: of the driver's latest start; 0 before the first message.
-        number: of the message expected next.
-        seq: of the sample expected next.
-        ended: reason of the stream's end in this epoch; None before it.
+        epoch: epoch of the driver's latest start; 0 before the first message.
+        number: number of the next expected message.
+        seq: sequence number of the next expected sample.
+        ended: end reason of the stream in this epoch; None before the end.
         past: earlier epochs, whose late messages are ignored.
     """
 
@@ -70,13 +70,13 @@ class Position:
     _reported: bool = False
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Position:
-        """The position from which a stream continues; `state` is from `SessionWriter.positions`."""
+    def from_state(cls, state: Mapping[str, Any]) -> Position:
+        """Create the position at which a stream continues, from `SessionWriter.positions`."""
         past = set(state["past"])
         return cls(state["epoch"], state["number"], state["seq"], state["ended"], past)
 
     def judge(self, message: Message) -> Verdict:
-        """Accept the expected message, and only that one.
+        """Decide about a message: only the expected one is accepted.
 
         Raises:
             ProtocolError: the message number is right but the sample number is not.

@@ -1,7 +1,7 @@
-"""The writer's receiving thread: messages from drivers, commands from the supervisor.
+"""Receiving thread of the writer, for messages from drivers and commands from the supervisor.
 
 The receiving thread never waits for the disk.  It puts accepted messages into a session's inbox,
-whose bytes are bounded by the drivers' credit.  Each session has its own threads
+whose size is limited by the drivers' credit.  Each session has its own threads
 (`recorder.writer.active_session`), which wake the receiving thread.  Only durable messages are
 acknowledged.
 """
@@ -30,8 +30,8 @@ from recorder.contract.messages import (
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession, StopRequest
-from recorder.writer.disk_policy import DISK, ending_of, what_failed
-from recorder.writer.drivers import Drivers
+from recorder.writer.disk_policy import DISK, describe_error, read_ending
+from recorder.writer.drivers import DriverRegistry
 from recorder.writer.open_sessions import OpenSessions
 from recorder.writer.peers import Peer
 from recorder.writer.pending_split import PendingSplit
@@ -41,19 +41,19 @@ from recorder.writer.session_writer import SessionWriter
 
 REST_S = 0.02
 _REST_NS = round(REST_S * 1e9)
-_LITTLE = 16  # messages; a socket queues twice as many of every driver
+_LITTLE = 16  # messages; a socket queues twice as many of each driver
 _LITTLE_BYTES = 2_000_000  # in the time of a rest: 100 MB/s
 
 
 class ReceiveBatching:
-    """Decides after every turn of the receiving thread whether to rest.
+    """Policy that decides after each turn of the receiving thread whether to rest.
 
-    Messages that arrive during a rest are handled together: waking up with cold caches for every
-    message costs several times the work itself.  A driver that sends much would use up its window
-    within a rest and then wait for the end of the rest.
+    Messages that arrive during a rest are handled together, since waking up with cold caches for
+    each message costs several times the work itself.  There is no rest at high data rates: a fast
+    driver would use up its window within the rest and then wait for its end.
 
     >>> rest = ReceiveBatching(clock)
-    >>> if rest.earned(messages=3, size=70_000):
+    >>> if rest.should_rest(messages=3, size=70_000):
     ...     clock.wait(hurry, REST_S)
     """
 
@@ -63,8 +63,8 @@ class ReceiveBatching:
         self._since_ns = 0
         self._bytes = 0
 
-    def earned(self, messages: int, size: int) -> bool:
-        """Whether a rest may follow a turn with this number of messages and bytes."""
+    def should_rest(self, messages: int, size: int) -> bool:
+        """Return whether a rest may follow a turn with this number of messages and bytes."""
         if not self._busy:
             if size >= _LITTLE_BYTES:
                 self._busy, self._bytes = True, 0
@@ -83,13 +83,13 @@ _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a ses
 
 
 class WriterService:
-    """The work of one writer process.
+    """Service of one writer process.
 
     Args:
-        run_folder: the run's folder, where the socket is bound.
+        run_folder: the run's folder, in which the socket is bound.
         buffer_bytes: sum of all drivers' rings.
         clock, disk: injectable.
-        resume: session that an earlier writer left open, to be resumed.
+        resume: session to resume, which an earlier writer left open; None without one.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class WriterService:
         self._clock = clock
         self._disk = disk
         self._sessions = OpenSessions(disk, clock, buffer_bytes, self._waker.wake)
-        self._drivers = Drivers(self._socket, self._sessions, buffer_bytes)
-        self._peers = self._drivers.peers  # looked up for every message
-        self._pending_split: PendingSplit | None = None  # will continue the open session
+        self._drivers = DriverRegistry(self._socket, self._sessions, buffer_bytes)
+        self._peers = self._drivers.peers  # used for each message
+        self._pending_split: PendingSplit | None = None  # the next part, while it is created
         self._quit = False
         self._batching = ReceiveBatching(clock)
         self._hurry = SignalEvent()
@@ -134,12 +134,12 @@ class WriterService:
             if self._pending_split is None:
                 self._end_what_must()
             self._drivers.acknowledge_due()
-            # In order: a session does not end before the session that it continues.
+            # A session must not end before the session that it continues.
             first = sessions.previous or sessions.active
             if first is not None and first.finishing is not None:
                 self._finish(first)
             goes_on = sessions.active is not None and sessions.active.finishing is None
-            if goes_on and self._batching.earned(taken, size):
+            if goes_on and self._batching.should_rest(taken, size):
                 self._clock.wait(self._hurry, REST_S)
         if self._pending_split is not None:
             self._pending_split.abandon()
@@ -154,7 +154,7 @@ class WriterService:
         self._socket.close()
 
     def _end_what_must(self) -> None:
-        """Seal sessions that have failed; end the open session if its disk is full."""
+        """Seal failed sessions; end the open session if its disk is full."""
         for current in self._sessions:
             if current.must_be_sealed:
                 self._seal(current)
@@ -165,7 +165,7 @@ class WriterService:
     # Drivers
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
-        """Handle a message; returns its size in bytes."""
+        """Handle a message; return its size in bytes."""
         if isinstance(message, ProtocolError):
             self._drivers.refuse(peer, message)
             return 0
@@ -188,7 +188,7 @@ class WriterService:
         return message.nbytes
 
     def _join(self, peer: bytes, message: Message) -> None:
-        known = Peer.of(message)
+        known = Peer.from_join(message)
         if self._pending_split is not None and known.since_ns >= self._pending_split.asked_ns:
             self._pending_split.waiting.append((peer, message))
             return
@@ -196,9 +196,9 @@ class WriterService:
 
     def _take(self, peer: bytes, message: Message) -> None:
         known = self._peers[peer]
-        current = self._sessions.of(known)
+        current = self._sessions.find(known)
         if current is None or message.session not in ("", current.writer.key) or current.closer:
-            return  # a driver repeats messages of a session that is closed
+            return  # a driver resends messages of a closed session
         spec = known.specs.get(message.stream)
         if spec is None:
             raise ProtocolError(f"{message.stream}: a message of a stream that was not declared")
@@ -226,7 +226,7 @@ class WriterService:
                     return  # answered when the session is closed
                 case Split() as command:
                     self._split(peer, message.number, command)
-                    return  # answered when the session that was split is closed
+                    return  # answered when the split session is closed
                 case PutEvent() as command:
                     if self._sessions.active is not None:
                         self._sessions.active.writer.event(**command.event)
@@ -266,7 +266,7 @@ class WriterService:
     def _split(self, peer: bytes, request: int, command: Split) -> None:
         """Begin the session that continues the open one; drivers cross to it one by one.
 
-        A request that is repeated, since an earlier writer died, joins the split in progress.
+        A request that is repeated after a writer's death joins the split in progress.
         """
         asked_for = command.session
         left = self._sessions.previous
@@ -285,21 +285,21 @@ class WriterService:
             self._reply(peer, request, self._after_split(Path(asked_for)))
             return
         live = set(current.writer.sensors if command.live is None else command.live)
-        same = [known for known in self._peers.values() if not current.changed(known)]
+        same = [known for known in self._peers.values() if not current.has_changed(known)]
         now_ns = self._clock.monotonic_ns()
         self._pending_split = PendingSplit(current, peer, request, live, now_ns)
         self._pending_split.start(self._disk, command.plan, self._clock, same, self._waker.wake)
 
     def _go_on(self, made: PendingSplit) -> None:
-        """Begin the next part when it is made; if it failed, continue the open one."""
+        """Begin the created next part; if its creation failed, continue the open one."""
         self._pending_split, current = None, made.current
         if made.writer is not None:
             self._sessions.leave(current, made.peer, made.request, made.live)
             self._drivers.leave(current)
             following = self._begin(made.writer)
             for known in self._peers.values():
-                if not current.changed(known):
-                    following.declare(known)  # drivers that joined since the request
+                if not current.has_changed(known):
+                    following.declare(known)  # includes drivers that joined since the request
             following.continue_from(current.ends(), current.last_ns)
             self._drivers.hello_all()
         elif (error := made.error) is not None:
@@ -309,7 +309,7 @@ class WriterService:
 
     def _after_split(self, left: Path, how: Ending | None = None) -> Status:
         status = self._status()
-        status.previous = how or ending_of(left) or Ending(str(left))
+        status.previous = how or read_ending(left) or Ending(str(left))
         return status
 
     def _stop(self, peer: bytes, request: int, command: Stop) -> None:
@@ -326,7 +326,7 @@ class WriterService:
         current.finishing = StopRequest(peer, request, live, deadline)
         for identity, known in list(self._peers.items()):
             if not known.finish_sent:
-                self._drivers.tell_finish(identity)
+                self._drivers.send_finish(identity)
 
     # The end of a session
 
@@ -337,10 +337,10 @@ class WriterService:
         deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
         current.finishing = StopRequest(None, 0, live, deadline)
         for identity in self._peers:
-            self._drivers.tell_finish(identity)
+            self._drivers.send_finish(identity)
 
     def _finish(self, current: ActiveSession) -> None:
-        """Close a session once its drivers have ended it; does not wait for the disk."""
+        """Close a session once its drivers have ended it; never wait for the disk."""
         now_ns = self._clock.monotonic_ns()
         if current.closed and current.failure is None:
             self._drivers.acknowledge_all()
@@ -352,7 +352,7 @@ class WriterService:
         """Seal a session whose disk failed, and record the reason in it."""
         current.join_threads()
         assert current.failure is not None
-        cause = what_failed(current.failure)
+        cause = describe_error(current.failure)
         reason = f"{current.writer.path}: sealed at its last commit: {cause}"
         current.writer.seal(reason)
         self._over(current, sealed=reason)

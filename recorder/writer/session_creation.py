@@ -1,4 +1,4 @@
-"""A new session, which holds the streams of the connected drivers from the start."""
+"""Creation of a session that declares the connected drivers' streams from the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import StorageError
 from recorder.contract.messages import SessionPlan
 from recorder.formats.disk import Disk
-from recorder.writer.disk_policy import what_failed
+from recorder.writer.disk_policy import describe_error
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter
 
@@ -20,9 +20,9 @@ def create(
     peers: Iterable[Peer],
     reported: Callable[[str, bytes], None] = lambda *_: None,
 ) -> SessionWriter:
-    """Make a session that durably declares the streams of these drivers.
+    """Create a session that durably declares the streams of these drivers.
 
-    So recovery reports a loss of those streams after a power cut before the first commit.
+    So after a power cut before the next commit, recovery reports the loss of these streams.
 
     Args:
         disk, plan, clock: as for `SessionWriter.create`.
@@ -30,7 +30,7 @@ def create(
         reported: as for `SessionWriter.create`.
 
     Raises:
-        StorageError, UsageError: as `SessionWriter.create` does.
+        StorageError, UsageError: as of `SessionWriter.create`.
     """
     try:
         writer = SessionWriter.create(disk, plan, clock, reported)
@@ -43,5 +43,5 @@ def create(
         writer.commit()
     except OSError as error:
         writer.abandon()
-        raise StorageError(f"{writer.path}: {what_failed(error)}") from None
+        raise StorageError(f"{writer.path}: {describe_error(error)}") from None
     return writer

@@ -1,6 +1,6 @@
-"""All that a session records besides samples: epochs, losses, ends, states, incidents.
+"""Writer of a session's epochs, losses, ends, states and events, everything except samples.
 
-They go into the journal, the event log, the log of states, and as records into ``session.vrs``.
+The files are the journal, the event log and the log of states; ``session.vrs`` gets records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recorder.session.events import INCOMPLETE, EventLog, make_event
 from recorder.session.journal import JournalWriter
 from recorder.session.journal_state import JournalState
 from recorder.session.minimum_rate import SILENT, floor_hz
-from recorder.writer.rate_shortfall import RateShortfall, ShortfallWatch, least_ns
+from recorder.writer.rate_shortfall import RateMonitor, RateShortfall, get_least_ns
 from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.stream_progress import (
     StreamProgress,
@@ -33,21 +33,21 @@ from recorder.writer.stream_progress import (
     last_time,
     uncounted_loss,
 )
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 LATE = "late"
-"""Cause of the loss of a played source that was stopped before it had played the duration."""
+"""Cause of the loss of a played source that was stopped before the end of the duration."""
 HUNG = "hung"
-"""Cause of the fault, and of the loss, of a driver that was killed because it hung."""
-_ID_BYTES = 16  # of the first record: no other session begins with the same one
+"""Cause of the fault and of the loss of a driver that was killed because it hung."""
+_ID_BYTES = 16  # makes the first record unique
 NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 
-class SessionLog:
-    """Writes everything except samples; its caller holds the session's lock.
+class EventWriter:
+    """Writer of everything except samples; its caller holds the session's lock.
 
     Attributes:
-        incoming: events from any thread that are not logged yet.
+        incoming: events from any thread that are not yet logged.
         events, log, journal: the session's own files.
         vrs: ``session.vrs``; None if it is not written.
     """
@@ -61,7 +61,7 @@ class SessionLog:
         journal: JournalWriter,
         vrs: SessionVrs | None,
     ) -> None:
-        """Use `create` or `reopen`."""
+        """Initialize a log; call `create` or `reopen` instead."""
         self.incoming: deque[dict[str, Any]] = deque()
         self.events = events
         self.log = log
@@ -69,18 +69,18 @@ class SessionLog:
         self.vrs = vrs
         self._values = values
         self._clock = clock
-        self._slow: dict[str, ShortfallWatch | None] = {}
-        self._hung: dict[str, int] = {}  # by sensor, when its driver was found to hang
+        self._slow: dict[str, RateMonitor | None] = {}
+        self._hung: dict[str, int] = {}  # by sensor, the time at which its driver hung
         self._start_mono_ns: int = values["start_mono_ns"]
         self._offset_ns: int = values["start_ns"] - self._start_mono_ns
         self._of_sources = values.get("source_start_ns") is not None
-        self._latest_ns = self._start_mono_ns  # of the samples that were given
+        self._latest_ns = self._start_mono_ns  # latest time of a sample
 
     @classmethod
     def create(
         cls, disk: DigestingDisk, session: Path, values: dict[str, Any], clock: Clock
-    ) -> SessionLog:
-        """The files of a new session, durable on return."""
+    ) -> EventWriter:
+        """Create the files of a new session, durable on return."""
         folder = layout.private(session)
         with contextlib.ExitStack() as undo:
             files = []
@@ -113,8 +113,8 @@ class SessionLog:
         clock: Clock,
         state: JournalState,
         written: JournalState,
-    ) -> SessionLog:
-        """The files of a session, cut to a state's lengths; its journal continues `written`."""
+    ) -> EventWriter:
+        """Reopen a session's files, cut to a state's lengths; the journal continues `written`."""
 
         def reopened(name: str) -> AppendFile:
             length = state.files.get(f"{layout.PRIVATE}/{name}", 0)
@@ -159,17 +159,17 @@ class SessionLog:
         return None if duration is None else self._start_mono_ns + round(duration * 1e9)
 
     def now_ns(self) -> int:
-        """Epoch ns of now, on the session's clock."""
+        """Return the time, epoch ns on the session's clock."""
         return self._now_mono_ns() + self._offset_ns
 
     def _now_mono_ns(self) -> int:
-        """Now; the latest sample's time in a session whose times are those of its sources."""
+        """Return CLOCK_MONOTONIC; in a session with its sources' times, the latest sample's."""
         return self._latest_ns if self._of_sources else self._clock.monotonic_ns()
 
-    def event_of_now(
+    def make_current_event(
         self, kind: str, stream: str, cause: str, *, age_ns: int = 0, **more: Any
     ) -> dict[str, Any]:
-        """Make an event of now, or of `age_ns` ago; at the earliest of the session's start."""
+        """Create an event `age_ns` before the current time, but not before the session's start."""
         mono_ns = max(self._now_mono_ns() - age_ns, self._start_mono_ns)
         return make_event(kind, mono_ns + self._offset_ns, stream, cause, **more)
 
@@ -186,14 +186,14 @@ class SessionLog:
             self.vrs.event(event)
         self.events.add(event)
 
-    def declare(self, store: StreamStore) -> None:
+    def declare(self, store: StreamFiles) -> None:
         """Record a stream's declaration, durably."""
         files = {name: digest(data) for name, data in store.metadata().items()}
         self.journal.append("stream", spec=store.spec.to_wire(), files=files)
         self.journal.sync()
 
     def new_epoch(self, progress: StreamProgress, message: Message) -> None:
-        """Begin an epoch: a driver has started, and `message` is its first."""
+        """Begin an epoch with the first `message` of a driver that has started."""
         if progress.epoch:
             progress.past.append(progress.epoch)
             if progress.ended is None:  # the driver died: its unsent samples cannot be counted
@@ -205,7 +205,7 @@ class SessionLog:
     def begin_epoch(self, progress: StreamProgress, epoch: int) -> None:
         """Record that an epoch begins with the stream's next sample."""
         name, samples = progress.store.spec.name, progress.store.samples
-        if self._slow.get(name) is None:  # it had ended, and continues
+        if self._slow.get(name) is None:  # the stream had ended, and continues
             self._slow.pop(name, None)
         progress.epoch, progress.ended = epoch, None
         progress.epochs.append((epoch, samples))
@@ -216,8 +216,8 @@ class SessionLog:
     def lose_interval(self, progress: StreamProgress, until_ns: int) -> None:
         """Log an uncounted loss from the stream's last sample to `until_ns`.
 
-        Of streams that have ended, only those of devices that have changed lose anything: what a
-        played source had after its change is counted.
+        An ended stream has such a loss only if its device has changed.  The samples of a played
+        source after a change are counted instead.
         """
         if progress.ended is not None:
             header = self._header(progress)
@@ -228,7 +228,7 @@ class SessionLog:
             until_ns = min(until_ns, self.until_ns)
         since = progress.store.last_ns
         if (watch := self._watch(progress)) is not None:
-            self._lose_slow(progress, watch.lost(until_ns, None))
+            self._lose_slow(progress, watch.count_loss(until_ns, None))
         gap_ns = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
         if progress.epoch and progress.ended is None:
             self.record_end(progress, None, "gone")
@@ -237,16 +237,16 @@ class SessionLog:
         self.event(uncounted_loss(progress, self.now_ns(), cause, gap_ns, 1))
 
     def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
-        """Log the loss of a whole stream: it has no sample, and its driver has not come back."""
+        """Log the loss of a whole stream without a sample whose driver has not returned."""
         self.event(self.absent_loss(stream, position, "driver"))
 
     def absent_loss(self, stream: str, position: dict[str, Any], cause: str) -> dict[str, Any]:
-        """The event of such a loss, which is counted in the position.
+        """Create the event of a whole stream's loss, and count the loss in the position.
 
         Args:
-            stream: its name.
-            position: the stream's, as the journal has it.
-            cause: of the loss.
+            stream: name of the stream.
+            position: the stream's position in the journal.
+            cause: cause of the loss.
         """
         position["unknown_losses"] += 1
         gap_ns = self._clock.monotonic_ns() - self._start_mono_ns
@@ -254,24 +254,26 @@ class SessionLog:
         return make_event("lost", self.now_ns(), stream, cause, duration_ns=gap_ns, **where)
 
     def lose_sensor(self, stream: str, end_ns: int | None) -> None:
-        """Log the loss of a whole stream: its sensor was absent for the whole session.
+        """Log the loss of a whole stream whose sensor was absent for the whole session.
 
         Args:
-            stream: its name, or the sensor's name if no driver has declared a stream.
+            stream: name of the stream, or of the sensor if no driver has declared a stream.
             end_ns: epoch ns of the session's end; None: now.
         """
         end_ns = self.now_ns() if end_ns is None else end_ns
         gap_ns = max(0, end_ns - self._start_mono_ns - self._offset_ns)
         self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
 
-    def gave(self, progress: StreamProgress, first_ns: int, last_ns: int, count: int) -> None:
-        """Count samples of a stream; intervals in which it was slow or silent are losses."""
+    def count_samples(
+        self, progress: StreamProgress, first_ns: int, last_ns: int, count: int
+    ) -> None:
+        """Count samples of a stream; log slow or silent intervals as losses."""
         self._latest_ns = max(self._latest_ns, last_ns)
         if (watch := self._watch(progress)) is not None:
-            self._lose_slow(progress, watch.gave(first_ns, last_ns, count))
+            self._lose_slow(progress, watch.count_samples(first_ns, last_ns, count))
 
-    def _watch(self, progress: StreamProgress) -> ShortfallWatch | None:
-        """The watch of a stream's rate; None if the stream has no minimum rate."""
+    def _watch(self, progress: StreamProgress) -> RateMonitor | None:
+        """Return the monitor of a stream's rate; None if the stream has no minimum rate."""
         name = progress.store.spec.name
         if name not in self._slow:
             header = self._header(progress)
@@ -280,11 +282,11 @@ class SessionLog:
                 floor = floor_hz(progress.sensor or name, header, progress.store.spec)
             last_ns = progress.store.last_ns
             start_ns = last_ns if last_ns >= 0 else self._start_mono_ns
-            self._slow[name] = None if floor is None else ShortfallWatch(floor, start_ns)
+            self._slow[name] = None if floor is None else RateMonitor(floor, start_ns)
         return self._slow[name]
 
     def _header(self, progress: StreamProgress) -> dict[str, Any] | None:
-        """The entry of the stream's sensor in ``session.json``; None if it lacks ``live``."""
+        """Return the sensor's entry in ``session.json`` for a stream; None if it lacks ``live``."""
         header = self._values["sensors"].get(progress.sensor or progress.store.spec.name)
         return header if header is not None and "live" in header else None
 
@@ -294,7 +296,7 @@ class SessionLog:
             self.event(uncounted_loss(progress, t_ns, slow.cause, gap_ns, slow.given))
 
     def _end_watch(self, progress: StreamProgress, reason: str) -> None:
-        """Log the losses of a stream that has ended: it was slow, silent, or never began."""
+        """Log the losses of an ended stream: slow, silent or missing."""
         header = self._header(progress)
         if header is None:
             return
@@ -304,24 +306,24 @@ class SessionLog:
         if (reason == "duration" or late) and self.until_ns is not None:
             end_ns = self.until_ns
         elif not header["live"] or reason not in NORMAL_ENDS or reason == "eof":
-            end_ns = store.last_ns  # the source had no more samples, or was not asked for them
+            end_ns = store.last_ns  # the source had no more samples, or none were requested
         watch = self._watch(progress)
         self._slow[store.spec.name] = None
         found = [] if watch is None else watch.finish(end_ns)
-        if late:  # a played source is never silent: it had not come to the end yet
+        if late:  # a played source is never silent: it was stopped early
             found = [replace(f, cause=LATE) if f.cause == SILENT else f for f in found]
         never = store.samples == 0 and not progress.unknown_losses and not progress.lost
         never = never and not store.spec.sporadic
         if never and not found and reason in NORMAL_ENDS and reason != "eof":
             end_ns = max(end_ns, min(self._clock.monotonic_ns(), self.until_ns or end_ns))
-            if end_ns - self._start_mono_ns >= least_ns(store.spec):
+            if end_ns - self._start_mono_ns >= get_least_ns(store.spec):
                 found = [RateShortfall(SILENT, self._start_mono_ns, end_ns)]
         self._lose_slow(progress, found)
 
     def lose(self, progress: StreamProgress, message: Message) -> None:
         """Log a loss that a driver reports."""
         if (watch := self._watch(progress)) is not None:
-            self._lose_slow(progress, watch.lost(last_time(message), message.count))
+            self._lose_slow(progress, watch.count_loss(last_time(message), message.count))
         values = dict(message.values)
         cause = str(values.pop("cause", "unknown"))
         if message.count is None:
@@ -355,7 +357,7 @@ class SessionLog:
             self.vrs.end_epoch(progress.store.spec, epoch, sent, reason, self.now_ns())
 
     def state(self, progress: StreamProgress, message: Message) -> None:
-        """Log a state that a driver reports; incomplete samples in it are counted."""
+        """Log a state that a driver reports, and count its incomplete samples."""
         t_ns = last_time(message) + self._offset_ns
         if INCOMPLETE in message.values:
             self._count_incomplete(progress, message, t_ns)

@@ -1,4 +1,4 @@
-"""What the drivers' messages do to the streams of a session while it is written."""
+"""Streams of a session while it is written, updated by the drivers' messages."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from typing import Any
 from recorder.contract.wire import Kind, Message
 from recorder.session.absence import find_absent_streams
 from recorder.session.journal_state import JournalState
-from recorder.writer.session_log import SessionLog
+from recorder.writer.session_log import EventWriter
 from recorder.writer.stream_progress import (
     StreamProgress,
-    absent_position,
-    cut_short,
+    find_unended_epochs,
+    group_streams,
+    make_absent_position,
     may_begin,
-    streams_of_sensors,
 )
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 
 class SessionStreams:
-    """The streams of one session.  The caller holds its lock, but for what says that it needs none.
+    """Streams of one session.
+
+    The caller holds the session's lock, except for methods that need no lock.
 
     Args:
-        log: of the session.
+        log: log of the session.
         sensors: the planned sensors, as in ``session.json``.
-        restored: what the journal has of a session that is reopened.
+        restored: journal state of a reopened session; None for a new one.
 
     Attributes:
-        progress: of every stream that was declared to this writer.
+        progress: by name, the progress of each stream that was declared to this writer.
     """
 
     def __init__(
-        self, log: SessionLog, sensors: Mapping[str, Any], restored: JournalState | None = None
+        self, log: EventWriter, sensors: Mapping[str, Any], restored: JournalState | None = None
     ) -> None:
         self.progress: dict[str, StreamProgress] = {}
         self._log = log
         self._sensors = sensors
         self._restored = restored or JournalState()
 
-    def add(self, store: StreamStore, sensor: str = "") -> None:
-        """A further stream, from its position in the journal; needs no lock."""
+    def add(self, store: StreamFiles, sensor: str = "") -> None:
+        """Add a stream at its position in the journal; needs no lock."""
         progress = StreamProgress(store, sensor)
         progress.restore(self._restored, store.spec.name)
-        # The lock may be waiting for the disk: readers iterate over a copy instead.
+        # A holder of the lock may wait for the disk, so readers iterate over a copy instead.
         self.progress[store.spec.name] = progress
 
     def append(self, message: Message) -> None:
@@ -67,7 +69,7 @@ class SessionStreams:
             self._append(progress, message)
 
     def release_all(self) -> None:
-        """Append what is held back of any stream."""
+        """Append the held-back messages of all streams."""
         for progress in self.progress.values():
             self.release(progress)
 
@@ -80,33 +82,33 @@ class SessionStreams:
             self._log.lose_absent(stream, self._restored.positions[stream])
 
     def lose_absent_sensors(self, end_ns: int | None) -> None:
-        """Log the loss of sensors that gave no stream until the session's end, epoch ns."""
+        """Log the loss of sensors without a stream up to `end_ns`, epoch ns; None: now."""
         known = {*self.progress, *self._restored.positions}
-        for streams in find_absent_streams(self.of_sensors(), known).values():
+        for streams in find_absent_streams(self.group_by_sensor(), known).values():
             for name in streams:
                 self._log.lose_sensor(name, end_ns)
-                self._restored.positions[name] = absent_position()
+                self._restored.positions[name] = make_absent_position()
 
-    def of_sensors(self) -> dict[str, list[str]]:
-        """Names of each planned sensor's streams."""
-        return streams_of_sensors(self._sensors, self.progress)
+    def group_by_sensor(self) -> dict[str, list[str]]:
+        """Return the stream names of each planned sensor."""
+        return group_streams(self._sensors, self.progress)
 
     def absent(self) -> dict[str, dict[str, Any]]:
-        """Positions of streams without a sample that no driver has declared to this writer."""
+        """Return positions of streams without a sample that no driver declared to this writer."""
         known = list(self._restored.positions.items())
         return {n: position for n, position in known if n not in self.progress}
 
     def written(self) -> list[tuple[str, StreamProgress]]:
-        """Those that have files; needs no lock."""
+        """Return the streams that have files; needs no lock."""
         return [(n, t) for n, t in list(self.progress.items()) if t.store.exists]
 
     def committed_positions(self) -> dict[str, dict[str, Any]]:
-        """Copies of all positions, as a commit has them: undeclared streams come first."""
+        """Return copies of all positions for a commit, those of undeclared streams first."""
         positions = {name: dict(p) for name, p in self._restored.positions.items()}
         return positions | {name: t.position() for name, t in list(self.progress.items())}
 
     def positions(self) -> dict[str, dict[str, Any]]:
-        """The appended positions with their bytes; needs no lock."""
+        """Return the appended positions with their bytes; needs no lock."""
         positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self.absent().items()}
         for name, progress in list(self.progress.items()):
             more = {"bytes": progress.store.bytes, "adjusted": progress.store.adjusted}
@@ -119,15 +121,15 @@ class SessionStreams:
             progress.held.append(message)
             return
         if message.epoch != progress.epoch:
-            # If a driver died before this stream's first sample, that time is a loss too.
-            lives = cut_short(progress.sensor, self.progress.values(), message.epoch)
+            # The time before this stream's first sample is a loss if an earlier driver died.
+            lives = find_unended_epochs(progress.sensor, self.progress.values(), message.epoch)
             if lives and not progress.epoch:
                 self._log.begin_epoch(progress, max(lives))
             self._log.new_epoch(progress, message)
         match message.kind:
             case Kind.DATA:
                 t_mono, ts = store.append(message)
-                self._log.gave(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
+                self._log.count_samples(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
                 if (vrs := self._log.vrs) is not None:
                     vrs.data(store.spec, message, t_mono, ts)
             case Kind.LOST:

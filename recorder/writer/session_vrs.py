@@ -1,10 +1,10 @@
-"""``session.vrs`` while a session is written: configuration, state and data records, live.
+"""Live writer of ``session.vrs``: configuration, state and data records.
 
 The file has configuration and state records of every stream, and data records of the streams
 that ``record_format.streams`` of the config names.  Timestamps are those of ``ts``: epoch seconds
 on the session's host clock.  Records are sorted by time within a small window
-(`recorder.writer.reorder`).  Every commit empties the window: acknowledged samples are durable
-here too.
+(`recorder.writer.reorder`).  Every commit empties the window, so acknowledged samples are durable
+in this file, too.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from recorder.writer.stream_progress import first_time
 
 
 class SessionVrs:
-    """The file of one session; its caller holds the session's lock.
+    """VRS file of one session; its caller holds the session's lock.
 
-    Errors are those of the disk (OSError) or of the format (FormatError, StorageError).  After
-    an error the session is sealed, as for any of its files.
+    Methods raise OSError for the disk, FormatError and StorageError for the format.  After an error
+    the session is sealed, as for any of its files.
     """
 
     def __init__(self, session: Path, values: Mapping[str, Any], writer: VrsWriter) -> None:
-        """Use `create` or `reopen`."""
+        """Initialize a file; call `create` or `reopen` instead."""
         self._writer = writer
         self._window = ReorderWindow(writer)
         self._finished = False
@@ -70,12 +70,12 @@ class SessionVrs:
 
     @classmethod
     def create(cls, disk: Disk, session: Path, values: Mapping[str, Any]) -> SessionVrs:
-        """The file of a new session, durable on return except the names of its two files.
+        """Create the file of a new session, durable on return except the names of its two files.
 
         Args:
-            disk: for writing.
+            disk: disk that writes the files.
             session: the session's folder.
-            values: of its ``session.json``.
+            values: content of ``session.json``.
         """
         clock_id = f"{values['boot_id']}/{values['start_mono_ns']}".encode()
         writer = VrsWriter.create(
@@ -84,7 +84,7 @@ class SessionVrs:
             [create_session_stream(str(values["name"]))],
             file_tags(values),
             index_path=layout.private(session, layout.VRS_INDEX),
-            # The time, roughly; the low bits identify the session.
+            # The approximate time; the low bits identify the session.
             creation_id=creation_id(int(values["start_ns"]), zlib.crc32(clock_id)),
         )
         made = cls(session, values, writer)
@@ -107,7 +107,7 @@ class SessionVrs:
 
         Args:
             disk, session, values: as for `create`.
-            lengths: committed lengths by path, as the journal has them.
+            lengths: committed lengths by path, from the journal.
             tags_at: offsets of all TAGS records; None if unknown.
         """
         path = session / layout.VRS
@@ -129,31 +129,31 @@ class SessionVrs:
 
     @property
     def files(self) -> list[AppendFile]:
-        """The file and, until it is finished, the file with the entries of its index."""
+        """The file and, until it is finished, the file of its index entries."""
         return self._writer.files[:1] if self._finished else self._writer.files
 
     @property
     def size(self) -> int:
-        """Bytes of both files, and of the index that is appended at the end."""
+        """Bytes of both files and of the index that is appended at the end."""
         file, index = self._writer.files
         return file.length + (0 if self._finished else 2 * index.length)
 
     def wants(self, stream: str) -> bool:
-        """Whether a stream has data records."""
+        """Return whether a stream has data records."""
         return stream in self._with_data
 
     def data(self, spec: StreamSpec, message: Message, t_mono: Times, ts: Stamps) -> None:
         """Write a data message's samples, if the stream has data records.
 
         Args:
-            spec: its stream.
-            message: as received.
-            t_mono: int64 [n], stored times.
-            ts: f8 [n], the same as epoch seconds.
+            spec: the message's stream.
+            message: the received message.
+            t_mono: int64 [n], stored times, ns.
+            ts: f8 [n], the same times as epoch seconds.
         """
         if spec.name not in self._with_data:
             return
-        stream, records = self._stream(spec, message), self._records_of(spec)
+        stream, records = self._stream(spec, message), self._get_records(spec)
         if records.row_bytes is not None:
             rows = records.rows(message, t_mono)
             self._window.add(Batch(stream, RecordType.DATA, ts, rows))
@@ -163,12 +163,12 @@ class SessionVrs:
             self._window.add(Single(stream, RecordType.DATA, timestamp_s, parts))
 
     def begin_epoch(self, spec: StreamSpec, message: Message, last_ns: int) -> None:
-        """Write the begin of an epoch: a driver has started.
+        """Write the start of an epoch, when a driver has started.
 
         Args:
             spec: the stream.
-            message: the first of the epoch.
-            last_ns: ``t_mono`` of the stream's last sample before; -1 without one.
+            message: the first message of the epoch.
+            last_ns: ``t_mono`` of the stream's previous sample; -1 without one.
         """
         known = spec.name in self._known
         stream = self._stream(spec, message, last_ns)
@@ -176,7 +176,7 @@ class SessionVrs:
             self._configure(stream, spec, message, last_ns)
         t_ns = first_time(message) + self._offset_ns
         values = {"first_seq": message.seq}
-        self._tell(stream, t_ns, "epoch_begin", message.epoch, message.seq, None, values)
+        self._add_state(stream, t_ns, "epoch_begin", message.epoch, message.seq, None, values)
 
     def end_epoch(
         self, spec: StreamSpec, epoch: int, sent: int | None, reason: str, t_ns: int
@@ -186,21 +186,21 @@ class SessionVrs:
         Args:
             spec: the stream.
             epoch: the epoch.
-            sent: samples that the driver reports as sent; None without a report.
-            reason: why it ended.
-            t_ns: epoch ns.
+            sent: number of samples that the driver reports as sent; None without a report.
+            reason: end reason of the epoch.
+            t_ns: time of the end, epoch ns.
         """
         if (stream := self._known.get(spec.name)) is not None:
             values = {"sent": sent, "reason": reason}
-            self._tell(stream, t_ns, "epoch_end", epoch, sent or 0, reason, values)
+            self._add_state(stream, t_ns, "epoch_end", epoch, sent or 0, reason, values)
 
     def state(self, spec: StreamSpec, message: Message, t_ns: int) -> None:
         """Write a driver's state, at an epoch time in ns."""
         stream = self._stream(spec, message)
-        self._tell(stream, t_ns, "state", message.epoch, message.seq, None, message.values)
+        self._add_state(stream, t_ns, "state", message.epoch, message.seq, None, message.values)
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write an event to the records of its stream, else to those of the session."""
+        """Write an event to the records of its stream, if known, else to those of the session."""
         stream = self._known.get(event.get("stream") or "")
         if stream is None:
             stream = self._known[""]
@@ -208,12 +208,12 @@ class SessionVrs:
         self._add(stream, RecordType.STATE, event["t_ns"] - self._offset_ns, record.encode())
 
     def drain(self) -> None:
-        """Hand all records to the files."""
+        """Pass all held records to the files."""
         if not self._finished:
             self._window.drain()
 
     def finish(self) -> None:
-        """Write the index and its offset: the file is then a complete VRS file."""
+        """Write the index and its offset, which complete the VRS file."""
         self._window.drain()
         self._writer.finish()
         self._finished = True
@@ -230,12 +230,12 @@ class SessionVrs:
             driver = self._drivers.get(spec.name, "")
             declared = create_metadata_stream(spec.name, driver, spec, self._name)
             if self.wants(spec.name):
-                declared = add_data_records(declared, self._records_of(spec).layout)
+                declared = add_data_records(declared, self._get_records(spec).layout)
             stream = self._known[spec.name] = self._writer.add_stream(declared).id
             self._configure(stream, spec, message, last_ns)
         return stream
 
-    def _records_of(self, spec: StreamSpec) -> DataRecords:
+    def _get_records(self, spec: StreamSpec) -> DataRecords:
         records = self._records.get(spec.name)
         if records is None:
             records = self._records[spec.name] = DataRecords(spec)
@@ -244,7 +244,7 @@ class SessionVrs:
     def _configure(
         self, stream: StreamId, spec: StreamSpec, message: Message, last_ns: int
     ) -> None:
-        """Write a configuration: before the epoch's first sample, after the epoch before."""
+        """Write a configuration between the previous epoch and the epoch's first sample."""
         t_mono_ns = last_ns if last_ns >= 0 else min(self._start_mono_ns, first_time(message))
         driver = self._drivers.get(spec.name, "")
         record = configuration(spec, driver, message.epoch, t_mono_ns, self._offset_ns)
@@ -256,7 +256,7 @@ class SessionVrs:
         self._add(stream, kind, self._start_mono_ns, record.encode())
         self._window.drain()
 
-    def _tell(
+    def _add_state(
         self,
         stream: StreamId,
         t_ns: int,
@@ -276,7 +276,7 @@ class SessionVrs:
 
 
 def remove_leftovers(disk: Disk, session: Path) -> None:
-    """Remove files that a closed session does not need: index entries, digests of the tail."""
+    """Remove files that a closed session does not need: index entries, tail digests."""
     for name in (layout.VRS_INDEX, *layout.TAILS, *layout.RECOVERY_TAILS):
         path = layout.private(session, name)
         if path.exists():

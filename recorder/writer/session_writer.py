@@ -1,7 +1,7 @@
-"""A session while it is written: streams, events, journal.
+"""Writer of a session: streams, events, journal.
 
-One thread appends; another commits.  `SessionWriter.lock` guards their common state.  The second
-thread holds the lock only to take a snapshot::
+One thread appends, another one commits.  `SessionWriter.lock` guards their common state.  The
+second thread holds the lock only to take a snapshot::
 
     writer = SessionWriter.create(disk, plan, clock)
     writer.append(message)                    # the append thread
@@ -32,27 +32,28 @@ from recorder.session.journal import JournalWriter, digest_first_record, read_jo
 from recorder.session.journal_state import JournalState, describe_close
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.commit_digests import CommitDigests, check_committed
-from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
+from recorder.writer.disk_policy import DISK, Fuse, append_events, make_seal_events
 from recorder.writer.salvage import Salvage, keep_tails
-from recorder.writer.session_log import SessionLog
+from recorder.writer.session_log import EventWriter
 from recorder.writer.session_streams import SessionStreams
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
-from recorder.writer.stream_store import StreamStore, check_same
+from recorder.writer.stream_store import StreamFiles, check_same
 
 
 class SessionWriter:
-    """Writes one session; see the module's example.
+    """Writer of one session; see the module's example.
 
     Attributes:
         path: the session's folder.
-        key: names the session on the bus.
-        start_ns, start_mono_ns: its start on the calendar and on CLOCK_MONOTONIC.
-        play_start_mono_ns: start of the first session of those that continue each other.
-        source_start_ns: stamp of the played sources at the start; None: that of each source.
-        previous: name of the session that it continues; None without one.
+        key: id of the session on the bus.
+        start_ns, start_mono_ns: start of the session, epoch ns and CLOCK_MONOTONIC.
+        play_start_mono_ns: start of the first of the sessions that continue each other.
+        source_start_ns: stamp of the played sources at the start; None: each source's own.
+        previous: name of the session that this one continues; None without one.
+        previous_path: folder of that session.
         sensors: names of the planned sensors.
-        sync_interval_s, reserve_bytes: time between commits, space to leave free; as planned.
-        durable: by stream, (epoch, number): every message before that number is durable.
+        sync_interval_s, reserve_bytes: planned time between commits and space to leave free.
+        durable: by stream, (epoch, number): all messages before that number are durable.
         appended: the same for messages that are appended or held back.
         lock: held while the session's state changes.
     """
@@ -85,11 +86,11 @@ class SessionWriter:
         self._clock = clock
         self._values = values
         self._lock_fd = lock_fd
-        self._took_us = 0  # by the last commit
-        self._last: dict[str, Any] = {"files": {}, "streams": {}}  # what the last commit holds
+        self._took_us = 0  # duration of the last commit
+        self._last: dict[str, Any] = {"files": {}, "streams": {}}  # content of the last commit
         self._clock_watch = ClockWatch(clock)
-        self._unbroken = Fuse(path)  # an error leaves channels that differ in length
-        self._session_log: SessionLog
+        self._unbroken = Fuse(path)  # after an error, channels differ in length
+        self._session_log: EventWriter
         self._streams: SessionStreams
 
     @classmethod
@@ -100,15 +101,15 @@ class SessionWriter:
         clock: Clock,
         reported: Callable[[str, bytes], None] = lambda *_: None,
     ) -> Self:
-        """Begin a new session; its start is now.
+        """Create a session that starts now.
 
         Args:
-            disk, plan, clock: where, what and when to record.
-            reported: called with the session's name, and the digest of its journal's first record,
-                when everything but that name is durable.
+            disk, plan, clock: disk, plan and clock of the session.
+            reported: receives the session's name and the digest of its journal's first record once
+                everything except the folder's name is durable.
 
         Raises:
-            UsageError, StorageError: as `layout.create_session` does.
+            UsageError, StorageError: as of `layout.create_session`.
         """
         values = layout.create_session_json(plan, clock, boot_id())
         begun: list[Self] = []
@@ -117,7 +118,7 @@ class SessionWriter:
             lock_fd = lock_session(folder)
             try:
                 writer = cls(disk, folder, clock, values, lock_fd)
-                writer._session_log = SessionLog.create(writer._disk, folder, values, clock)
+                writer._session_log = EventWriter.create(writer._disk, folder, values, clock)
                 writer._streams = SessionStreams(writer._session_log, values["sensors"])
             except BaseException:
                 os.close(lock_fd)
@@ -143,7 +144,8 @@ class SessionWriter:
         """Resume a session whose writer died, from its journal's last commit.
 
         Raises:
-            SessionError: it is closed, in use, of another boot, or shorter than committed.
+            SessionError: the session is closed, in use, from another boot, or shorter than its
+                last commit.
         """
         values = layout.read_session_json(path)
         if values["boot_id"] != boot_id():
@@ -155,7 +157,7 @@ class SessionWriter:
                 raise SessionError(f"{path}: is closed; a writer cannot resume it")
             check_committed(path, journal)
             if layout.private(path, layout.JOURNAL).stat().st_size > journal.length:
-                # A torn tail may be a damaged commit: then more was committed.
+                # A torn tail may be a damaged commit, so more bytes may have been committed.
                 keep_tails(disk, path, journal)
             writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
             writer._session_log.journal.append("resume")
@@ -174,14 +176,14 @@ class SessionWriter:
         state: JournalState,
         written: JournalState | None = None,
     ) -> SessionWriter:
-        """Open a session: every file is cut to its length in a state.
+        """Open a session and cut every file to its length in a state.
 
         Args:
             disk, path, clock: as for `resume`.
-            values: of ``session.json``.
-            lock_fd: from `lock_session`; the writer takes it over, unless this fails.
-            state: to continue from.
-            written: the state of its journal, for recovery; None: the same.
+            values: content of ``session.json``.
+            lock_fd: descriptor from `lock_session`; the writer owns it unless this method fails.
+            state: the state to continue from.
+            written: the state of the journal, for recovery; None: the same as `state`.
 
         Raises:
             SessionError: a file is shorter than its length in the journal.
@@ -196,14 +198,14 @@ class SessionWriter:
         return writer
 
     def declare(self, spec: StreamSpec, sensor: str = "") -> None:
-        """Take a stream's declaration; its folder is made at the second sample.
+        """Declare a stream; its folder is created at the second sample.
 
         Args:
             spec: the stream.
-            sensor: its sensor; the death of a driver is a loss in all of its sensor's streams.
+            sensor: the stream's sensor; a driver's death is a loss in all streams of its sensor.
 
         Raises:
-            ProtocolError: the stream was declared before, in another form.
+            ProtocolError: the stream was declared before in another form.
         """
         progress = self._streams.progress.get(spec.name)
         if progress is not None:
@@ -216,7 +218,7 @@ class SessionWriter:
         """Append one accepted message.
 
         Raises:
-            OSError: the disk refused; the session must be sealed.
+            OSError: the disk failed; the session must be sealed.
         """
         with self.lock, self._unbroken:
             self._streams.append(message)
@@ -226,10 +228,10 @@ class SessionWriter:
         """Make everything appended so far durable, and update `durable`.
 
         Args:
-            final: nothing follows.
+            final: whether this is the last commit.
 
         Raises:
-            OSError: the disk refused; the session must be sealed.
+            OSError: the disk failed; the session must be sealed.
         """
         if (step_ns := self._clock_watch.step_ns()) is not None:
             self.event("clock", cause="step", step_ns=step_ns)
@@ -240,14 +242,14 @@ class SessionWriter:
                 self._session_log.vrs.drain()
             began_ns = self._clock.monotonic_ns()
             files, dirty = self._flush()
-            # Copies: the append thread changes the originals.
+            # Copies, since the append thread changes the originals.
             positions = self._streams.committed_positions()
             events = [dict(event) for event in self._session_log.events.pending]
             lengths = {name: file.length for name, file in files.items()}
             committed = {"files": lengths, "streams": positions, "events": events}
             if committed == self._last and not final:
                 return
-            evidence = self._commit_digests.of_commit(files, final)
+            evidence = self._commit_digests.digest_commit(files, final)
             evidence["tags_at"] = self._session_log.tags_at
         self._disk.sync_files(dirty)
         for file in (*files.values(), self._session_log.journal.file):
@@ -262,25 +264,25 @@ class SessionWriter:
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Log an event of now (`SessionLog.event_of_now`); never waits for the disk."""
-        self.record_event(self._session_log.event_of_now(kind, stream, cause, **more))
+        """Log a current event (`EventWriter.make_current_event`); never wait for the disk."""
+        self.record_event(self._session_log.make_current_event(kind, stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
-        """Log an event unchanged; never waits for the disk."""
+        """Log an event unchanged; never wait for the disk."""
         self._session_log.incoming.append(event)
 
     def lose_tail(self, stream: str) -> None:
-        """Log the loss of a stream's tail: its driver died, or its device has changed."""
+        """Log the loss of a stream's tail after its driver died or its device changed."""
         with self.lock:
             self._streams.lose_tail(stream, self._clock.monotonic_ns())
 
-    def tell_next(self, name: str, first: bytes, folder: str | None = None) -> None:
+    def record_next(self, name: str, first: bytes, folder: str | None = None) -> None:
         """Record durably which session continues this one.
 
         Args:
-            name: of that session.
-            first: the digest of the first record of its journal.
-            folder: its folder; None: that of this session.
+            name: name of the next session.
+            first: digest of the first record of its journal.
+            folder: the root folder of the next session; None: that of this session.
         """
         where = {} if folder is None else {"folder": folder}
         with self.lock:
@@ -288,11 +290,11 @@ class SessionWriter:
         self._session_log.journal.sync()
 
     def close(self, state: str, end_ns: int | None = None) -> None:
-        """End the session: formats finished, everything durable, state written.
+        """Close the session: finish the formats, make everything durable, write the state.
 
         Args:
             state: ``clean`` or ``recovered``.
-            end_ns: epoch ns of its end; None: now.
+            end_ns: epoch ns of the session's end; None: now.
         """
         with self.lock:
             self._streams.release_all()
@@ -304,7 +306,7 @@ class SessionWriter:
             self._session_log.events.write_due()
             if self._session_log.vrs is not None:
                 self._session_log.vrs.drain()
-            # A writer that resumes after this cuts what finishing appends: a leaf begins there.
+            # A resuming writer cuts the bytes that finishing appends, so a leaf begins there.
             self._commit_digests.seal(self._named_files())
             for progress in self._streams.progress.values():
                 progress.store.finish()
@@ -323,7 +325,7 @@ class SessionWriter:
             remove_leftovers(self._disk, self.path)
 
     def abandon(self) -> None:
-        """Close descriptors and release the lock; writes nothing."""
+        """Close the files and release the lock; write nothing."""
         self._close_files()
         self._commit_digests.close()
         os.close(self._lock_fd)
@@ -335,16 +337,16 @@ class SessionWriter:
                 file.close()
 
     def seal(self, reason: str) -> None:
-        """Seal a session whose disk failed, as far as that disk still allows."""
-        # If even this fails, the journal still ends at the last commit, which recovery uses.
+        """Seal the session after a disk failure, as far as the disk still allows."""
+        # If this also fails, the journal still ends at the last commit, which recovery uses.
         self._close_files()
         log, now_ns = self._session_log, self._clock.monotonic_ns()
         times = log.now_ns(), now_ns, self.start_mono_ns
-        sealed, *losses = events_of_seal(self._streams.progress, self._last, reason, *times)
+        sealed, *losses = make_seal_events(self._streams.progress, self._last, reason, *times)
         absent = self._streams.absent().items()
         losses += [log.absent_loss(name, p, DISK) for name, p in absent if p["ended"] is None]
         reported = [*log.events.uncommitted, *log.events.pending, *log.incoming]
-        # A full disk may take one line more, in the log's last block: the reason.
+        # A full disk may still take one line, the reason, in the log's last block.
         append_events(self._disk, self.path, self._last, [sealed, *reported, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
@@ -369,7 +371,7 @@ class SessionWriter:
         return vrs + sum(progress.store.bytes for _, progress in self._streams.written())
 
     def positions(self) -> dict[str, dict[str, Any]]:
-        """The appended position of each stream (with samples, losses, bytes).
+        """Return the appended position of each stream (with samples, losses, bytes).
 
         Takes no lock, so that a stalled disk does not delay the caller.
         """
@@ -377,7 +379,7 @@ class SessionWriter:
 
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` at the session's end."""
-        for sensor, streams in self._streams.of_sensors().items():
+        for sensor, streams in self._streams.group_by_sensor().items():
             self._values["sensors"][sensor]["streams"] = streams
         self._values |= {
             "state": state,
@@ -389,8 +391,8 @@ class SessionWriter:
         }
         layout.write_session_json(self._disk, self.path, self._values)
 
-    def _store(self, spec: StreamSpec) -> StreamStore:
-        return StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
+    def _store(self, spec: StreamSpec) -> StreamFiles:
+        return StreamFiles(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
 
     def _files(self) -> list[AppendFile]:
         stores = [f for _, progress in self._streams.written() for f in progress.store.files]
@@ -400,7 +402,7 @@ class SessionWriter:
         return {self._commit_digests.name(file): file for file in self._files()}
 
     def _flush(self) -> tuple[dict[str, AppendFile], list[AppendFile]]:
-        """Hand all bytes to the kernel; returns all files by name, and the files to sync."""
+        """Pass all bytes to the kernel; return all files by name, and the files to sync."""
         files, dirty = self._named_files(), []
         self._commit_digests.announce(files.values())
         for file in files.values():
@@ -412,7 +414,7 @@ class SessionWriter:
 
     def _resume(self, journal: JournalState, written: JournalState, resumes: int) -> None:
         self._commit_digests.resume(written, resumes)
-        self._session_log = SessionLog.reopen(
+        self._session_log = EventWriter.reopen(
             self._disk, self.path, self._values, self._clock, journal, written
         )
         self._streams = SessionStreams(self._session_log, self._values["sensors"], journal)
@@ -428,17 +430,17 @@ class SessionWriter:
                 store.resume(lengths, position["last_ns"])
             else:
                 for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
-                    if folder.exists():  # made after the last commit: move it out of the way
+                    if folder.exists():  # created after the last commit: move it away
                         Salvage(self._disk, self.path).move(folder, f"{name}.tmp")
             self._streams.add(store)
         self._last = {"files": journal.files, "streams": journal.positions}
         for name, position in journal.positions.items():
             self.durable[name] = self.appended[name] = (position["epoch"], position["number"])
         self._session_log.open_journal(
-            **self._commit_digests.of_reopening(self._named_files(), journal.files)
+            **self._commit_digests.describe_reopening(self._named_files(), journal.files)
         )
 
     def _end_ns(self) -> int:
-        """Now, or the latest sample if a source plays faster than real time."""
+        """Return the current time or that of a later sample of a fast source, epoch ns."""
         latest = max((t.store.last_ns for t in self._streams.progress.values()), default=0)
         return max(self._session_log.now_ns(), latest + self.start_ns - self.start_mono_ns)

@@ -1,4 +1,4 @@
-"""The progress of one stream of a session, in messages."""
+"""Progress of one stream of a session, in messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.session.absence import ABSENT
 from recorder.session.events import make_event
 from recorder.session.journal_state import EPOCH_DEFAULTS, JournalState
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 _LARGE_BYTES = 8_000_000
 _NOTHING: dict[str, Any] = {"epoch": 0, "number": 0, "seq": 0, **EPOCH_DEFAULTS}
@@ -18,9 +18,9 @@ _POSITION = tuple(_NOTHING)
 
 
 class StreamProgress:
-    """One stream's state in the session: the messages that were appended."""
+    """State of one stream in the session, which counts the appended messages."""
 
-    def __init__(self, store: StreamStore, sensor: str = "") -> None:
+    def __init__(self, store: StreamFiles, sensor: str = "") -> None:
         self.store = store
         self.sensor = sensor
         self.epoch = 0
@@ -33,11 +33,11 @@ class StreamProgress:
         self.incomplete: dict[str, dict[str, int]] = {}  # by cause, samples and parts
         self.epochs: list[tuple[int, int]] = []
         self.ends: dict[int, tuple[int | None, str]] = {}
-        self.first_seqs: dict[int, int] = {}  # of epochs that do not begin with number 0
+        self.first_seqs: dict[int, int] = {}  # by epoch, first numbers other than 0
         self.held: list[Message] = []
 
     def position(self) -> dict[str, Any]:
-        """The stream's position for a commit record."""
+        """Return the stream's position for a commit record."""
         position = {key: copy.copy(getattr(self, key)) for key in _POSITION}
         return position | {"samples": self.store.samples, "last_ns": self.store.last_ns}
 
@@ -47,7 +47,7 @@ class StreamProgress:
         for key in _POSITION:
             if key in position:
                 setattr(self, key, position[key])
-        # Later records may be of epochs that the commit lacks; those are recorded again.
+        # Later records may belong to epochs that the commit lacks; those are recorded again.
         known = {self.epoch, *self.past}
         epochs = dict(journal.epochs.get(name, ()))
         self.epochs = [(epoch, index) for epoch, index in epochs.items() if epoch in known]
@@ -56,13 +56,13 @@ class StreamProgress:
                 self.ends[epoch] = end
 
     def count_incomplete(self, cause: str, samples: int, parts: int) -> None:
-        """Add samples that lack parts; the mapping is replaced, since other threads read it."""
+        """Add samples that lack parts; replace the mapping, since other threads read it."""
         known = self.incomplete.get(cause, {"samples": 0, "parts": 0})
         counts = {"samples": known["samples"] + samples, "parts": known["parts"] + parts}
         self.incomplete = {**self.incomplete, cause: counts}
 
     def describe_epochs(self) -> list[dict[str, Any]]:
-        """The stream's epochs for ``session.json``; sent is None without a report."""
+        """Return the stream's epochs for ``session.json``; sent is None without a report."""
         described = []
         for epoch, index in self.epochs:
             sent, reason = self.ends.get(epoch, (None, "gone"))
@@ -73,20 +73,20 @@ class StreamProgress:
         return described
 
 
-def absent_position() -> dict[str, Any]:
-    """The position of a stream whose sensor gave no sample."""
+def make_absent_position() -> dict[str, Any]:
+    """Return the position of a stream without a sample."""
     position = {key: copy.copy(value) for key, value in _NOTHING.items()}
     return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
 
 
-def streams_of_sensors(
+def group_streams(
     sensors: Mapping[str, Mapping[str, Any]], progress: Mapping[str, StreamProgress]
 ) -> dict[str, list[str]]:
-    """By configured sensor, the streams that its driver has declared, also after the start.
+    """Return the streams that each sensor's driver has declared, even after the start.
 
     Args:
-        sensors: by name, from ``session.json``.
-        progress: of the declared streams, by name; another thread may add to it.
+        sensors: the sensors' entries by name, from ``session.json``.
+        progress: progress of the declared streams by name; another thread may add to it.
     """
     declared = [(t.sensor, name) for name, t in list(progress.items())]
     return {
@@ -95,13 +95,15 @@ def streams_of_sensors(
     }
 
 
-def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int) -> set[int]:
-    """Earlier epochs of a sensor that have no end, since their driver died.
+def find_unended_epochs(
+    sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int
+) -> set[int]:
+    """Return earlier epochs of a sensor without an end, whose driver died.
 
     Args:
-        sensor: its name; without a name there are no such epochs.
-        progress_by_stream: of all streams.
-        epoch: epochs before this one count.
+        sensor: name of the sensor; without a name the result is empty.
+        progress_by_stream: progress of all streams.
+        epoch: the epoch before which epochs count.
     """
     return {
         life
@@ -115,14 +117,14 @@ def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: 
 def uncounted_loss(
     progress: StreamProgress, t_ns: int, cause: str, gap_ns: int, given: int = 0, **where: Any
 ) -> dict[str, Any]:
-    """Count an interval in which a stream gave only so many samples; returns its event.
+    """Count an interval of loss in a stream; return its event.
 
     Args:
-        progress: of the stream.
+        progress: progress of the stream.
         t_ns: epoch ns of the event.
-        cause: of the loss.
+        cause: cause of the loss.
         gap_ns: length of the interval.
-        given: samples in the interval.
+        given: number of samples in the interval.
         where: ``first_seq`` and ``epoch``; by default those of `progress`.
     """
     spec = progress.store.spec
@@ -133,21 +135,21 @@ def uncounted_loss(
 
 
 def may_begin(held: list[Message]) -> bool:
-    """Whether a stream's folder may be made: it has a second sample, or has ended.
+    """Return whether to create a stream's folder: it has a second sample, or has ended.
 
-    Large samples are not held: the first ones of all streams would exceed the credit.
+    Large samples are not held, since the first ones of all streams would exceed the credit.
     """
     samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
     return samples > 1 or held[-1].kind is Kind.END or held[0].nbytes >= _LARGE_BYTES
 
 
 def first_time(message: Message) -> int:
-    """CLOCK_MONOTONIC of a message's first sample, or of the message itself, in ns."""
+    """Return CLOCK_MONOTONIC of a message's first sample or of the message itself, in ns."""
     times = message.t_mono_ns
     return times if isinstance(times, int) else int(times[0])
 
 
 def last_time(message: Message) -> int:
-    """CLOCK_MONOTONIC of a message's last sample, or of the message itself, in ns."""
+    """Return CLOCK_MONOTONIC of a message's last sample or of the message itself, in ns."""
     times = message.t_mono_ns
     return times if isinstance(times, int) else int(times[-1])

@@ -1,4 +1,4 @@
-"""One stream of a session on disk: its folder, its time files, its channels."""
+"""Files of one stream of a session: folder, time files and channels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ Stamps = np.ndarray[Any, np.dtype[np.float64]]
 """Epoch seconds, as in ``ts``."""
 
 
-class StreamStore:
-    """Appends one stream's samples.
+class StreamFiles:
+    """Writer of one stream's samples.
 
-    The folder is made at the second sample, since roverd's readers fail on a stream with one
-    sample.  Until then messages are held, unacknowledged.
+    The folder is created at the second sample, since roverd's readers fail on a stream with one
+    sample.  Until then messages are held back and not acknowledged.
 
     Attributes:
-        spec: as declared.
-        samples: samples on disk (appended, not necessarily durable).
-        last_ns: ``t_mono`` of the latest sample appended; -1 before the first.
+        spec: the declared stream.
+        samples: number of samples on disk (appended, not necessarily durable).
+        last_ns: ``t_mono`` of the latest appended sample; -1 before the first.
+        adjusted: number of samples whose times were moved.
     """
 
     def __init__(self, disk: Disk, session: Path, spec: StreamSpec, offset_ns: int) -> None:
@@ -56,11 +57,11 @@ class StreamStore:
 
     @property
     def files(self) -> list[AppendFile]:
-        """All files; `ts`, which holds the number of samples, comes last."""
+        """All files; `ts`, whose length gives the number of samples, comes last."""
         return [*(f for c in self._channels for f in c.files), *self._times.values()]
 
     def metadata(self) -> dict[str, bytes]:
-        """The files of the folder that do not grow, by name."""
+        """Return the contents of the folder's constant files, by name."""
         files = self.spec.meta_files().items()
         meta = {name: json.dumps(entries, indent=1).encode() for name, entries in files}
         return meta | {name: text.encode() for name, text in self.spec.files.items()}
@@ -71,7 +72,7 @@ class StreamStore:
         return sum(file.length for file in self.files)
 
     def create(self, declare: Callable[[], None]) -> None:
-        """Make the folder with all files under a temporary name; `declare` journals it first."""
+        """Create the folder with all files under a temporary name; `declare` journals it first."""
         declare()
         temporary = private(self._session, f"{self.spec.name}.tmp")
         self._disk.make_folder(temporary)
@@ -82,18 +83,18 @@ class StreamStore:
             create_writer(temporary, channel, self._disk, self.spec.rate_hz)
             for channel in self.spec.channels
         ]
-        for file in self.files:  # headers and first index entries: never a folder without them
+        for file in self.files:  # no folder without headers and first index entries
             file.flush()
             file.sync()
         self._disk.sync_folder(temporary)
         self._disk.rename(temporary, self.folder)
-        for file in self.files:  # descriptors stay valid across the rename, names do not
+        for file in self.files:  # the rename keeps descriptors valid, but not paths
             file.path = self.folder / file.path.name
 
     def resume(self, lengths: Mapping[str, int], last_ns: int) -> None:
         """Resume a folder that an earlier writer left, cut to its committed lengths.
 
-        Metadata that were removed meanwhile are written again: the journal has the declaration.
+        Metadata files that were removed meanwhile are rewritten from the journal's declaration.
         """
         for name, data in self.metadata().items():
             if not (self.folder / name).exists():
@@ -114,7 +115,7 @@ class StreamStore:
         """Append a data message's samples; the message was checked when it was received.
 
         Returns:
-            Their times as stored: ``t_mono`` in ns, and ``ts``.
+            The stored times: ``t_mono`` in ns, and ``ts``.
         """
         t_mono, ts = self._increasing(message)
         count = len(t_mono)
@@ -124,7 +125,7 @@ class StreamStore:
         else:
             seq = np.arange(message.seq, message.seq + count, dtype="<u8")
             self._times["seq"].append(seq.tobytes())
-        # Bytes of an int64 that is not negative are those of a u8.
+        # A non-negative int64 has the bytes of a u8.
         self._times["t_mono"].append(t_mono.astype("<i8", copy=False).tobytes())
         if message.t_dev_ns is not None:
             self._times["t_dev"].append(message.t_dev_ns.astype("<i8", copy=False).tobytes())
@@ -153,7 +154,7 @@ class StreamStore:
         return (t_mono + self._offset_ns).astype("<f8") / 1e9
 
     def _increasing(self, message: Message) -> tuple[TimeArray, Stamps]:
-        """The message's times, in ns and as ``ts``, adjusted so that ``ts`` increases strictly.
+        """Return the message's times in ns and as ``ts``, moved so that ``ts`` strictly increases.
 
         A double resolves epoch seconds to about 240 ns.  Closer samples, and samples whose stamps
         step back, are moved just after their predecessor and counted in `adjusted`.
@@ -171,17 +172,17 @@ class StreamStore:
                 self.adjusted += 1
                 moved[i] = round(np.nextafter(last, np.inf) * 1e9) - self._offset_ns
                 while (value := self._to_ts(moved[i : i + 1])[0]) <= last:
-                    moved[i] += 120  # to and from double is rounded twice
+                    moved[i] += 120  # conversion to and from double rounds twice
             last = value
         self._last_ts = last
         return moved, self._to_ts(moved)
 
 
 def check_same(old: StreamSpec, new: StreamSpec) -> None:
-    """Check that a stream is declared again in the same form.
+    """Check that a stream is redeclared in the same form.
 
     Raises:
-        ProtocolError: channels, formats, dtypes or shapes have changed; names the first.
+        ProtocolError: channels, formats, dtypes or shapes have changed; names the first change.
     """
     same = attrgetter("name", "format", "dtype", "shape")
     for before, after in zip(old.channels, new.channels, strict=False):

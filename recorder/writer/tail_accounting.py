@@ -1,7 +1,7 @@
-"""Epochs and losses of the samples after the last commit, from their numbers.
+"""Epochs and losses of the samples after the last commit, derived from their numbers.
 
-Recovery under the same boot keeps these samples.  The writer that died had not committed where a
-driver restarted and why numbers are missing; the sample numbers show both.
+Recovery keeps these samples.  The dead writer had not committed the restarts of drivers and the
+causes of losses; the sample numbers show the restarts and the missing samples.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from recorder.session.journal_state import JournalState
 
 UNREPORTED = "untold"
-"""Cause of a counted loss whose writer died before it recorded the driver's cause."""
+"""Cause of a counted loss if the writer died before it recorded the driver's cause."""
 
 
 def take_tail(
@@ -25,10 +25,10 @@ def take_tail(
     """Add the numbers of samples after the last commit to a stream's position.
 
     Args:
-        journal: the stream's position, epochs and ends in it are updated.
-        name: the stream.
-        seq: numbers of those samples.
-        first_sample: index of the first of them.
+        journal: the journal's state, in which the stream's position, epochs and ends are updated.
+        name: name of the stream.
+        seq: numbers of the samples after the last commit.
+        first_sample: index of the first of these samples.
         reported: ``lost`` events of the stream that were written after the last commit.
 
     Returns:
@@ -72,12 +72,12 @@ def take_tail(
 def damaged_losses(
     epochs: Sequence[tuple[int, int]], committed: int, kept: int
 ) -> list[dict[str, Any]]:
-    """Committed samples that are missing, as one counted loss per epoch.
+    """Return the missing committed samples as one counted loss per epoch.
 
     Args:
-        epochs: the stream's, (epoch, index of its first sample), in order.
-        committed: samples that were committed.
-        kept: samples that remain.
+        epochs: the stream's epochs as (epoch, index of its first sample), in order.
+        committed: number of committed samples.
+        kept: number of remaining samples.
     """
     losses = []
     stops = [*(index for _, index in epochs[1:]), committed]

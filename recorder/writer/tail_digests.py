@@ -1,13 +1,14 @@
-"""Digests of bytes that are not committed yet, so that recovery can prove these bytes.
+"""Digests of uncommitted bytes, with which recovery can prove these bytes.
 
-The digest of some bytes is handed to the kernel before the bytes are.  It goes into one of two
-scratch files, which are overwritten in turn at every commit and never synced: the digests from
-before a commit are needed until that commit is durable.
+The digest of bytes is passed to the kernel before the bytes themselves.  It goes into one of two
+scratch files, which are never synced.  Commits overwrite these files in turn, since the digests
+from before a commit are needed until that commit is durable.
 
-An entry is the CRC-32 of the rest, the number of its bytes, and a msgpack array of the path
-relative to the session, start and end of the range, its digest, the patchable ranges of the file
-that no commit has yet, and how often the session had been resumed.  Entries of an earlier writer
-prove nothing: of two files of a stream, the disk may hold one as the earlier writer left it.
+An entry is the CRC-32 of the rest, the length of the array in bytes, and a msgpack array of: the
+path relative to the session, start and end of the range, its digest, the file's patchable ranges
+that are in no commit, and the number of times the session had been resumed.  Entries of an earlier
+writer prove nothing: the disk may contain an earlier writer's version of one file of a stream and
+the current version of another.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _HEAD = struct.Struct("<II")
 
 
 class TailDigests:
-    """Writes the entries; its caller holds the session's lock.
+    """Writer of the entries; its caller holds the session's lock.
 
     Attributes:
         session: the session's folder.
-        resumes: how often the session was resumed.
+        resumes: number of times the session was resumed.
     """
 
     def __init__(self, disk: Disk, session: Path, names: Sequence[str] = layout.TAILS) -> None:
@@ -44,7 +45,7 @@ class TailDigests:
         self._failed = False
 
     def write(self, entries: Sequence[Announcement]) -> None:
-        """Hand entries to the kernel; does nothing after the first error (OSError)."""
+        """Pass entries to the kernel; raise the first OSError, and do nothing after it."""
         if self._failed or not entries:
             return
         data = encode_entries(self.session, entries, self.resumes)
@@ -56,7 +57,7 @@ class TailDigests:
         self._end += len(data)
 
     def turn(self) -> None:
-        """Begin a commit; the one before it is durable."""
+        """Switch files at the begin of a commit; the previous commit is durable."""
         if len(self._files) > 1:
             self._now, self._end = 1 - self._now, 0
 
@@ -67,7 +68,7 @@ class TailDigests:
 
 
 def encode_entries(session: Path, entries: Iterable[Announcement], resumes: int) -> bytes:
-    """Entries as the scratch files hold them."""
+    """Encode entries in the format of the scratch files."""
     data = bytearray()
     for entry in entries:
         path, leaf = entry.path.relative_to(session).as_posix(), entry.leaf
@@ -78,11 +79,11 @@ def encode_entries(session: Path, entries: Iterable[Announcement], resumes: int)
 
 
 def read_tail_digests(session: Path, resumes: int) -> list[Announcement]:
-    """The entries of one writer of a session that was not closed.
+    """Read the entries of one writer of a session that was not closed.
 
     Args:
-        session: its folder.
-        resumes: how often it had been resumed when the entries were written.
+        session: the session's folder.
+        resumes: number of times the session had been resumed when the entries were written.
     """
     found: list[Announcement] = []
     for name in (*layout.TAILS, *layout.RECOVERY_TAILS):

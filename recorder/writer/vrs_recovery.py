@@ -1,7 +1,7 @@
-"""Recovery of ``session.vrs``: the file is cut, and missing records are added again.
+"""Recovery of ``session.vrs``: the file is cut, and missing records are added.
 
-The file is cut at its last commit.  Samples that the streams' own files hold after that commit
-are added: the file has a record of every kept sample, and of no other.
+The file is cut at its last commit.  Later samples in the streams' own files are added.  So the file
+has a record of every kept sample, and of no other.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from recorder.session.vrs.files import map_vrs_streams
 from recorder.writer.session_vrs import SessionVrs
 
 INDEX = f"{layout.PRIVATE}/{layout.VRS_INDEX}"
-_SAMPLES = 16  # of a stream read at once: samples may be large
+_SAMPLES = 16  # samples read at once, which may be large
 
 
 @dataclass(slots=True)
 class VrsReport:
-    """The recovery of the file.
+    """Result of the file's recovery.
 
     Attributes:
-        lengths: new lengths of the file and of its index entries, by path; empty if not even the
-            description is whole: the session then continues without the file.
-        cut_bytes: moved to ``salvage``.
-        damaged: why it holds less than was committed; None if it does not.
-        records: by stream, remaining data records; None: those of the commit.
+        lengths: new lengths of the file and of its index entries, by path; empty if the description
+            is damaged: the session then continues without the file.
+        cut_bytes: number of bytes moved to ``salvage``.
+        damaged: why the file contains less than was committed; None if it does not.
+        records: by stream, the number of remaining data records; None: those of the commit.
     """
 
     lengths: dict[str, int] = field(default_factory=dict)
@@ -59,12 +59,12 @@ def measure_vrs(
     proven: int,
     tags_at: Sequence[int] | None = None,
 ) -> VrsReport:
-    """The length from which the file can be resumed, of a session whose writer died.
+    """Find the length from which a dead writer's file can be resumed.
 
     Args:
-        session: its folder.
-        lengths: committed lengths by path, as the journal has them.
-        proven: bytes of the file that are as they were written.
+        session: the session's folder.
+        lengths: committed lengths by path, from the journal.
+        proven: number of intact bytes of the file.
         tags_at: offsets of all TAGS records; None if unknown.
     """
     path, index_path = session / layout.VRS, session / INDEX
@@ -89,14 +89,15 @@ def measure_vrs(
 
 
 def fit(report: VrsReport, session: Path, kept: Mapping[str, int]) -> None:
-    """Cut the file before the first record of a sample that is not kept, and count what remains.
+    """Set the cut before the first record of a sample that is not kept; count the other records.
 
-    For a session whose files hold less than was committed: each file may lack another part.
+    This is for a session whose files contain less than was committed: each file may lack another
+    part.
 
     Args:
-        report: from `measure_vrs`; changed.
-        session: its folder.
-        kept: by stream, samples that its own files keep.
+        report: result of `measure_vrs`; it is updated.
+        session: the session's folder.
+        kept: by stream, the number of samples that its own files keep.
     """
     path, end = session / layout.VRS, report.lengths[layout.VRS]
     tags, records = data_records(path, end)
@@ -120,14 +121,14 @@ def refill(
     runs: Sequence[tuple[int, int]],
     offset_ns: int,
 ) -> None:
-    """Add samples of a stream's own files that the file lacks.
+    """Add samples from a stream's own files that the VRS file lacks.
 
     Args:
-        vrs: opened.
-        folder: the stream's.
-        spec: its declaration.
-        samples: their indices.
-        runs: the stream's epochs, (epoch, index of its first sample).
+        vrs: the open VRS file.
+        folder: the stream's folder.
+        spec: the stream's declaration.
+        samples: indices of the samples.
+        runs: the stream's epochs as (epoch, index of its first sample).
         offset_ns: epoch ns minus ``t_mono``.
     """
     first, stop = samples.start, samples.stop
@@ -157,7 +158,7 @@ def refill(
 def _messages(
     folder: Path, spec: StreamSpec, readers: Sequence[ChannelReader], first: int, stop: int
 ) -> Iterator[Message]:
-    """Samples as data messages, each with consecutive numbers."""
+    """Yield samples as data messages, each with consecutive numbers."""
     seqs = read_times(folder, "seq", first, stop)
     cuts = {first, stop, *range(first, stop, _SAMPLES)}
     cuts |= {first + 1 + int(at) for at in np.flatnonzero(np.diff(seqs) != 1)}
@@ -165,7 +166,7 @@ def _messages(
     for start, end in pairwise(edges):
         frames, sizes = payload(
             spec.channels,
-            [_encoded(c, r, start, end) for c, r in zip(spec.channels, readers, strict=True)],
+            [_encode(c, r, start, end) for c, r in zip(spec.channels, readers, strict=True)],
         )
         yield Message(
             Kind.DATA,
@@ -179,13 +180,13 @@ def _messages(
         )
 
 
-def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> Sequence[Buffer]:
-    """Samples of a channel as a driver sends them."""
+def _encode(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> Sequence[Buffer]:
+    """Encode samples of a channel as a driver sends them."""
     if channel.variable:
         return [reader.encoded(at) for at in range(start, end)]
     return CHANNEL_FORMATS[channel.format].encode(reader.read(start, end))
 
 
 def read_times(folder: Path, name: str, first: int, stop: int) -> npt.NDArray[np.int64]:
-    """Samples [first, stop) of a time file, int64 [n]."""
+    """Read samples [first, stop) of a time file, int64 [n]."""
     return np.fromfile(folder / name, "<i8", stop - first, offset=8 * first)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import truth
-from recorder.daemon.postprocessing.steps import due_of
+from recorder.daemon.postprocessing.steps import find_due
 from recorder.report.embedded import read_summary
 from tests.acceptance.command import Ran, assert_sound, here, recorder, write_config
 
@@ -38,7 +38,7 @@ def test_no_finalize_makes_none_and_no_later_daemon_does(tmp_path: Path) -> None
     ran = record(tmp_path, "--no-finalize")
     assert (ran.code, ran.result["report"]) == (0, None)
     assert not list((tmp_path / "root").rglob("*.html"))
-    due = due_of(tmp_path / "root/s", frozenset())
+    due = find_due(tmp_path / "root/s", frozenset())
     assert due is not None and not due.unfinished
 
 

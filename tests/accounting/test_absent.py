@@ -19,7 +19,7 @@ from recorder.session.layout import SessionPlan
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
-from recorder.writer.disk_policy import ending_of
+from recorder.writer.disk_policy import read_ending
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
@@ -96,7 +96,7 @@ def test_sensors_that_never_came_are_rows_with_one_interval(closed: Path) -> Non
 
 
 def test_the_writer_tells_them_to_whoever_asks_how_the_session_ended(closed: Path) -> None:
-    how = ending_of(closed)
+    how = read_ending(closed)
     assert how is not None
     for name in MISSING:
         account = how.streams[name]

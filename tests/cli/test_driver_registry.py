@@ -25,9 +25,9 @@ from recorder.daemon.driver_registry import (
     check_sources,
     driver_command,
     driver_schema,
-    ports_twice,
+    find_port_clashes,
+    find_stream_clashes,
     prefetch,
-    streams_twice,
 )
 
 
@@ -207,21 +207,21 @@ def test_results_keep_the_order_of_the_sensors(fakes: Path) -> None:
 
 def test_two_sensors_with_one_stream(fakes: Path) -> None:
     first, second = check_sources([entry(name="a"), entry("a", "b")])
-    assert streams_twice([first, CheckResult("x"), second]) == [
+    assert find_stream_clashes([first, CheckResult("x"), second]) == [
         ("b", "its stream 'a' is also one of the sensor 'a'")
     ]
-    assert streams_twice([first]) == []
+    assert find_stream_clashes([first]) == []
 
 
 def test_two_sensors_at_one_port(fakes: Path) -> None:
     first, second = check_sources([entry("ports", "a"), entry("ports", "b")])
     assert first.receives == (("10.0.0.1", 7502), ("", 7503))
-    assert ports_twice([first, CheckResult("x"), second]) == [
+    assert find_port_clashes([first, CheckResult("x"), second]) == [
         ("b", f"it receives at UDP port {port}, as does the sensor 'a'; give one of them other "
          "ports")
         for port in (7502, 7503)
     ]  # fmt: skip
-    assert ports_twice([first]) == []
+    assert find_port_clashes([first]) == []
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,4 @@ def test_two_sensors_at_one_port(fakes: Path) -> None:
 )
 def test_ports_that_clash(one: tuple[str, int], other: tuple[str, int], clash: bool) -> None:
     results = [CheckResult("a", receives=(one,)), CheckResult("b", receives=(other,))]
-    assert bool(ports_twice(results)) is clash
+    assert bool(find_port_clashes(results)) is clash

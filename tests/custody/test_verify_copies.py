@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recorder.clip import sources
-from recorder.clip.sources import origin_of
+from recorder.clip.sources import describe_origin
 from recorder.clip.writing import write_clip
 from recorder.custody.proof import Trust
 from recorder.custody.verifying import verify
@@ -69,8 +69,8 @@ def test_a_clip_with_other_samples_is_found(
     values[at] = 32 if name == "calibration.yaml" else values[at] ^ 1
     (other / name).write_bytes(values)
     with Session(session) as opened:
-        origin = origin_of(opened)
-    monkeypatch.setattr(sources, "origin_of", lambda _: origin)
+        origin = describe_origin(opened)
+    monkeypatch.setattr(sources, "describe_origin", lambda _: origin)
     clip = write_clip([other], Part(), vehicle.root, "clip").session
     assert faults(vehicle, clip) == [fault.format(clip=clip, session=session)]
 
@@ -93,8 +93,8 @@ def test_a_clip_that_left_out_a_sample_is_found(
     session = vehicle.record("drive")
     other = Vehicle(vehicle.root.parent / "other", None).record("drive", left_out=2)
     with Session(session) as opened:
-        origin = origin_of(opened)
-    monkeypatch.setattr(sources, "origin_of", lambda _: origin)
+        origin = describe_origin(opened)
+    monkeypatch.setattr(sources, "describe_origin", lambda _: origin)
     clip = write_clip([other], Part(), vehicle.root, "clip").session
     text = "sample 2 does not follow the one before it: in"
     (fault,) = faults(vehicle, clip)

@@ -118,7 +118,7 @@ class Vehicle:
             count = 0 if name == empty else COUNT
             writer, clock = self.begin(name, seed, count=count)
             if before is not None:
-                before[0].tell_next(name, digest_first_record(journal(writer.path)))
+                before[0].record_next(name, digest_first_record(journal(writer.path)))
                 paths.append(self.end(*before))
             before = writer, clock, count
         assert before is not None

@@ -16,7 +16,7 @@ from recorder.contract.errors import RecorderError
 from recorder.daemon.control.server import Call
 from recorder.daemon.foreground import Outcome
 from recorder.daemon.foreground_control import ForegroundControl
-from recorder.daemon.processes.live_process import LiveProcess
+from recorder.daemon.processes.live_process import SidecarProcess
 from recorder.daemon.processes.process_table import LIVE
 from recorder.daemon.processes.sensors import Status
 from tests.daemon.fakes import FakeChild, vehicle
@@ -30,7 +30,7 @@ class Controlled(Bench):
         super().__init__(folder)
         self.viewers: list[FakeChild] = []
         say = self.vehicle.lines.say
-        live = LiveProcess(LIVE, {}, self.vehicle.clock, say, spawn=self._view)
+        live = SidecarProcess(LIVE, {}, self.vehicle.clock, say, spawn=self._view)
         self.socket = self.foreground.run_folder / "control.sock"
         self.control = ForegroundControl(
             self.foreground, self.plan, self.vehicle.clock, live, self.socket

@@ -17,9 +17,9 @@ import pytest
 
 from recorder.contract.config.settings import plain_settings
 from recorder.daemon import preflight
-from recorder.daemon.background_services import BackgroundServices
+from recorder.daemon.background_services import Sidecars
 from recorder.daemon.processes import live_process
-from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.live_process import SidecarProcess, live_request
 from recorder.daemon.processes.process_table import LIVE, VIEW_RESTART, ProcessSpec
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG, FakeChild, Said, vehicle
@@ -38,19 +38,19 @@ class Bench:
         self.said = Said()
         self.children: list[FakeChild] = []
 
-    def fake(self) -> LiveProcess:
-        return LiveProcess(LIVE, {}, self.clock, self.said.say, spawn=self._spawn)
+    def fake(self) -> SidecarProcess:
+        return SidecarProcess(LIVE, {}, self.clock, self.said.say, spawn=self._spawn)
 
-    def real(self, **request: Any) -> LiveProcess:
+    def real(self, **request: Any) -> SidecarProcess:
         request = {"socket": "/run/c.sock"} | request
         spec = ProcessSpec("live", "tests.daemon.live_child", restart=VIEW_RESTART)
-        return LiveProcess(spec, request, self.clock, self.said.say)
+        return SidecarProcess(spec, request, self.clock, self.said.say)
 
     def _spawn(self, *args: Any, **more: Any) -> Any:
         self.children.append(FakeChild(*args, **more))
         return self.children[-1]
 
-    def until(self, live: LiveProcess, ready: Callable[[], Any]) -> None:
+    def until(self, live: SidecarProcess, ready: Callable[[], Any]) -> None:
         def turned() -> Any:
             live.turn(self.clock.monotonic_ns())
             return ready()
@@ -134,7 +134,7 @@ def test_no_process_to_be_had_is_a_death_like_any_other(bench: Bench) -> None:
     def spawn(*_: Any, **__: Any) -> Any:
         raise OSError(11, "Resource temporarily unavailable")
 
-    live = LiveProcess(LIVE, {}, bench.clock, bench.said.say, spawn=spawn)
+    live = SidecarProcess(LIVE, {}, bench.clock, bench.said.say, spawn=spawn)
     live.turn(bench.clock.monotonic_ns())
     assert live.fault == "cannot be started: Resource temporarily unavailable"
     live.close()
@@ -157,7 +157,7 @@ def test_a_dead_viewer_is_no_fault_of_the_recording(tmp_path: Path) -> None:
     with vehicle(tmp_path) as rig:
         daemon = rig.daemon()
         live = bench.fake()
-        with BackgroundServices(daemon, NoLog(), NoClocks(), live):  # type: ignore[arg-type]
+        with Sidecars(daemon, NoLog(), NoClocks(), live):  # type: ignore[arg-type]
             rig.run(1)
             bench.children[0].report("listening", url=URL)
             rig.run(1)

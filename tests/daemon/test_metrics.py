@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recorder.contract.errors import StorageError
-from recorder.daemon.background_services import BackgroundServices
+from recorder.daemon.background_services import Sidecars
 from recorder.daemon.metrics import _MOST_CLIENTS, MetricsServer, render
 
 LINE = re.compile(
@@ -174,7 +174,7 @@ def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> No
         supervisor=SimpleNamespace(put=None, report=None),
     )
     log: Any = SimpleNamespace(follow=lambda session: None)
-    surroundings = BackgroundServices(daemon, log)
+    surroundings = Sidecars(daemon, log)
     assert surroundings.metrics is not None
     (tick,) = daemon.on_tick
     tick(daemon, 0)

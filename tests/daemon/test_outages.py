@@ -15,7 +15,7 @@ from recorder.cli.control import status_text
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.metrics import render
-from recorder.daemon.processes.outages import Outage, outage_of
+from recorder.daemon.processes.outages import Outage, find_outage
 from recorder.daemon.processes.sensors import Sensor
 from recorder.live.daemon_link import _outages
 from recorder.live.happenings import Timeline
@@ -64,7 +64,7 @@ def test_what_is_lost_now_has_its_cause(
     state: dict[str, Any], known: dict[str, Any], cause: str | None
 ) -> None:
     start_ns, now_ns = 5 * S, 12 * S
-    found = outage_of(sensor(**state), SPEC, known, start_ns, now_ns)
+    found = find_outage(sensor(**state), SPEC, known, start_ns, now_ns)
     if cause is None:
         assert found is None
         return
@@ -75,7 +75,7 @@ def test_what_is_lost_now_has_its_cause(
 
 def test_a_stream_without_a_rate_has_no_estimate() -> None:
     spec = StreamSpec("imu", SPEC.channels)
-    found = outage_of(sensor(device="lost"), spec, account(), 0, 12 * S)
+    found = find_outage(sensor(device="lost"), spec, account(), 0, 12 * S)
     assert found == Outage("device", 10 * S, None)
 
 

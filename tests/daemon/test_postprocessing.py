@@ -17,7 +17,7 @@ from recorder.contract.errors import SessionError, StorageError, UsageError
 from recorder.daemon.postprocessing.finalizing import Chore, Finalizing
 from recorder.daemon.postprocessing.pending import finalize_pending
 from recorder.daemon.postprocessing.retention import Candidate, choose, delete, keep, sweep
-from recorder.daemon.postprocessing.steps import MOST_TRIES, due_of, skip, tell
+from recorder.daemon.postprocessing.steps import MOST_TRIES, find_due, record_result, skip
 from recorder.daemon.root_lock import RootLock
 from recorder.report.embedded import SessionSummary, summary_element
 from tests.contract.configs import load
@@ -41,7 +41,7 @@ def session(root: Path, name: str = "a", state: str = "clean", config: str = CON
 
 
 def steps(path: Path, available: frozenset[str] = NCORE) -> list[str]:
-    due = due_of(path, available)
+    due = find_due(path, available)
     assert due is not None
     return [step.name for step in due.steps]
 
@@ -51,7 +51,7 @@ def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
     assert steps(path) == ["recover", "checksums", "ncore"]
     make_session(path, "recovered", sensors={"imu": {"source": "sim"}})
     assert steps(path) == ["truth", "checksums", "ncore"]
-    tell(path, "truth", None)
+    record_result(path, "truth", None)
     (path / "_recorder/checksums.csv").touch()
     assert steps(path) == ["ncore"]
     (path / "_archives/ncore").mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
     assert steps(path) == ["ncore"]  # in the making is not made
     (path / "_archives/ncore/a.zarr.itar").touch()
     assert steps(path) == []
-    due = due_of(path, frozenset({"ncore", "later"}))
+    due = find_due(path, frozenset({"ncore", "later"}))
     assert due is not None and due.steps[0].archives == {"later": {"a": 1}}
     assert due.steps[0].command(path)[3:] == [
         "--to",
@@ -96,14 +96,14 @@ def test_rows_are_packed_after_all_else_and_keep_no_session(tmp_path: Path) -> N
     path = session(tmp_path, config=REPORTED)
     make_session(path, streams={"lidar": {"settings": {"xz_stored": ["rng"]}}, "imu": {}})
     assert steps(path) == ["checksums", "ncore", "report", "rows"]
-    due = due_of(path, NCORE)
+    due = find_due(path, NCORE)
     assert due is not None
     assert due.steps[-1].command(path) == ["recorder.session.repacking", str(path)]
     for step in ("checksums", "ncore", "report"):
-        assert not due_of(path, NCORE).deletable or step == "report"  # type: ignore[union-attr]
-        tell(path, step, None)
+        assert not find_due(path, NCORE).deletable or step == "report"  # type: ignore[union-attr]
+        record_result(path, step, None)
     assert steps(path) == ["rows"]
-    tell(path, "rows", None)
+    record_result(path, "rows", None)
     assert steps(path) == []
 
 
@@ -130,10 +130,10 @@ def test_a_report_comes_last_and_again_behind_an_archive(tmp_path: Path) -> None
     pack(path)
     assert steps(path) == [], "`recorder run` has made it"
     (path / "report.html").unlink()
-    due = due_of(path, NCORE)
+    due = find_due(path, NCORE)
     assert due is not None and [s.name for s in due.steps] == ["report"]
     assert due.steps[0].command(path) == ["recorder", "report", str(path), "--index"]
-    tell(path, "report", None)
+    record_result(path, "report", None)
     assert steps(path) == [], "made once, a report that somebody deletes stays deleted"
 
 
@@ -149,9 +149,9 @@ def test_a_session_in_use_is_left_alone(tmp_path: Path) -> None:
     path = session(tmp_path, state="recording")
     fd = os.open(path / "_recorder/lock", os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    assert due_of(path, NCORE) is None
+    assert find_due(path, NCORE) is None
     os.close(fd)
-    assert due_of(path, NCORE) is not None
+    assert find_due(path, NCORE) is not None
 
 
 def test_who_asked_for_no_archives_gets_none(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_what_fails_is_tried_a_few_times_then_told(tmp_path: Path) -> None:
         rig.turn(700)
     assert len(rig.chores) == 1 + MOST_TRIES
     assert rig.queue.status()["failed"] == {"a": {"ncore": "it broke"}}
-    assert rig.queue.unfinished(path)
+    assert rig.queue.is_unfinished(path)
     reported = json.loads((path / "_recorder/finalize.json").read_text())
     assert reported["steps"]["ncore"] == {"done": False, "tries": 3, "error": "it broke"}
     later = Rig(tmp_path)  # a reboot does not begin it all again
@@ -308,16 +308,16 @@ def test_a_report_that_fails_is_tried_a_few_times_and_keeps_no_session(tmp_path:
     (path / "_recorder/checksums.csv").touch()
     rig = Rig(tmp_path)
     rig.turn()
-    assert rig.queue.unfinished(path), "its archive is due"
+    assert rig.queue.is_unfinished(path), "its archive is due"
     rig.finish()
     for _ in range(MOST_TRIES):
         assert rig.chores[-1].command[:2] == ["recorder", "report"]
-        assert not rig.queue.unfinished(path), "retention does not wait for a report"
+        assert not rig.queue.is_unfinished(path), "retention does not wait for a report"
         rig.finish(1)
         rig.turn(700)
     assert len(rig.chores) == 1 + MOST_TRIES
     assert rig.queue.status()["failed"] == {"a": {"report": "it broke"}}
-    assert not rig.queue.unfinished(path)
+    assert not rig.queue.is_unfinished(path)
 
 
 def test_an_archive_that_fails_for_good_is_followed_by_the_report(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_an_archive_that_fails_for_good_is_followed_by_the_report(tmp_path: Path
     report(path, "clean")
     rig.finish()
     assert rig.queue.status()["failed"] == {"a": {"ncore": "it broke"}}
-    assert rig.queue.status()["queue"] == [] and rig.queue.unfinished(path)
+    assert rig.queue.status()["queue"] == [] and rig.queue.is_unfinished(path)
 
 
 def test_a_session_that_is_deleted_during_its_report_is_forgotten(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_what_is_live_unfinished_kept_or_nobodys_stays(tmp_path: Path) -> None:
     lines = Said()
     everything = RetentionSettings(gb=0.0, days=None)
     live = str(tmp_path / "live")
-    gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.unfinished, lines.say)
+    gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.is_unfinished, lines.say)
     assert gone == ["old"] and "old" in lines[0]
     assert list((tmp_path / ".recorder/deleted").iterdir()) == []
     left = sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".")

@@ -114,7 +114,7 @@ def test_a_driver_that_keeps_dying_is_given_up_and_one_that_lives_is_not() -> No
     for _ in range(MOST_DEATHS):
         sensor.started_ns = now_ns
         now_ns += S
-        waits.append(sensor.died(now_ns))
+        waits.append(sensor.schedule_restart(now_ns))
     assert waits[:6] == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
     assert waits[-1] is None and sensor.given_up
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}))
@@ -122,7 +122,7 @@ def test_a_driver_that_keeps_dying_is_given_up_and_one_that_lives_is_not() -> No
         sensor.started_ns = now_ns
         now_ns += round(DRIVER_RESTART.within_s * S) // (MOST_DEATHS - 2)
         sensor.restart_at_ns = None
-        assert sensor.died(now_ns) is not None
+        assert sensor.schedule_restart(now_ns) is not None
 
 
 def test_a_writer_is_restarted_at_once_four_times_and_then_after_pauses() -> None:

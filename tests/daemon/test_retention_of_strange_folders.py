@@ -15,7 +15,7 @@ from recorder.contract.config.settings import RetentionSettings
 from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.postprocessing import retention
 from recorder.daemon.postprocessing.retention import choose, delete, keep, sweep
-from recorder.daemon.postprocessing.steps import Due, due_of, tell
+from recorder.daemon.postprocessing.steps import Due, find_due, record_result
 from recorder.session.upload_record import UploadedTo, compute_stamp, write_uploaded
 from tests.daemon.fakes import CONFIG, Said, Vehicle, make_session, vehicle
 
@@ -32,7 +32,7 @@ def session(root: Path, name: str, config: str = NOTHING_DUE, **values: Any) -> 
 
 def packed(path: Path) -> bool:
     """Whether something is still due of a session, for `sweep`."""
-    due = due_of(path, frozenset({"ncore"}))
+    due = find_due(path, frozenset({"ncore"}))
     return due is None or due.unfinished
 
 
@@ -109,7 +109,7 @@ def test_archives_that_this_installation_lacks_are_still_owed(tmp_path: Path) ->
     path = session(tmp_path, "a", "finalize: [other, {ncore: {}}]\n")
     (path / "_archives/ncore").mkdir(parents=True)
     (path / "_archives/ncore/x").touch()
-    due = due_of(path, frozenset({"ncore"}))
+    due = find_due(path, frozenset({"ncore"}))
     assert due is not None and due.steps == () and "no such archive" in due.failed["other"]
     assert swept(tmp_path) == ""
     (path / "_archives/other").mkdir()
@@ -193,9 +193,9 @@ def test_whatever_a_sessions_files_hold_the_daemon_lives_and_deletes_nothing(
         header["version"] = 1
     (path / "_recorder/session.json").write_text(json.dumps(header))
     (path / "_recorder/finalize.json").write_text(json.dumps(reported))
-    due = due_of(path, frozenset({"ncore"}))
+    due = find_due(path, frozenset({"ncore"}))
     assert isinstance(due, Due)
-    tell(path, "ncore", "it broke")
+    record_result(path, "ncore", "it broke")
     if not (isinstance(reported, dict) and reported.get("skip")):
         assert swept(spoilt) == ""
     else:

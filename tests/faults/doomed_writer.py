@@ -148,7 +148,7 @@ def main() -> None:
                     _append(writer, number, int(text))
                     number += int(text)
                 case "pad":
-                    writer.tell_next("x" * int(text), b"")
+                    writer.record_next("x" * int(text), b"")
                 case "commit":
                     writer.commit()
                 case "stall":

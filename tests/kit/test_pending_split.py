@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recorder.session.journal import read_journal
-from recorder.writer.disk_policy import ending_of, next_of
+from recorder.writer.disk_policy import find_next_session, read_ending
 from recorder.writer.pending_split import PendingSplit
 from tests.campaigns import seeded
 from tests.kit.actors import Actor
@@ -114,10 +114,10 @@ def test_a_stop_waits_for_the_part_that_is_being_made(make_plane: Callable[..., 
 
     plane.disturb = disturb  # type: ignore[method-assign]
     last = plane.stop_session()
-    left, following = ending_of(first), next_of(first)
+    left, following = read_ending(first), find_next_session(first)
     assert left is not None and following is not None
     plane.sessions.append(following)
-    assert ending_of(following) is not None
+    assert read_ending(following) is not None
     assert_nothing_lost(plane, together(left.streams, last))
 
 
@@ -178,7 +178,7 @@ def test_where_the_next_part_cannot_be_made_the_open_one_goes_on(
         reply = answer(plane, ask_split(plane))
     assert "is full" in reply["error"] and reply["exit_code"] == 1
     assert opened(plane) is first and first.failure is None and making(plane) is None
-    assert next_of(first.writer.path) is None
+    assert find_next_session(first.writer.path) is None
     record(plane)
     accounts = plane.split_session()  # asked again, with room
     assert accounts["cam"]["samples"] == 6
@@ -199,7 +199,7 @@ def test_a_stop_is_obeyed_where_the_next_part_cannot_be_made(
 
     plane.disturb = disturb  # type: ignore[method-assign]
     assert_nothing_lost(plane, plane.stop_session())
-    assert plane.session is not None and next_of(plane.session) is None
+    assert plane.session is not None and find_next_session(plane.session) is None
 
 
 @pytest.mark.parametrize("reported", [False, True])
@@ -218,7 +218,7 @@ def test_a_disk_that_fails_under_the_open_part_seals_it_when_the_next_is_made(
     sessions = plane.service._sessions
     over = lambda: sessions.active is not first and sessions.previous is None  # noqa: E731
     plane.run(over, 15.0, "sealed")
-    how = ending_of(first.writer.path)
+    how = read_ending(first.writer.path)
     assert how is not None and "Input/output error" in (how.sealed or "")
     assert losses(first.writer.path, "cam") and losses(first.writer.path, "imu")
     camera, key = plane.drivers["cam"], opened(plane).writer.key
@@ -234,14 +234,14 @@ def test_a_journal_that_fails_at_the_name_of_the_next_part_seals_the_open_one(
     plane = recording(make_plane(8))
     first = opened(plane)
 
-    def tell_next(name: str, first: bytes, folder: str | None) -> None:
+    def record_next(name: str, first: bytes, folder: str | None) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(first.writer, "tell_next", tell_next)
+    monkeypatch.setattr(first.writer, "record_next", record_next)
     reply = answer(plane, ask_split(plane))
     assert "error" in reply
     plane.run(lambda: plane.service._sessions.active is None, 5.0, "sealed")  # type: ignore[union-attr]
-    how = ending_of(first.writer.path)
+    how = read_ending(first.writer.path)
     assert how is not None and "Input/output error" in (how.sealed or "")
     assert [path for path in plane.root.iterdir() if path.name[0] != "."] == [first.writer.path]
 
@@ -262,7 +262,7 @@ def test_a_disk_that_is_nearly_full_ends_what_is_open_when_the_next_part_is_made
     goes_on(maker)
     plane.run(lambda: plane.service._sessions.active is not first, 15.0, "its end")  # type: ignore[union-attr]
     if fails:
-        how = ending_of(first.writer.path)
+        how = read_ending(first.writer.path)
         assert how is not None and how.full == "nearly full" and how.sealed is None
         assert_nothing_lost(plane, how.streams)
     else:
@@ -346,17 +346,17 @@ def test_a_part_in_another_folder_is_found_by_the_next_writer(
     ask_split(plane, other)
     announced(plane)
     if closed:
-        plane.run(lambda: ending_of(first) is not None, 5.0, "the part before is closed")
+        plane.run(lambda: read_ending(first) is not None, 5.0, "the part before is closed")
     record(plane)
     new_writer(plane)
     resumed = lambda: plane.service is not None and plane.service._sessions.active is not None  # noqa: E731
     plane.run(resumed, 5.0, "it is resumed")
     following = opened(plane).writer.path
-    assert following == next_of(first) and following.parent == other
+    assert following == find_next_session(first) and following.parent == other
     assert opened(plane).writer.previous_path == first
     record(plane)
-    plane.run(lambda: ending_of(first) is not None, 30.0, "the part before is closed")
-    left = ending_of(first)
+    plane.run(lambda: read_ending(first) is not None, 30.0, "the part before is closed")
+    left = read_ending(first)
     plane.session = following
     plane.sessions.append(following)
     assert left is not None

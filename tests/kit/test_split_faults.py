@@ -14,7 +14,7 @@ from recorder.contract.streams import ChannelSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.writer.active_session import ActiveSession
-from recorder.writer.disk_policy import ending_of, next_of
+from recorder.writer.disk_policy import find_next_session, read_ending
 from recorder.writer.recovery import recover
 from tests.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
 from tests.kit.simulation import Plane
@@ -245,8 +245,8 @@ def test_a_stop_that_follows_a_split_at_once(make_plane: Any, seed: int) -> None
     announced(plane)
     plane.disturb = disturb  # type: ignore[method-assign]
     last = plane.stop_session()
-    left = ending_of(plane.session)
-    following = next_of(plane.session)
+    left = read_ending(plane.session)
+    following = find_next_session(plane.session)
     assert left is not None and following is not None
     plane.sessions.append(following)
     assert_nothing_lost(plane, together(left.streams, last))

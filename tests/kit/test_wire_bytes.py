@@ -102,7 +102,7 @@ def commands(folder: Path) -> Sent:
         s.turn(0.1)
         s.turn(0.1)
         s.split(SessionPlan("root", "s", False, "version: 1\n"))
-        s.tell("mark", cause="here", text="here", at=1.5, n=-3, of=["a", {"b": None}])
+        s.record_event("mark", cause="here", text="here", at=1.5, n=-3, of=["a", {"b": None}])
         s.turn(0.1)
         s.turn(0.1)
         s.close()

@@ -181,7 +181,7 @@ def test_the_earliest_group_of_all_streams_comes_first(
     for stream, first in (("lidar", 7), ("radar", 32), ("imu", 0)):
         time_of = partial(dict.__getitem__, dict.fromkeys(range(64), times[stream]))
         workers.submit(stream, stuck, [first], group=1, time_of=time_of)
-    found = [workers._earliest(0) for _ in range(3)]
+    found = [workers._pop_earliest(0) for _ in range(3)]
     assert [one.key for one in found if one is not None] == [
         ("radar", 32),
         ("imu", 0),

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from recorder.contract.errors import SessionError, StorageError
-from recorder.daemon.postprocessing.steps import tell
+from recorder.daemon.postprocessing.steps import record_result
 from recorder.report import write_report
 from recorder.report.findings import look
 from recorder.report.fleet import read_rows, write_index
@@ -238,7 +238,7 @@ def test_losses_that_nobody_counted_are_more_than_none(tmp_path: Path) -> None:
 def test_the_step_that_makes_the_report_is_no_reason_of_its_verdict(tmp_path: Path) -> None:
     path = make_session(tmp_path / "s")
     for step, passed in (("report", True), ("ncore", False)):
-        tell(path, step, "it broke")
+        record_result(path, step, "it broke")
         assert verdict(look(path)).passed is passed
 
 

@@ -20,7 +20,7 @@ def fired(holds: str, releases: str = "", **settings: Any) -> list[int]:
     found = []
     for second, one in enumerate(holds):
         free = releases[second] == "#" if releases else one != "#"
-        if firing.look(second * S, one == "#", free):
+        if firing.update(second * S, one == "#", free):
             found.append(second)
     return found
 
@@ -47,7 +47,7 @@ def test_within_the_cooldown_it_does_not_fire_and_counts() -> None:
     assert fired("#..#", cooldown=3) == [0, 3]
     firing = Firing(TriggerSettings("t", "True", cooldown=3))
     for second, one in enumerate("#.#.#.#"):
-        firing.look(second * S, one == "#", one != "#")
+        firing.update(second * S, one == "#", one != "#")
     assert firing.suppressed == 2
 
 

@@ -13,7 +13,7 @@ from recorder.daemon.control.server import Call
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.marks import Marks
 from recorder.triggers.evaluation import Fired
-from recorder.triggers.watching import Watching
+from recorder.triggers.watching import TriggerFollower
 
 S = 1_000_000_000
 
@@ -31,7 +31,7 @@ class Daemon:
 @pytest.mark.parametrize("window", [(30.0, 15.0), (0.0, 0.0)])
 def test_the_moment_and_the_window_are_those_of_the_trigger(window: tuple[float, float]) -> None:
     daemon = Daemon()
-    watching = Watching((), lambda: cast(Client, daemon), print)
+    watching = TriggerFollower((), lambda: cast(Client, daemon), print)
     watching._mark(Fired("brake", 123 * S, *window, {"imu.acc[0]": -4.5}))
     keep = window if any(window) else None
     assert daemon.sent == [
@@ -42,7 +42,7 @@ def test_the_moment_and_the_window_are_those_of_the_trigger(window: tuple[float,
 def test_a_condition_of_many_values_still_makes_a_mark() -> None:
     """The daemon takes no mark of more characters: the event would be lost."""
     daemon = Daemon()
-    watching = Watching((), lambda: cast(Client, daemon), print)
+    watching = TriggerFollower((), lambda: cast(Client, daemon), print)
     watching._mark(Fired("all", S, 1.0, 1.0, {f"imu_{n}.state.value": -4.56789 for n in range(99)}))
     (mark,) = daemon.sent
     assert make_request(mark.op, mark.values) == mark

@@ -17,17 +17,17 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
-from recorder.writer.rate_shortfall import RateShortfall, ShortfallWatch
+from recorder.writer.rate_shortfall import RateMonitor, RateShortfall
 from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
 
 S = 1_000_000_000
 
 
-def feed(watch: ShortfallWatch, times_s: list[float]) -> list[tuple[str, float, float, int]]:
+def feed(watch: RateMonitor, times_s: list[float]) -> list[tuple[str, float, float, int]]:
     found: list[RateShortfall] = []
     for t_s in times_s:
-        found += watch.gave(round(t_s * S), round(t_s * S), 1)
+        found += watch.count_samples(round(t_s * S), round(t_s * S), 1)
     return shown(found)
 
 
@@ -40,13 +40,13 @@ def every(step_s: float, since_s: float, until_s: float) -> list[float]:
 
 
 def test_a_stream_that_keeps_its_floor_is_told_nothing_of() -> None:
-    watch = ShortfallWatch(50.0, 0)
+    watch = RateMonitor(50.0, 0)
     assert feed(watch, every(0.02, 0.02, 60.0)) == []
     assert watch.finish(60 * S) == []
 
 
 def test_silence_is_an_interval_from_sample_to_sample() -> None:
-    watch = ShortfallWatch(50.0, 0)
+    watch = RateMonitor(50.0, 0)
     assert feed(watch, every(0.01, 0.01, 4.0)) == []
     assert feed(watch, [9.0]) == [("silent", 3.99, 9.0, 0)]
     assert feed(watch, every(0.01, 9.01, 12.0)) == []
@@ -54,46 +54,47 @@ def test_silence_is_an_interval_from_sample_to_sample() -> None:
 
 
 def test_a_stream_that_begins_late_or_never_was_silent_from_the_start() -> None:
-    assert feed(ShortfallWatch(50.0, 0), [5.0]) == [("silent", 0.0, 5.0, 0)]
-    assert shown(ShortfallWatch(50.0, 0).finish(5 * S)) == [("silent", 0.0, 5.0, 0)]
-    assert ShortfallWatch(50.0, 0).finish(1 * S) == []
+    assert feed(RateMonitor(50.0, 0), [5.0]) == [("silent", 0.0, 5.0, 0)]
+    assert shown(RateMonitor(50.0, 0).finish(5 * S)) == [("silent", 0.0, 5.0, 0)]
+    assert RateMonitor(50.0, 0).finish(1 * S) == []
 
 
 def test_a_slow_stream_is_one_interval() -> None:
-    watch = ShortfallWatch(50.0, 0)
+    watch = RateMonitor(50.0, 0)
     assert feed(watch, every(0.1, 0.1, 12.05)) == []
     ((cause, since_s, until_s, given),) = feed(watch, every(0.01, 12.05, 20.0))
     assert (cause, since_s) == ("rate", 0.0) and 11.9 < until_s < 15.2 and given >= 119
     assert watch.finish(20 * S) == []
-    watch = ShortfallWatch(50.0, 0)
+    watch = RateMonitor(50.0, 0)
     feed(watch, every(0.1, 0.1, 5.0))
     ((cause, since_s, until_s, given),) = shown(watch.finish(5 * S))
     assert (cause, since_s, until_s, given) == ("rate", 0.0, 5.0, 49)
 
 
 def test_a_loss_that_is_told_by_itself_is_no_slowness() -> None:
-    watch = ShortfallWatch(50.0, 0)
+    watch = RateMonitor(50.0, 0)
     feed(watch, every(0.01, 0.01, 2.0))
-    assert watch.lost(8 * S, None) == []
+    assert watch.count_loss(8 * S, None) == []
     assert feed(watch, every(0.01, 8.0, 12.0)) == []
-    assert watch.lost(13 * S, 700) == []
+    assert watch.count_loss(13 * S, 700) == []
     assert feed(watch, every(0.01, 13.0, 16.0)) == [] and watch.finish(16 * S) == []
 
 
 def test_samples_that_were_counted_as_lost_are_no_silence() -> None:
-    watch = ShortfallWatch(50.0, 0)
+    watch = RateMonitor(50.0, 0)
     for k in range(400):
-        assert watch.lost(round((k + 1) * 0.01 * S), 1) == []
+        assert watch.count_loss(round((k + 1) * 0.01 * S), 1) == []
     assert watch.finish(4 * S) == []
-    watch = ShortfallWatch(50.0, 0)
-    assert watch.lost(4 * S, 1) == []  # one counted sample does not hide the silence before it
+    watch = RateMonitor(50.0, 0)
+    # One counted sample does not hide the silence before it.
+    assert watch.count_loss(4 * S, 1) == []
     assert shown(watch.finish(4 * S)) == [("rate", 0.0, 4.0, 1)]
 
 
 @given(st.lists(st.floats(0.0, 0.39), min_size=1, max_size=300))
 def test_a_stream_above_its_floor_is_never_slow(jitter: list[float]) -> None:
     """Ten a second with any jitter, where five are asked for."""
-    watch = ShortfallWatch(5.0, 0)
+    watch = RateMonitor(5.0, 0)
     times = [k * 0.1 + j for k, j in enumerate(jitter)]
     assert feed(watch, sorted(times)) == []
     assert watch.finish(round(max(times) * S)) == []

@@ -13,7 +13,7 @@ from recorder.contract.clock import SystemClock
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import CLEAN, read_session_json
 from recorder.session.validation import validate
-from recorder.writer.disk_policy import CLOSING_BYTES, Floor, ending_of
+from recorder.writer.disk_policy import CLOSING_BYTES, Floor, read_ending
 from recorder.writer.recovery import recover
 from recorder.writer.service import WriterService
 from tests.faults.numbers import stored, stream
@@ -54,22 +54,22 @@ def test_the_floor_is_the_reserve_and_the_growth_of_a_minute() -> None:
     disk, clock = SizedDisk(), ManualClock()
     floor = Floor(disk, Path("/s"), 5_000_000_000, clock, 0)
     disk.free = 5_000_000_000 + CLOSING_BYTES
-    assert floor.reached(0) is None
+    assert floor.check(0) is None
     disk.free -= 1
-    assert floor.reached(0) is not None
+    assert floor.check(0) is not None
     for second in range(1, 121):  # 10 MB/s: after the first minute always 600 MB
         clock.advance(1.0)
         size = second * 10_000_000
         growth = 10_000_000 * min(second, 60)
         disk.free = 5_000_000_000 + growth
-        assert floor.reached(size) is None, second
+        assert floor.check(size) is None, second
         disk.free -= 1
-        assert floor.reached(size) is not None, second
+        assert floor.check(size) is not None, second
     for _ in range(120):  # nothing grows any more
         clock.advance(1.0)
-        floor.reached(1_200_000_000)
+        floor.check(1_200_000_000)
     disk.free = 5_000_000_000 + CLOSING_BYTES
-    assert floor.reached(1_200_000_000) is None
+    assert floor.check(1_200_000_000) is None
 
 
 def test_at_the_floor_a_session_ends_clean_and_whole(root: Path) -> None:
@@ -92,7 +92,7 @@ def test_at_the_floor_a_session_ends_clean_and_whole(root: Path) -> None:
     assert [e["cause"] for e in events(path) if e["type"] == "disk"] == ["floor"]
     assert stored(path, "a") == list(range(150)) and stored(path, "b") == list(range(50))
     assert validate(path, deep=True).sound
-    how = ending_of(path)
+    how = read_ending(path)
     assert how is not None and (how.closed, how.full, how.sealed) == (str(path), end["full"], None)
 
 

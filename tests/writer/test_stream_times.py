@@ -14,7 +14,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import private
-from recorder.writer.stream_store import StreamStore
+from recorder.writer.stream_store import StreamFiles
 
 OFFSET_NS = 1_699_999_000_000_000_000
 SPEC = StreamSpec("imu", (ChannelSpec("x", "raw", "u1"),))
@@ -26,14 +26,14 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
-def store(folder: Path) -> StreamStore:
+def store(folder: Path) -> StreamFiles:
     private(folder).mkdir(parents=True)
-    made = StreamStore(PosixDisk(), folder, SPEC, OFFSET_NS)
+    made = StreamFiles(PosixDisk(), folder, SPEC, OFFSET_NS)
     made.create(lambda: None)
     return made
 
 
-def append(made: StreamStore, seq: int, times: list[int]) -> None:
+def append(made: StreamFiles, seq: int, times: list[int]) -> None:
     made.append(
         Message(
             Kind.DATA,

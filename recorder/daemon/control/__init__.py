@@ -1,1 +1,1 @@
-"""Who may ask the daemon what: the server of the control socket, and of TCP with keys."""
+"""Servers of control requests: the control socket, and TCP with keys."""

@@ -1,6 +1,6 @@
-"""Control over TCP: only where the config says so, and only with keys (`recorder.contract.curve`).
+"""Control over TCP, only if the config enables it, and only with keys (`recorder.contract.curve`).
 
-The requests and replies are those of the control socket, one to a message.
+The requests and replies are those of the control socket, one per message.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_CALLS = 32
 
 
 class RemoteControl:
-    """Serves requests over TCP, in a thread of its own.
+    """Server of control requests over TCP, in a thread of its own.
 
     Args:
         address, keys: as for `CurveServer`.
-        take: is handed each call.
-        state: the daemon's state in one word.
+        take: receives each call.
+        state: returns the daemon's state in one word.
     """
 
     def __init__(self, address: str, keys: Path, take: Take, state: Callable[[], str]) -> None:
@@ -45,7 +45,7 @@ class RemoteControl:
         start_thread(self._thread)
 
     def close(self) -> None:
-        """Send the answers that are ready, and end."""
+        """Send the answers that are ready, and stop the server."""
         self._ending = True
         self._waker.wake()
         self._thread.join()
@@ -84,10 +84,10 @@ class RemoteControl:
 
 
 def serve_tcp(config: Config, take: Take, state: Callable[[], str]) -> RemoteControl:
-    """What the config's ``control.tcp`` asks for.
+    """Start the server of the config's ``control.tcp``.
 
     Raises:
-        ConfigError: there are no keys, which TCP needs, or the address is none.
+        ConfigError: the keys, which TCP needs, are missing or wrong; or the address is not valid.
     """
     control = config.control
     if control.curve_keys is None:

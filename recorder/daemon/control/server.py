@@ -1,8 +1,8 @@
-"""The control socket: requests in lines of JSON, and the users that may make them.
+"""Server of the control socket: requests in lines of JSON, and a check of the users.
 
-A thread of its own reads requests and writes replies; a request goes to the daemon as a `Call`,
-which answers when it is done.  No client can delay the daemon or other clients: a connection has
-one call under way, a bounded request, and a time for each of its steps::
+A thread of its own reads requests and writes replies.  A request goes to the daemon as a `Call`,
+which sends the reply when it is done.  No client can delay the daemon or other clients: a
+connection has at most one pending call, requests of limited size, and a time limit for each step::
 
     server = ControlServer(path, take=calls.put, state=lambda: "idle")
     server.start()
@@ -37,9 +37,9 @@ GROUP = "recorder"
 MODE = 0o660
 MOST_CONNECTIONS = 32
 REQUEST_S = 10.0
-"""From a request's first byte to its last."""
+"""Time limit from a request's first byte to its last, s."""
 REPLY_S = 10.0
-"""For a client to take a reply."""
+"""Time limit for a client to receive a reply, s."""
 IDLE_S = 120.0
 _MOST_PATH = 100  # sun_path holds 108 bytes
 _BACKLOG = 128
@@ -51,10 +51,11 @@ Take = Callable[["Call"], None]
 
 
 class Call:
-    """A request under way.
+    """A pending request.
 
     Attributes:
-        request: what is asked.
+        request: the client's request.
+        answered: whether the reply was sent.
     """
 
     def __init__(self, request: Request, send: Callable[[dict[str, Any]], None]) -> None:
@@ -63,24 +64,24 @@ class Call:
         self.answered = False
 
     def answer(self, reply: dict[str, Any]) -> None:
-        """Send the reply, once; from any thread.  Whoever has gone misses it."""
+        """Send the reply, once; callable from any thread.  A disconnected client misses it."""
         if not self.answered:
             self.answered = True
             self._send(reply)
 
 
 def refusal(error: RecorderError, state: str) -> dict[str, Any]:
-    """The reply to what cannot be done."""
+    """Return the reply to a request that fails with an error."""
     return {"ok": False, "error": str(error), "exit_code": error.exit_code, "state": state}
 
 
 def encode_reply(reply: Mapping[str, Any]) -> bytes:
-    """A reply as its line."""
+    """Encode a reply as one line of JSON."""
     return json.dumps(reply, separators=(",", ":"), default=str).encode() + b"\n"
 
 
 def group_id(name: str = GROUP) -> int | None:
-    """The group's id; None if there is no such group."""
+    """Return the group's id; None if there is no such group."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
@@ -88,11 +89,11 @@ def group_id(name: str = GROUP) -> int | None:
 
 
 def may_control(uid: int, gid: int, group: int | None) -> bool:
-    """Whether a process of this user may control the daemon: its own user, root, the group.
+    """Return whether a user may control the daemon: its own user, root, or a group member.
 
     Args:
-        uid, gid: of the process, from the kernel.
-        group: the group whose members may; None: no group.
+        uid, gid: ids of the client's process, from the kernel.
+        group: id of the permitted group; None: no group.
     """
     if uid in (0, os.geteuid()):
         return True
@@ -111,25 +112,25 @@ class _Connection:
     socket: socket.socket
     inbox: bytearray = field(default_factory=bytearray)
     outbox: bytearray = field(default_factory=bytearray)
-    since_s: float = 0.0  # the step that it is at
+    since_s: float = 0.0  # start of the current step
     call: Call | None = None
-    last: bool = False  # closed after the reply
+    last: bool = False  # close the connection after the reply
     sent_all: bool = False  # the client sends no more
 
 
 class ControlServer:
-    """Serves the control socket; see the module's example.
+    """Server of the control socket; see the module's example.
 
     Args:
-        path: where; a socket without a listener is replaced.
-        take: is handed each call, in this server's thread.
-        state: the daemon's state in one word, for refusals that never reach it.
-        group: members of this group may control the daemon, where there is one.
+        path: path of the socket; a socket without a listener is replaced.
+        take: receives each call, in this server's thread.
+        state: returns the daemon's state in one word, for refusals that never reach the daemon.
+        group: members of this group may control the daemon, if the group exists.
         clock_s: monotonic seconds, injectable.
 
     Raises:
-        StorageError: the socket cannot be made there.
-        UsageError: another daemon listens there.
+        StorageError: the socket cannot be created.
+        UsageError: another daemon listens at this path.
     """
 
     def __init__(
@@ -158,11 +159,11 @@ class ControlServer:
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Start the server's thread."""
         start_thread(self._thread)
 
     def close(self) -> None:
-        """Send the answers that can be sent at once, and end."""
+        """Send the answers that can be sent at once, and stop the server."""
         self._ending = True
         self._waker.wake()
         if self._thread.ident is not None:
@@ -182,7 +183,7 @@ class ControlServer:
         self._send_answers()
 
     def turn(self, seconds: float) -> None:
-        """Wait for something to do, and do it; what `start`'s thread does again and again."""
+        """Wait up to `seconds` for events and handle them; the server's thread repeats this."""
         for key, events in self._selector.select(seconds):
             if key.fileobj is self._listener:
                 self._accept()
@@ -217,7 +218,7 @@ class ControlServer:
         self._selector.register(peer, selectors.EVENT_READ, connection)
 
     def _make_room(self) -> None:
-        """Close the connection that is idle for longest; if all wait for a reply, the oldest."""
+        """Close the connection that has been idle longest; if all have calls, the oldest."""
         oldest = min(self._connections, key=lambda c: (c.call is not None, c.since_s))
         self._close(oldest)
 
@@ -242,7 +243,7 @@ class ControlServer:
         self._next(connection)
 
     def _next(self, connection: _Connection) -> None:
-        """Take the next request out of what was read."""
+        """Take the next request from the received bytes."""
         end = connection.inbox.find(b"\n")
         if end < 0 and len(connection.inbox) <= MOST_BYTES:
             self._watch(connection)
@@ -295,7 +296,7 @@ class ControlServer:
             self._next(connection)
 
     def _watch(self, connection: _Connection) -> None:
-        """Listen for what the connection's next step needs."""
+        """Register for the events that the connection's next step needs."""
         events = 0
         if connection.outbox:
             events = selectors.EVENT_WRITE
@@ -327,7 +328,7 @@ class ControlServer:
 
 
 def _listen(path: Path, group: int | None) -> socket.socket:
-    """A listening socket that at no time admits other users."""
+    """Create a listening socket that never admits other users."""
     if len(os.fsencode(path)) > _MOST_PATH:
         raise StorageError(f"{path}: too long for a socket ({_MOST_PATH} bytes)")
     if _is_served(path):
@@ -337,7 +338,7 @@ def _listen(path: Path, group: int | None) -> socket.socket:
     try:
         path.parent.mkdir(0o750, parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)
-        mask = os.umask(0o177)  # of the process: nothing else makes files yet
+        mask = os.umask(0o177)  # for the whole process: no other thread creates files yet
         try:
             listener.bind(str(temporary))
         finally:

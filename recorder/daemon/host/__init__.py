@@ -1,1 +1,1 @@
-"""The machine around the daemon: its service manager, clocks, disks and kernel."""
+"""Interfaces to the host: service manager, clocks, disks and kernel."""

@@ -1,4 +1,4 @@
-"""Keeps the state of the clocks, and puts it into the session: at its start and every minute."""
+"""Record of the clocks' states in the session: at its start and every minute."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from recorder.daemon.service_notifier import INFO, WARNING, ReportEvent
 EVERY_S = 60.0
 
 Put = Callable[..., None]
-"""``put(kind, stream, cause, **values)``: puts an event into the open session."""
+"""Function ``put(kind, stream, cause, **values)`` that puts an event into the open session."""
 
 
 class ClockRecord:
-    """Events ``clock`` with cause ``state``; asks in a thread, since a time daemon may hang.
+    """Recorder of ``clock`` events with cause ``state``; a thread reads the state, which may hang.
 
-    Every state is put into the session.  A state is reported to people when it has changed: whether
-    the clock is synchronized, or by which time daemon.
+    Every state is put into the session.  It is also reported to users if the synchronization or the
+    time daemon has changed.
 
     ::
 
@@ -30,11 +30,11 @@ class ClockRecord:
             record.tick("sessions/a", clock.monotonic_ns(), put, report)
 
     Args:
-        ask: gives the state; takes its time.
+        ask: returns the state; may take seconds.
         every_s: seconds between two states.
 
     Attributes:
-        last: the latest state, also without a session; None before the first.
+        last: the latest state, even without a session; None before the first.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class ClockRecord:
         self._answer: dict[str, Any] | None = None
 
     def tick(self, session: str | None, now_ns: int, put: Put, report: ReportEvent) -> None:
-        """Call now and then.
+        """Record a new state, and start the next reading if it is due; call this regularly.
 
         Args:
-            session: which one is recorded; None for none.
+            session: the session being recorded; None without one.
             now_ns: CLOCK_MONOTONIC.
-            put: called from here with a state that was found since the last call.
-            report: called instead where the state has changed.
+            put: called with a state that was read since the last call.
+            report: called instead of `put` if the state has changed.
         """
         if self._answer is not None:
             before, self.last, self._answer = self.last, self._answer, None
@@ -70,7 +70,7 @@ class ClockRecord:
         if now_ns >= self._due_ns and (self._thread is None or not self._thread.is_alive()):
             self._due_ns = now_ns + self._every_ns
             thread = threading.Thread(target=self._find_out, name="clocks", daemon=True)
-            with contextlib.suppress(OSError):  # no memory: asked again the next time
+            with contextlib.suppress(OSError):  # no memory: retried after the interval
                 start_thread(thread)
                 self._thread = thread
 
@@ -78,11 +78,11 @@ class ClockRecord:
         self._answer = self._ask()
 
     def close(self) -> None:
-        """Wait for a question that is under way."""
+        """Wait for a reading in progress, at most five seconds."""
         if self._thread is not None:
             self._thread.join(5.0)
 
 
 def _quality(state: Mapping[str, Any]) -> tuple[bool | None, str | None]:
-    """What people want to know of a state: synchronized, and by which time daemon."""
+    """Return the parts of a state that users care about: synchronization and time daemon."""
     return (state["kernel"] or {}).get("synchronized"), (state["daemon"] or {}).get("name")

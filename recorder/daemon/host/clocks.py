@@ -1,7 +1,7 @@
-"""The quality of the machine's clocks: from the kernel, and from the daemon that disciplines them.
+"""State of the machine's clocks, from the kernel and the time daemon.
 
-`clock_state` is what a session keeps at its start and every minute, so that "is my data in sync"
-has an answer afterwards::
+A session keeps `clock_state` at its start and every minute.  So the synchronization of the data can
+be checked afterwards::
 
     {"kernel": {"synchronized": true, "offset_ns": -1200, "max_error_ns": 3500000, ...},
      "realtime_minus_monotonic_ns": ..., "daemon": {"name": "chrony", "reference": "GPS", ...},
@@ -35,11 +35,11 @@ _ASK_S = 1.0
 _PULSE = re.compile(r"([0-9]{1,10})\.([0-9]{9})#([0-9]{1,10})")
 
 Run = Callable[[Sequence[str]], str | None]
-"""Runs a command: what it printed, or None if it cannot be run or fails."""
+"""Function that runs a command and returns its output; None if it cannot be run or fails."""
 
 
 class _Timex(ctypes.Structure):
-    """``struct timex`` of linux; longs are 8 bytes wherever this runs."""
+    """``struct timex`` of Linux, for platforms with longs of 8 bytes."""
 
     _fields_ = [
         ("modes", ctypes.c_uint),
@@ -56,13 +56,13 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_clock() -> dict[str, Any] | None:
-    """The kernel's state of CLOCK_REALTIME (adjtimex(2)); None if the call fails.
+    """Return the kernel's state of CLOCK_REALTIME (adjtimex(2)); None if the call fails.
 
     Returns:
-        synchronized: it is disciplined, and within its bounds.
-        offset_ns: offset that is still to be slewed.
-        max_error_ns, estimated_error_ns: from the time daemon; grow by themselves.
-        frequency_ppm: correction of its rate.
+        synchronized: whether the clock is disciplined and within its bounds.
+        offset_ns: remaining offset to be slewed.
+        max_error_ns, estimated_error_ns: from the time daemon; they grow between its updates.
+        frequency_ppm: correction of the clock's rate.
         tai_offset_s: TAI minus UTC, 0 if it is not set.
     """
     values = _Timex()
@@ -81,23 +81,22 @@ def kernel_clock() -> dict[str, Any] | None:
 
 
 def is_synchronized() -> bool:
-    """Whether the kernel reports CLOCK_REALTIME as synchronized."""
+    """Return whether the kernel reports CLOCK_REALTIME as synchronized."""
     clock = kernel_clock()
     return clock is not None and clock["synchronized"] is True
 
 
 def time_daemon(run: Run) -> dict[str, Any] | None:
-    """Who disciplines the clock, as it says itself: chrony, ntpd, or systemd-timesyncd."""
+    """Return the state that chrony, ntpd or systemd-timesyncd reports; None without an answer."""
     answers = (ask(run) for ask in (_chrony, _ntpd, _timesyncd))
     return next((answer for answer in answers if answer is not None), None)
 
 
 def ptp_clocks(folder: Path = _PTP_CLASS) -> list[dict[str, Any]]:
-    """The PTP hardware clocks, and how far each is from CLOCK_REALTIME.
+    """Return the PTP hardware clocks with their offsets from CLOCK_REALTIME.
 
-    ``offset_ns`` (PTP minus realtime) is None if the device may not be opened; ``bound_ns`` is
-    how long the comparison took, within which it is exact.  A clock that runs on TAI is about 37 s
-    ahead.
+    ``offset_ns`` (PTP minus realtime) is None if the device cannot be opened.  ``bound_ns`` is the
+    error bound: half the duration of the comparison.  A clock that runs on TAI is about 37 s ahead.
     """
     clocks = []
     for place in sorted(folder.glob("ptp*")):
@@ -113,12 +112,13 @@ def ptp_clocks(folder: Path = _PTP_CLASS) -> list[dict[str, Any]]:
 def pulses(
     folder: Path = _PPS_CLASS, realtime_ns: Callable[[], int] = time.time_ns
 ) -> list[dict[str, Any]]:
-    """The sources of pulses per second, as of satellite receivers, and CLOCK_REALTIME at a pulse.
+    """Return the sources of pulses per second (PPS), and CLOCK_REALTIME at the latest pulse.
 
     The kernel's file ``assert`` has the time of the latest pulse and its number
-    (Documentation/driver-api/pps.rst).  ``offset_ns`` is CLOCK_REALTIME minus the whole second next
-    to it: with a receiver's pulse, the host's clock minus UTC of GPS, as long as the host's clock
-    is right within half a second.  It is None without a pulse in the last two seconds.
+    (Documentation/driver-api/pps.rst).  ``offset_ns`` is CLOCK_REALTIME minus the nearest whole
+    second.  For a satellite receiver's pulse, this is the host's clock minus UTC of GPS, as long as
+    the host's clock is right within half a second.  It is None without a pulse in the last two
+    seconds.
     """
     found = []
     for place in sorted(folder.glob("pps*")):
@@ -141,7 +141,7 @@ def _line(path: Path) -> str:
 
 
 def clock_state(run: Run | None = None) -> dict[str, Any]:
-    """All of it; see the module.  Takes up to a few seconds where a time daemon hangs."""
+    """Return the state shown in the module's example; takes seconds if a time daemon hangs."""
     return {
         "kernel": kernel_clock(),
         "realtime_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
@@ -152,13 +152,13 @@ def clock_state(run: Run | None = None) -> dict[str, Any]:
 
 
 def brief(state: dict[str, Any] | None) -> dict[str, Any]:
-    """The kernel's state of now, and who disciplines the clock by an earlier `clock_state`.
+    """Return the kernel's current state, with the time daemon of an earlier `clock_state`.
 
     Returns:
-        synchronized: None if the kernel does not say.
-        by, reference: name of the time daemon and of its source; None if they are not known.
-        offset_ns: from the time daemon, else what the kernel still has to slew; None: not known.
-        max_error_ns: bound of the error by the kernel; None: not known.
+        synchronized: None if unknown to the kernel.
+        by, reference: names of the time daemon and of its source; None if unknown.
+        offset_ns: from the time daemon, else the kernel's remaining offset; None if unknown.
+        max_error_ns: the kernel's error bound; None if unknown.
     """
     kernel, daemon = kernel_clock() or {}, (state or {}).get("daemon") or {}
     return {
@@ -171,7 +171,7 @@ def brief(state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def summary(state: dict[str, Any]) -> str:
-    """One line for people."""
+    """Describe a state in one line for users."""
     kernel, daemon = state["kernel"], state["daemon"]
     by = "" if daemon is None else f" by {daemon['name']}"
     if daemon is not None and daemon.get("reference"):
@@ -201,7 +201,7 @@ def _run(command: Sequence[str]) -> str | None:
 
 
 def _chrony(run: Run) -> dict[str, Any] | None:
-    """``chronyc -c tracking``: reference id, name, stratum, time, offsets in s, ..., status."""
+    """Read ``chronyc -c tracking``: reference id, name, stratum, time, offsets in s, ..., leap."""
     text = run(["chronyc", "-n", "-c", "tracking"])
     fields = (text or "").strip().split(",")
     if len(fields) < _CHRONY_FIELDS:
@@ -219,7 +219,7 @@ def _chrony(run: Run) -> dict[str, Any] | None:
 
 
 def _ntpd(run: Run) -> dict[str, Any] | None:
-    """``ntpq -c rv``: name=value pairs; offset and the like in ms."""
+    """Read ``ntpq -c rv``: name=value pairs; offsets, delays and dispersions in ms."""
     text = run(["ntpq", "-n", "-c", "rv"])
     if text is None:
         return None
@@ -240,7 +240,7 @@ def _ntpd(run: Run) -> dict[str, Any] | None:
 
 
 def _timesyncd(run: Run) -> dict[str, Any] | None:
-    """``timedatectl show``: only whether, not how well."""
+    """Read ``timedatectl show``: whether the clock is synchronized, without an offset."""
     text = run(["timedatectl", "show", "--property=NTP", "--property=NTPSynchronized"])
     pairs = dict(line.split("=", 1) for line in (text or "").splitlines() if "=" in line)
     if pairs.get("NTP") != "yes":

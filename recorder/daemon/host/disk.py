@@ -1,4 +1,4 @@
-"""What a disk can do: its file system, how fast it takes data, how long a sync takes."""
+"""File system, write rate and sync time of a disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEASURED_S = 1.0
-"""How long a disk is measured."""
+"""Duration of a measurement, s."""
 _BLOCK = 1 << 20
 _SYNC_EVERY = 4  # blocks
 _NO_CHECKS = {
@@ -34,13 +34,13 @@ _NO_CHECKS = {
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """Where a path lies.
+    """File system of a path.
 
     Attributes:
-        mount_point: of its file system.
-        kind: as the kernel names it (ext4, xfs, exfat, ...).
+        mount_point: where the file system is mounted.
+        kind: the kernel's name of its type (ext4, xfs, exfat, ...).
         source: the device or server.
-        warning: why one should not record there; None if one may.
+        warning: why recording there is not advised; None without a reason.
     """
 
     mount_point: Path
@@ -50,19 +50,19 @@ class FileSystem:
 
 
 def nearest(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
+    """Return the path if it exists, else its nearest existing parent."""
     return next(place for place in (path, *path.parents) if place.exists())
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> FileSystem | None:
-    """The file system that a path lies on (its nearest parent's where it is not there yet).
+    """Return the file system of a path; for a missing path, that of its nearest parent.
 
     Args:
         path: any path.
-        mounts: the kernel's list, as in proc(5).
+        mounts: the kernel's list of mounts (proc(5)).
 
     Returns:
-        None if the kernel's list cannot be read.
+        The file system; None if the kernel's list cannot be read.
     """
     path = nearest(path).resolve()
     best: FileSystem | None = None
@@ -73,40 +73,40 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> File
     for line in lines:
         fields, _, more = line.partition(" - ")
         kind, source = [*more.split(" "), "", ""][:2]
-        point = Path(_unescaped(fields.split(" ")[4]))
+        point = Path(_unescape(fields.split(" ")[4]))
         if path != point and point not in path.parents:
             continue
-        if best is None or len(point.parts) >= len(best.mount_point.parts):  # the latest counts
-            best = FileSystem(point, kind, _unescaped(source), _NO_CHECKS.get(kind))
+        if best is None or len(point.parts) >= len(best.mount_point.parts):  # later mounts hide
+            best = FileSystem(point, kind, _unescape(source), _NO_CHECKS.get(kind))
     return best
 
 
 def mounted_below(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> list[Path]:
-    """What is mounted in a folder, at any depth, or on it; if only another folder of the same disk.
+    """Return the mount points at or below a folder, including bind mounts of the same disk.
 
     Raises:
         OSError: the path, or the kernel's list, cannot be read.
     """
     path = path.resolve()
     lines = mounts.read_text(errors="surrogateescape").splitlines()
-    points = [Path(_unescaped(line.split(" ")[4])) for line in lines]
+    points = [Path(_unescape(line.split(" ")[4])) for line in lines]
     return [point for point in points if point == path or path in point.parents]
 
 
-def _unescaped(text: str) -> str:
-    """The kernel's list has blanks and such characters as octal numbers."""
+def _unescape(text: str) -> str:
+    """Decode the octal escapes of the kernel's list, such as those of spaces."""
     raw = text.encode(errors="surrogateescape")
     return raw.decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpeed:
-    """What a short measurement found.
+    """Result of a short measurement.
 
     Attributes:
-        bytes_per_second: written and synced.
-        sync_p99_s: the time that the slowest of a hundred syncs took.
-        syncs: so many were measured.
+        bytes_per_second: rate of written and synced data.
+        sync_p99_s: 99th percentile of the syncs' durations, s.
+        syncs: number of measured syncs.
     """
 
     bytes_per_second: float
@@ -115,17 +115,17 @@ class DiskSpeed:
 
 
 def measure(folder: Path, seconds: float = MEASURED_S, most_bytes: int = 256 << 20) -> DiskSpeed:
-    """Write a file as the writer would, with a sync every 4 MiB, and remove it.
+    """Measure a disk: write a file with a sync every 4 MiB, as the writer does, and remove it.
 
     Args:
-        folder: exists.
-        seconds: roughly how long.
-        most_bytes: no more than this is written.
+        folder: an existing folder.
+        seconds: approximate duration.
+        most_bytes: limit of the written bytes.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the disk cannot be written to.
     """
-    block = os.urandom(_BLOCK)  # what compresses well would flatter some disks
+    block = os.urandom(_BLOCK)  # random: some disks compress data
     syncs: list[float] = []
     written = 0
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".recorder-check-") as file:
@@ -141,7 +141,7 @@ def measure(folder: Path, seconds: float = MEASURED_S, most_bytes: int = 256 << 
             if now - start >= seconds or written >= most_bytes:
                 break
         took = now - start
-        with contextlib.suppress(OSError):  # or it will be written back for nothing
+        with contextlib.suppress(OSError):  # avoids a needless write-back of the removed file
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     syncs.sort()
     return DiskSpeed(written / took, syncs[max(0, math.ceil(len(syncs) * 0.99) - 1)], len(syncs))

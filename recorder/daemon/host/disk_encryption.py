@@ -1,9 +1,10 @@
-"""Whether what is written to a path is encrypted on its disk.
+"""Check that the data of a path is encrypted on its disk.
 
-Two ways are recognized, by what the kernel tells: dm-crypt, also below LVM and RAID, by the UUIDs
-that cryptsetup gives to its devices (``CRYPT-LUKS2-...``; those of dm-integrity and dm-verity begin
-with CRYPT, too, and encrypt nothing); and fscrypt, whose folders have a policy
-(``FS_IOC_GET_ENCRYPTION_POLICY_EX``; Linux, Documentation/filesystems/fscrypt.rst).
+The kernel's information identifies two kinds of encryption.  dm-crypt, also below LVM and RAID, is
+identified by the UUIDs that cryptsetup gives to its devices (``CRYPT-LUKS2-...``; the UUIDs of
+dm-integrity and dm-verity also begin with CRYPT, but these encrypt nothing).  fscrypt is identified
+by the policy of a folder (``FS_IOC_GET_ENCRYPTION_POLICY_EX``; Linux,
+Documentation/filesystems/fscrypt.rst).
 """
 
 from __future__ import annotations
@@ -28,47 +29,47 @@ _POLICY_BYTES: Final = 24  # of fscrypt_policy_v2, the largest
 _NO_POLICY: Final = (errno.ENODATA, errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def unencrypted(
+def find_unencrypted(
     path: Path,
     system: Path = _SYSTEM,
     has_policy: Callable[[Path], bool] | None = None,
     swaps: Path = _SWAPS,
 ) -> str | None:
-    """Why what is written to a path is not encrypted on its disk; None if it is.
+    """Return why the data of a path is not encrypted on its disk; None if it is.
 
-    What is in memory is on no disk, unless it is swapped out: the swap areas must be encrypted.
+    A file system in memory reaches a disk only by swapping, so all swap areas must be encrypted.
 
     Args:
-        path: a folder, or one that will be made.
-        system: where sysfs is mounted.
-        has_policy: tells whether a folder has a policy of fscrypt, instead of the kernel.
+        path: a folder, which need not exist yet.
+        system: mount point of sysfs.
+        has_policy: returns whether a folder has an fscrypt policy; asks the kernel if it is None.
         swaps: the kernel's list of swap areas.
 
     Raises:
-        OSError: the path cannot be looked at.
+        OSError: the path cannot be read.
     """
     place = nearest(path)
     found = file_system(place)
     if found is not None and found.kind in _IN_MEMORY:
-        swap = unencrypted_swap(system, swaps)
+        swap = find_unencrypted_swap(system, swaps)
         return None if swap is None else f"is in memory, which is swapped out to {swap}"
     if (has_policy or _has_policy)(place):
         return None
     device = place.stat().st_dev
-    if not os.major(device):  # btrfs, ZFS, NFS and overlays have a number of no device
+    if not os.major(device):  # btrfs, ZFS, NFS and overlays: the number is of no device
         source = Path(found.source) if found is not None else place
         if not source.is_block_device():
             kind = "an unknown file system" if found is None else f"{found.kind} ({found.source})"
-            return f"is on {kind}, of which nobody can tell whether it is encrypted"
+            return f"is on {kind}, whose encryption cannot be determined"
         device = source.stat().st_rdev
     bare = _bare_device(device, system)
     return None if bare is None else f"is on {bare}, which is not encrypted"
 
 
-def unencrypted_swap(system: Path = _SYSTEM, swaps: Path = _SWAPS) -> str | None:
-    """A swap area that is not encrypted; None if all are, or there is none.
+def find_unencrypted_swap(system: Path = _SYSTEM, swaps: Path = _SWAPS) -> str | None:
+    """Return the first swap area that is not encrypted; None if all are encrypted.
 
-    The memory that zram compresses is on no disk; a swap file is as encrypted as its disk.
+    A zram device compresses memory and uses no disk.  A swap file is encrypted if its disk is.
     """
     try:
         areas = [line.split()[0] for line in swaps.read_text().splitlines()[1:]]
@@ -79,7 +80,7 @@ def unencrypted_swap(system: Path = _SYSTEM, swaps: Path = _SWAPS) -> str | None
         try:
             found = path.stat()
         except OSError:
-            return f"{path}, which cannot be looked at"
+            return f"{path}, which cannot be read"
         if not path.is_block_device():
             bare = _bare_device(found.st_dev, system)
         elif path.name.startswith("zram"):
@@ -92,7 +93,7 @@ def unencrypted_swap(system: Path = _SYSTEM, swaps: Path = _SWAPS) -> str | None
 
 
 def _bare_device(number: int, system: Path) -> str | None:
-    """The name of the first device, below that of a number, that nothing encrypts; None: none."""
+    """Return the first unencrypted device below that of a number; None if all are encrypted."""
     place = system / f"dev/block/{os.major(number)}:{os.minor(number)}"
     return _bare(place.resolve()) if place.exists() else f"device {place.name}"
 
@@ -117,7 +118,7 @@ def _text(path: Path) -> str:
 
 
 def _has_policy(folder: Path) -> bool:
-    """Whether the kernel encrypts the files that are made in a folder."""
+    """Return whether the kernel encrypts new files in a folder."""
     argument = array.array("B", _POLICY_BYTES.to_bytes(8, "little") + bytes(_POLICY_BYTES))
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Limits of the kernel and rights of the user that recording depends on."""
+"""Limits of the kernel and permissions of the user that affect a recording."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 WANTED_RMEM = 32 << 20
-"""Receive buffer that the sockets of lidars and radars ask for: two sweeps or more."""
+"""Receive buffer that the sockets of lidars and radars request, bytes: at least two sweeps."""
 
 NETWORK_SCHEMES = frozenset(("udp", "ouster", "dca1000"))
 DEVICE_SCHEMES = frozenset(("serial", "v4l2"))
@@ -18,7 +18,7 @@ DEVICE_SCHEMES = frozenset(("serial", "v4l2"))
 def receive_buffer_warning(
     schemes: set[str], wanted: int = WANTED_RMEM, limit: Path = RMEM_MAX
 ) -> str | None:
-    """Why packets may be dropped in bursts; None if they may not, or no source is a socket."""
+    """Return why bursts of packets may be lost; None if they fit, or no source is a socket."""
     if not schemes & NETWORK_SCHEMES:
         return None
     try:
@@ -35,9 +35,9 @@ def receive_buffer_warning(
 
 
 def device_problem(scheme: str, address: str) -> str | None:
-    """Why this user may not use a serial port or a camera; None if it may, or it is not there.
+    """Return why this user may not open a serial port or a camera; None if permitted or missing.
 
-    A device that is missing is found out by opening it; this is about rights.
+    This checks permissions only; opening the device reports a missing one.
     """
     if scheme not in DEVICE_SCHEMES:
         return None

@@ -1,4 +1,4 @@
-"""Tells systemd how the daemon is: sd_notify(3) over a datagram socket, without its library."""
+"""Notifications to systemd: sd_notify(3) over a datagram socket, without its library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class SystemdNotify:
-    """Reports to the service manager that started this process, if there is one.
+    """Connection to the service manager that started this process, if there is one.
 
     >>> notify = SystemdNotify(os.environ)
     >>> notify.ready()
@@ -17,7 +17,7 @@ class SystemdNotify:
     30.0
 
     Args:
-        environment: with ``NOTIFY_SOCKET`` and, where a watchdog waits for this very process,
+        environment: has ``NOTIFY_SOCKET`` and, with a watchdog for this process,
             ``WATCHDOG_USEC`` and ``WATCHDOG_PID``.
     """
 
@@ -31,24 +31,24 @@ class SystemdNotify:
                 self.watchdog_s = int(environment["WATCHDOG_USEC"]) / 1e6
 
     def ready(self) -> None:
-        """Drivers are armed, or known to be missing."""
+        """Report that every driver is armed or known to be missing."""
         self._send("READY=1")
 
     def watchdog(self) -> None:
-        """Feed the watchdog; called about once a second while all is well."""
+        """Feed the watchdog; call this about once a second while the daemon is healthy."""
         if self.watchdog_s is not None:
             self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line for people; called when it changes."""
+        """Report the status in one line for users; call this when it changes."""
         self._send("STATUS=" + text.replace("\n", " "))
 
     def stopping(self) -> None:
-        """The daemon begins to end."""
+        """Report that the daemon is ending."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:
-        """Recording continues if the manager does not listen."""
+        """Send a message; ignore errors, since recording must continue."""
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:

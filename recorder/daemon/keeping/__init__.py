@@ -1,1 +1,1 @@
-"""Events of which some seconds before and after are kept, and the ring that they are taken from."""
+"""Keeping of the seconds around events, and the ring of parts that they come from."""

@@ -1,4 +1,4 @@
-"""Which of an event's promised window is not stored, found from the parts that hold it."""
+"""Missing intervals of an event's window, found from the parts that cover it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from recorder.session.loss_intervals import loss_intervals
 from recorder.session.reader import Session
 
 SPLIT = "ring"
-"""The ending of a part that another one continues: if that is missing, the ring has deleted it."""
+"""Ending of a part that another part continues: a missing next part was deleted by the ring."""
 _ENDINGS = {"killed": "power", "sealed": "disk", "floor": "disk", "split": SPLIT}
-"""By the reason of a part's end, why what comes after it is missing; else it was stopped."""
+"""By a part's end reason, the cause of missing data after it; otherwise it was stopped."""
 _OF_SENSOR = (ABSENT, "device")
 _TORN = ("power", "disk", SPLIT)
-"""Endings after which samples that were taken before are missing, too."""
+"""Endings that may also lose samples taken before the end."""
 MOST = 1000
-"""The most intervals of one stream that are listed one by one."""
+"""Limit of the listed loss intervals of one stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What a part holds of a stream, epoch ns.
+    """Samples and losses of a stream in a part, epoch ns.
 
     Attributes:
         last_ns: stamp of the last sample; None without one.
-        losses: ``(start, end, cause of the shortfall)``, by start; None for what is not known.
+        losses: ``(start, end, cause of the shortfall)``, by start; None for an unknown time.
     """
 
     last_ns: int | None = None
@@ -41,14 +41,14 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """What a closed part holds, epoch ns.
+    """Content of a closed part, epoch ns.
 
     Attributes:
-        name: of the session.
-        start_ns, end_ns: of the recording.
-        previous: the part that it continues without a gap; None: of none.
-        ending: why what comes after it is missing, if it is.
-        streams: by name.
+        name: name of the session.
+        start_ns, end_ns: start and end of the recording.
+        previous: the part that this one continues without a gap; None without one.
+        ending: cause of data that is missing after the part.
+        streams: by name, the content of each stream.
     """
 
     name: str
@@ -60,10 +60,10 @@ class PartFacts:
 
 
 def read_facts(path: Path) -> PartFacts:
-    """The facts of a closed session; only stamps, numbers and events are read.
+    """Read the content of a closed session from its stamps, numbers and events alone.
 
     Raises:
-        RecorderError: it cannot be read.
+        RecorderError: the session cannot be read.
     """
     with Session(path) as session:
         if session.state not in (CLEAN, RECOVERED):
@@ -96,9 +96,9 @@ def read_facts(path: Path) -> PartFacts:
 
 
 def needs_following(event: KeptEvent, last: PartFacts) -> bool:
-    """Whether the part after the last one of an event may know of a loss in its window.
+    """Return whether the part after an event's last one may report a loss in the event's window.
 
-    A driver reports a loss with its next sample.
+    A driver reports a loss with the next sample.
     """
     return last.ending == SPLIT and any(
         stream.last_ns is None or stream.last_ns < event.until_ns
@@ -113,14 +113,14 @@ def shortfalls(
     otherwise: str = "ring",
     gone: str = SPLIT,
 ) -> tuple[Shortfall, ...]:
-    """What is missing of an event's window, by time.
+    """Return the missing intervals of an event's window, by time.
 
     Args:
-        event: has the window.
-        parts: all that touch it, in order of time; and the one after them if that is needed.
+        event: the event with the window.
+        parts: all parts that touch the window, by time; and the next one if `needs_following`.
         damaged: starts and ends of parts that cannot be read.
-        otherwise: the cause where there is no part.
-        gone: the cause where a part is missing that the next one continues.
+        otherwise: cause of an interval without any part.
+        gone: cause of a missing part that the next one continues.
     """
     found: list[Shortfall] = []
 
@@ -155,7 +155,7 @@ def shortfalls(
                 add(begin_ns if low is None else low, part.end_ns, name, "lost")
             if stream.last_ns is not None:
                 reached[name] = stream.last_ns
-        if torn:  # what was under way is not here
+        if torn:  # samples in transit at the end are lost
             for name in {*reached, *part.streams}:
                 add(reached.get(name, began_ns), part.end_ns, name, part.ending)
         reach_ns, ending, before = max(reach_ns, part.end_ns), part.ending, part

@@ -1,4 +1,4 @@
-"""What of a recording is kept for events, and what of a ring is deleted: pure, it only decides.
+"""Pure functions that decide which ring parts to keep and which to delete.
 
 Times are epoch ns on the clock of the recording.  A part is a session; its samples may be stamped
 up to `SLACK_NS` before its start or after its end, since a driver needs time for a sample.
@@ -14,23 +14,23 @@ from recorder.session.kept_events import KeptEvent
 
 SLACK_NS = 2_000_000_000
 TRIGGER_NS = 5_000_000_000
-"""A trigger may ask so late for the seconds before its moment: a ring holds so much more."""
+"""Longest delay of a trigger after its moment; a ring holds this much more than its length, ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A session, as far as decisions need it.
+    """A session, with the facts that decisions need.
 
     Attributes:
-        path: its folder.
-        start_ns: its start.
-        end_ns: its end; None while it is open, and after a crash until it is recovered.
-        reach_ns: of a session that a crash left open, the latest stamp that it may hold; else None.
-        bytes: of all its files; 0 if that does not matter.
-        of_ring: it was recorded into a ring.
-        kept: for an event, or by a person.
-        previous: name of the part that it continues; None: of none.
-        volatile: it is in RAM.
+        path: the session's folder.
+        start_ns: start of the recording.
+        end_ns: end of the recording; None while it is open, and after a crash until recovery.
+        reach_ns: latest stamp that a session left open by a crash may have; otherwise None.
+        bytes: size of all files; 0 outside a ring.
+        of_ring: whether it was recorded into a ring.
+        kept: whether it is kept, for an event or by a user.
+        previous: name of the part that this one continues; None without one.
+        volatile: whether it is in RAM.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Part:
 
 
 def touches(part: Part, event: KeptEvent) -> bool:
-    """Whether a part may hold samples of an event's window."""
+    """Return whether a part may hold samples of an event's window."""
     if part.start_ns - SLACK_NS > event.until_ns:
         return False
     end_ns = part.reach_ns if part.end_ns is None else part.end_ns
@@ -62,21 +62,22 @@ def touches(part: Part, event: KeptEvent) -> bool:
 
 
 def is_over(event: KeptEvent, parts: Iterable[Part], now_ns: int) -> bool:
-    """Whether all that will ever be recorded of an event's window is in closed parts on disk."""
+    """Return whether an event's window has passed and all its parts are closed and on disk."""
     if is_awaited(event, now_ns):
         return False
     return all(part.durable for part in parts if touches(part, event))
 
 
 def is_awaited(event: KeptEvent, now_ns: int) -> bool:
-    """Whether samples of an event's window may still arrive."""
+    """Return whether samples of an event's window may still arrive."""
     return now_ns <= event.until_ns + SLACK_NS
 
 
 def split_due(events: Iterable[KeptEvent], live: Part, now_ns: int) -> bool:
-    """Whether a ring's open part should end now.
+    """Return whether a ring's open part should end now.
 
-    On disk: its events are over, and no other has begun.  In RAM: an event needs it.
+    A part on disk should end when its events are over and no other has begun.  A part in RAM should
+    end as soon as an event needs it.
     """
     waiting = [event for event in events if touches(live, event)]
     if live.volatile:
@@ -93,19 +94,18 @@ def droppable(
     most_bytes: float,
     missing_bytes: float = 0.0,
 ) -> list[Part]:
-    """The parts of a ring that are to be deleted, oldest first.
+    """Return the parts of a ring to delete, oldest first.
 
-    A part goes when nothing of it is within the ring's length any more, or when the ring is too
-    large, or when the disk needs the space.  A part that is kept, or that an open event needs,
-    never goes.
+    A part is deleted when it is older than the ring's length, when the ring is too large, or when
+    the disk needs the space.  A part that is kept, or that an open event needs, is never deleted.
 
     Args:
         parts: all parts.
         events: the open events.
         now_ns: now, on the clock of the recording.
         seconds: length of the ring.
-        most_bytes: what its parts may take that are not kept.
-        missing_bytes: so much more the disk should have free.
+        most_bytes: size limit of the parts that are not kept.
+        missing_bytes: bytes by which the disk's free space is too small.
     """
     ring = sorted((p for p in parts if p.of_ring and not p.kept), key=lambda p: p.start_ns)
     total = sum(part.bytes for part in ring)

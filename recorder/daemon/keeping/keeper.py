@@ -1,6 +1,6 @@
-"""Keeps what events ask for, and deletes what of a ring nothing asks for.
+"""Keeper of the data around events, which deletes the unneeded parts of a ring.
 
-The daemon's thread tells what is recorded and asks; a thread of the keeper reads and writes::
+The daemon's thread reports the open part and makes requests; the keeper's thread reads and writes::
 
     keeper = Keeper(Storage(root), clock, say, ring=config.ring)
     keeper.turn(live, recording)                 # at every turn
@@ -38,13 +38,13 @@ from recorder.daemon.keeping.decisions import (
     touches,
 )
 from recorder.daemon.keeping.storage import Storage
-from recorder.daemon.service_notifier import ERROR, INFO, Say
+from recorder.daemon.service_notifier import ERROR, INFO, LogLine
 from recorder.session.kept_events import KEPT, OPEN, SHORT, KeptEvent
 
 STEP_S = 0.5
 SCAN_S = 30.0
 _SECONDS_FREE = 120.0
-"""A ring leaves room for so many seconds of recording above the disk's floor; the writer, 60."""
+"""Recording time that a ring leaves free above the disk's minimum, s; the writer leaves 60."""
 _END_S = 10.0
 _SLUG = re.compile(r"[^a-z0-9]+")
 
@@ -56,10 +56,10 @@ class Live:
     """The open part.
 
     Attributes:
-        path: its folder.
-        start_ns: its start, epoch ns.
-        offset_ns: epoch ns minus CLOCK_MONOTONIC on its clock.
-        bytes_per_s: what its sensors give.
+        path: the part's folder.
+        start_ns: start of the part, epoch ns.
+        offset_ns: epoch ns minus CLOCK_MONOTONIC on the part's clock.
+        bytes_per_s: data rate of the sensors.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class Live:
 
 
 def event_id(t_ns: int, name: str) -> str:
-    """An event's id: its moment in UTC, and its trigger or the first words of its text.
+    """Return an event's id: its moment in UTC, and its trigger or the first words of its text.
 
     >>> event_id(1_700_000_000_250_000_000, "Hard brake!")
     '20231114T221320.250Z_hard_brake'
@@ -80,10 +80,10 @@ def event_id(t_ns: int, name: str) -> str:
 
 
 def new_event(request: Mark) -> KeptEvent:
-    """The event that a mark asks for, which is not kept yet.
+    """Create the open event of a mark.
 
     Args:
-        request: has ``text``, ``t_ns`` and ``keep``.
+        request: a mark with ``text``, ``t_ns`` and ``keep``.
     """
     t_ns, text = int(request.t_ns or 0), str(request.text)
     before, after = request.keep or (0.0, 0.0)
@@ -99,26 +99,26 @@ def new_event(request: Mark) -> KeptEvent:
 
 
 class Keeper(Closing):
-    """See the module's example.
+    """Keeper of the data around events; see the module's example.
 
     Args:
         storage: the folder of sessions.
         clock: injectable.
-        say: takes one line for people.
-        ring: of the config; None: nothing is deleted.
-        floor_bytes: what stays free on the disk.
-        claimed: called with a session that was not kept before; from the keeper's thread.
+        say: logs one line for users.
+        ring: the config's ring; None: no part is deleted.
+        floor_bytes: minimum of the disk's free space.
+        claimed: receives each session that was not kept before, in the keeper's thread.
 
     Attributes:
-        split_due: the open part of a ring should end.
-        to_disk: the next part is to be on disk, since an event needs it.
+        split_due: whether the open part of a ring should end.
+        to_disk: whether the next part must be on disk, since an event needs it.
     """
 
     def __init__(
         self,
         storage: Storage,
         clock: Clock,
-        say: Say,
+        say: LogLine,
         *,
         ring: RingSettings | None = None,
         floor_bytes: float = 0.0,
@@ -138,10 +138,10 @@ class Keeper(Closing):
         self._is_read = False
         self._scan_at_ns = 0
         self._all: dict[str, KeptEvent] = {}
-        self._events: dict[str, KeptEvent] = {}  # those that are open
+        self._events: dict[str, KeptEvent] = {}  # the open ones
         self._facts: dict[Path, PartFacts] = {}
-        self._stored: dict[str, set[Path]] = {}  # the parts that have an event, by its id
-        self._said: set[str] = set()
+        self._stored: dict[str, set[Path]] = {}  # by event id, the parts that store the event
+        self._logged: set[str] = set()
         self._shown: Mapping[str, Any] = {"open": [], "ring": None}
         self._wake = threading.Event()
         self._ended = False
@@ -150,11 +150,11 @@ class Keeper(Closing):
     # The daemon's thread
 
     def turn(self, live: Live | None, usable: bool = True) -> None:
-        """Tell what is recorded, and give the answers that are due.
+        """Take the open part, and give the pending answers.
 
         Args:
             live: the open part; None without one.
-            usable: the root is there, and ours.
+            usable: whether the root exists and is locked.
         """
         if live is not None:
             self._offset_ns = live.offset_ns
@@ -169,32 +169,32 @@ class Keeper(Closing):
             thread = threading.Thread(target=self._run, name="keeper", daemon=True)
             try:
                 start_thread(thread)
-            except OSError as error:  # no memory: tried again in the next turn
-                self._tell(f"events: {error.strerror}", ERROR)
+            except OSError as error:  # no memory: retried in the next turn
+                self._log_once(f"events: {error.strerror}", ERROR)
             else:
                 self._thread = thread
 
     def now_ns(self) -> int:
-        """Now, epoch ns on the clock of the recording, or of the latest one."""
+        """Return the time, epoch ns on the clock of the current or latest recording."""
         if self._offset_ns is None:
             return self._clock.realtime_ns()
         return self._clock.monotonic_ns() + self._offset_ns
 
     def holds(self, event: KeptEvent) -> bool:
-        """Whether a part may hold some of an event."""
+        """Return whether a known part may hold samples of an event's window."""
         return any(touches(part, event) for part in self._known)
 
     def keep(self, event: KeptEvent, answer: Answer) -> None:
-        """Keep an event; `answer` is called in `turn` when all that there is of it is claimed."""
+        """Keep an event; `turn` calls `answer` once all its existing parts are marked as kept."""
         self._asked.put((event, answer))
         self._wake.set()
 
     def status(self) -> Mapping[str, Any]:
-        """``{open: [ids], ring: {parts, seconds, bytes} | None}``."""
+        """Return ``{open: [ids], ring: {parts, seconds, bytes} | None}``."""
         return self._shown
 
     def close(self) -> None:
-        """End the thread.  Events that are not over stay open for the next daemon."""
+        """Stop the thread; unfinished events stay open for the next daemon."""
         self._ended = True
         self._wake.set()
         if self._thread is not None:
@@ -211,15 +211,15 @@ class Keeper(Closing):
             self._wake.clear()
             try:
                 self.step()
-            except (OSError, RecorderError) as error:  # the disk fails under the folder
-                self._tell(f"events: {error}", ERROR)
+            except (OSError, RecorderError) as error:  # the disk fails
+                self._log_once(f"events: {error}", ERROR)
             self._wake.wait(STEP_S)
 
     def step(self) -> None:
-        """Do what is due; only for the keeper's thread, or without it.
+        """Run one step of the keeper's work; call this in its thread only, or without the thread.
 
         Raises:
-            OSError, RecorderError: the root cannot be read; it is tried again in the next step.
+            OSError, RecorderError: the root cannot be read; the next step retries.
         """
         live, now_ns = self._live, self.now_ns()
         self._read_events()
@@ -253,17 +253,17 @@ class Keeper(Closing):
         return list(self._parts.values())
 
     def _read_events(self) -> None:
-        """Once: the events of earlier daemons; those that are open go on."""
+        """Read the events of earlier daemons once; continue the open ones."""
         if self._is_read:
             return
-        for event in self._storage.events(lambda text: self._tell(f"events: {text}", ERROR)):
+        for event in self._storage.events(lambda text: self._log_once(f"events: {text}", ERROR)):
             self._all[event.id] = event
             if event.state == OPEN:
                 self._events[event.id] = event
         self._is_read = True
 
     def _take(self, event: KeptEvent) -> KeptEvent:
-        """Enter an event that was asked for; the same trigger at the same moment is the same."""
+        """Register an event; return the known one for the same trigger and moment."""
         if event.trigger is not None:
             for known in self._all.values():
                 if (known.trigger, known.t_ns) == (event.trigger, event.t_ns):
@@ -276,7 +276,7 @@ class Keeper(Closing):
         return event
 
     def _find_parts(self, live: Live | None) -> None:
-        """Look at the parts that are open or kept in question; at times, for new ones."""
+        """Update the parts that may change; search for new parts from time to time."""
         now_ns = self._clock.monotonic_ns()
         new = live is not None and live.path not in self._parts
         if new or now_ns >= self._scan_at_ns:
@@ -298,7 +298,7 @@ class Keeper(Closing):
         return not part.closed or part.of_ring
 
     def _claim(self, event: KeptEvent) -> RecorderError | None:
-        """Store an event in each part that may hold some of it; why that is not possible."""
+        """Store an event in each part of its window; return the error, or None."""
         touched = sorted(
             (part for part in self._known if touches(part, event)), key=lambda p: p.start_ns
         )
@@ -322,15 +322,15 @@ class Keeper(Closing):
                     self._rescue(part.path)
         except OSError as error:
             text = f"event {event.id}: cannot be stored: {error.strerror or error}"
-            self._tell(text, ERROR)
+            self._log_once(text, ERROR)
             return StorageError(text)
         except FormatError as error:
-            self._tell(str(error), ERROR)
+            self._log_once(str(error), ERROR)
             return error
         return None
 
     def _rescue(self, path: Path) -> None:
-        """Bring a claimed part from RAM to the disk."""
+        """Move a kept part from RAM to the disk."""
         target = self._storage.rescue(path)
         self._parts.pop(path, None)
         if (part := self._storage.look(target, None, live=False)) is not None:
@@ -342,15 +342,15 @@ class Keeper(Closing):
         self._say(f"{target.name}: is on disk now", INFO)
 
     def _settle(self, event: KeptEvent) -> None:
-        """The window is over and durable: find what is missing of it, and store that."""
+        """Close an event whose window is durable: find the missing intervals, and store them."""
         facts: list[PartFacts] = []
         damaged: list[tuple[int, int]] = []
         touched = sorted((p for p in self._known if touches(p, event)), key=lambda p: p.start_ns)
         for part in touched:
             try:
-                facts.append(self._facts_of(part.path))
+                facts.append(self._read_facts(part.path))
             except (RecorderError, OSError) as error:
-                self._tell(f"event {event.id}: {error}", ERROR)
+                self._log_once(f"event {event.id}: {error}", ERROR)
                 damaged.append((part.start_ns, part.end_ns or event.until_ns))
         if facts and needs_following(event, facts[-1]):
             after = [part for part in self._known if part.previous == facts[-1].name]
@@ -358,7 +358,7 @@ class Keeper(Closing):
                 if not after[0].closed:
                     return
                 with suppress(RecorderError, OSError):
-                    facts.append(self._facts_of(after[0].path))
+                    facts.append(self._read_facts(after[0].path))
         claimed = set(event.parts) - {part.path.name for part in touched}
         gone = "power" if claimed and self._ring and self._ring.ram_folder else "ring"
         otherwise = gone if claimed else self._otherwise(event)
@@ -374,7 +374,7 @@ class Keeper(Closing):
                 self._storage.store(part.path, settled)
             self._storage.store_apart(settled, remove=bool(touched))
         except (OSError, FormatError) as error:
-            self._tell(f"event {event.id}: cannot be stored: {error}", ERROR)
+            self._log_once(f"event {event.id}: cannot be stored: {error}", ERROR)
             return
         self._all[event.id] = settled
         del self._events[event.id]
@@ -384,14 +384,14 @@ class Keeper(Closing):
         text = f"event {event.id}: {settled.state}, in {', '.join(settled.parts) or 'no session'}"
         self._say(text, INFO)
 
-    def _facts_of(self, path: Path) -> PartFacts:
-        """The facts of a closed part, read once for all open events."""
+    def _read_facts(self, path: Path) -> PartFacts:
+        """Return the content of a closed part, cached while events are open."""
         if path not in self._facts:
             self._facts[path] = self._storage.facts(path)
         return self._facts[path]
 
     def _otherwise(self, event: KeptEvent) -> str:
-        """Why no part holds any of an event's window."""
+        """Return the cause if no part holds any of an event's window."""
         starts = [part.start_ns for part in self._known]
         return "start" if all(start > event.until_ns for start in starts) else "stop"
 
@@ -417,7 +417,7 @@ class Keeper(Closing):
                 if self._storage.delete(part.path):
                     del self._parts[part.path]
             except RecorderError as error:
-                self._tell(f"ring: {error}", ERROR)
+                self._log_once(f"ring: {error}", ERROR)
 
     def _show(self, now_ns: int) -> None:
         ring = None
@@ -431,8 +431,8 @@ class Keeper(Closing):
             }
         self._shown = {"open": sorted(self._events), "ring": ring}
 
-    def _tell(self, text: str, level: str) -> None:
-        """Log a problem, once."""
-        if text not in self._said:
-            self._said.add(text)
+    def _log_once(self, text: str, level: str) -> None:
+        """Log a problem once."""
+        if text not in self._logged:
+            self._logged.add(text)
             self._say(text, level)

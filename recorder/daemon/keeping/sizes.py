@@ -1,4 +1,4 @@
-"""Whether a ring is large enough for what it is to hold, and its memory there."""
+"""Checks of a ring's size and of the memory that it uses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from recorder.daemon.host.disk import file_system, nearest
 from recorder.daemon.keeping.decisions import SLACK_NS, TRIGGER_NS
 
 Problems = list[tuple[str, str]]
-"""Each a key of the config, and what is wrong with it."""
+"""Problems as pairs of a config key and a description."""
 _MOST_OF_MEMORY = 0.5
-"""A ring in RAM may take this share of the machine's memory."""
+"""Share of the machine's memory that a ring in RAM may use."""
 
 
 def ring_findings(
     ring: RingSettings, triggers: Sequence[TriggerSettings], rate: float
 ) -> tuple[Problems, list[str]]:
-    """Problems and warnings of a ring, for `rate` bytes per second.
+    """Return the problems and warnings of a ring, for `rate` bytes per second.
 
-    A ring is deleted in whole parts, and the open part counts: it needs room for two more.
+    A ring needs room for two more parts: the open one, and one that is only partly needed.
     """
     problems, warnings = _folder_problems(ring) if ring.ram_folder else [], []
     spare_s = 2 * ring.part_seconds + (SLACK_NS + TRIGGER_NS) / 1e9
@@ -52,7 +52,7 @@ def _folder_problems(ring: RingSettings) -> Problems:
 
 
 def _memory_problems(ring: RingSettings, needed: float) -> Problems:
-    """Why the tmpfs or the memory is too small for so many bytes."""
+    """Return why the tmpfs or the memory is too small for `needed` bytes."""
     size = shutil.disk_usage(nearest(ring.folder)).total
     if size < needed:
         text = (
@@ -70,7 +70,7 @@ def _memory_problems(ring: RingSettings, needed: float) -> Problems:
 
 
 def _memory_bytes(path: Path = Path("/proc/meminfo")) -> int:
-    """The machine's memory, or what the control group of this process may use of it."""
+    """Return the memory available to this process's control group, else the machine's, in bytes."""
     total = next(line for line in path.read_text().splitlines() if line.startswith("MemTotal:"))
     memory = 1024 * int(total.split()[1])
     try:

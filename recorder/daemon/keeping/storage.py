@@ -1,4 +1,4 @@
-"""The folder of sessions, as the keeper reads and writes it."""
+"""Access of the keeper to the folder of sessions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Storage:
 
     Args:
         root: folder of sessions.
-        ram: folder of the parts that are in RAM; None: there are none.
+        ram: folder of the parts in RAM; None without a ring in RAM.
         disk: injectable.
     """
 
@@ -53,24 +53,24 @@ class Storage:
         self._disk = disk or PosixDisk()
 
     def find(self) -> set[Path]:
-        """All sessions.
+        """Return the folders of all sessions.
 
         Raises:
             SessionError: the root cannot be listed.
         """
         found = set(find_sessions(self.root))
         if self._ram is not None:
-            with suppress(SessionError):  # it is made with the first part
+            with suppress(SessionError):  # the first part creates the folder
                 found.update(find_sessions(self._ram))
         return found
 
     def look(self, path: Path, known: Part | None, *, live: bool) -> Part | None:
-        """A session as a part; None if there is none, or a damaged one.
+        """Read a session as a part; None if it is missing or damaged.
 
         Args:
-            path: its folder.
-            known: as it was the last time.
-            live: it is open now.
+            path: the session's folder.
+            known: the result of the previous call; None before.
+            live: whether the session is open.
         """
         if known is not None and known.closed:
             return replace(known, kept=is_kept(path)) if path.exists() else None
@@ -82,7 +82,7 @@ class Storage:
             volatile = self._ram is not None and path.parent == self._ram
             reach_ns = None
             if not live and not closed:
-                reach_ns = None if known is None else known.reach_ns  # it is recovered now
+                reach_ns = None if known is None else known.reach_ns  # a process recovers it
                 if reach_ns is None and not lock_is_held(private(path, LOCK)):
                     reach_ns = _reach_ns(path, values)
                 if volatile and reach_ns is not None:
@@ -96,15 +96,15 @@ class Storage:
         return Part(path, start_ns, end_ns, size, of_ring, kept, previous, volatile, reach_ns)
 
     def facts(self, path: Path) -> PartFacts:
-        """What a closed session holds.
+        """Read the content of a closed session.
 
         Raises:
-            RecorderError, OSError: it cannot be read.
+            RecorderError, OSError: the session cannot be read.
         """
         return read_facts(path)
 
     def events(self, failed: Callable[[str], None]) -> list[KeptEvent]:
-        """All events, by time.
+        """Read all events, by time.
 
         Args:
             failed: called with a message for each file that cannot be read.
@@ -118,26 +118,25 @@ class Storage:
         """Store an event in a session, durably.
 
         Raises:
-            OSError: it cannot be written.
-            FormatError: the events that it has cannot be read.
+            OSError: the event cannot be written.
+            FormatError: the session's existing events cannot be read.
         """
         others = [known for known in read_events(path) if known.id != event.id]
         write_events(self._disk, path, [*others, event])
 
     def store_apart(self, event: KeptEvent, *, remove: bool = False) -> None:
-        """Store an event that no session holds, durably; or, with `remove`, no longer.
+        """Store an event that no session holds, durably; with `remove`, delete it.
 
         Raises:
-            OSError, FormatError: as `store`.
+            OSError, FormatError: as of `store`.
         """
         write_unstored(self._disk, self.root, event, remove=remove)
 
     def rescue(self, path: Path) -> Path:
-        """Copy a part from RAM to the root, durably, and delete it in RAM; the copy's folder.
+        """Move a part from RAM to the root, durably; return its new folder.
 
         Raises:
-            OSError: it cannot be copied; nothing is left of the copy, or it is replaced the next
-                time.
+            OSError: the part cannot be copied; the next call replaces an incomplete copy.
         """
         target, staging = self.root / path.name, self.root / f".{path.name}.rescue"
         if not target.exists():
@@ -149,20 +148,20 @@ class Storage:
                 self._disk.sync_folder(Path(folder))
             self._disk.rename(staging, target)
         private(path, KEEP).unlink(missing_ok=True)
-        with suppress(RecorderError):  # RAM that cannot be cleared is cleared with the ring
+        with suppress(RecorderError):  # a part that cannot be deleted is deleted with the ring
             delete(path, copied=True)
         return target
 
     def delete(self, path: Path) -> bool:
-        """Delete a session, unless a process uses it.
+        """Delete a session unless a process uses it; return whether it was deleted.
 
         Raises:
-            StorageError: it cannot be deleted.
+            StorageError: the session cannot be deleted.
         """
         return delete(path)
 
     def free_bytes(self) -> int:
-        """Free space where the ring is, in bytes.
+        """Return the free space on the ring's file system, in bytes.
 
         Raises:
             OSError: the folder cannot be read.
@@ -171,10 +170,10 @@ class Storage:
 
 
 def _reach_ns(path: Path, values: Mapping[str, Any]) -> int | None:
-    """The latest stamp that a session may hold that a crash left open, epoch ns; None: not known.
+    """Return the latest stamp that a session left open by a crash may have, epoch ns, or None.
 
-    The journal has the stamps of what was committed.  What was written after that can be as late as
-    the newest file, if the clock was not set back since.
+    The journal has the stamps of the committed samples.  Later samples are at most as late as the
+    newest file, unless the clock was set back.  None means that the stamps cannot be read.
     """
     try:
         offset_ns = int(values["start_ns"]) - int(values["start_mono_ns"])

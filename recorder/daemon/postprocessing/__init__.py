@@ -1,1 +1,1 @@
-"""What comes after recording: recovery, checksums, archives, and what is deleted."""
+"""Work after a recording: recovery, checksums, archives, and deletion of old sessions."""

@@ -1,7 +1,7 @@
-"""The queue of what comes after recording: one process at a time, at idle priority.
+"""Queue of the work after recordings: one process at a time, at idle priority.
 
-The sessions' folders show what is due (`recorder.daemon.postprocessing.steps`), so the queue
-survives the daemon::
+The sessions' folders show which steps are due (`recorder.daemon.postprocessing.steps`), so the
+queue survives the daemon::
 
     queue = Finalizing(root, clock, say, available)
     while recording:
@@ -21,9 +21,9 @@ from typing import IO, Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
-from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, due_of, tell
+from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, find_due, record_result
 from recorder.daemon.processes.process_table import background_command
-from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, LogLine
 from recorder.session.endings import record_seal
 from recorder.session.layout import private
 from recorder.session.search import describe_outside_link, find_sessions
@@ -31,7 +31,7 @@ from recorder.session.search import describe_outside_link, find_sessions
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)
 HUNG_S = 1800.0
-"""A chore that used no processor for so long hangs, and is ended."""
+"""Time without use of the processor after which a process hangs and is ended, s."""
 _END_S = 10.0
 _LOOKS = 3
 _LOOK_S = 10.0
@@ -39,23 +39,23 @@ _LONGEST = 500
 
 
 class Process(Protocol):
-    """A chore under way."""
+    """A running process of a step."""
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return the exit code; None while the process runs."""
 
     def problem(self) -> str:
-        """The last line of its standard error."""
+        """Return the last line of its standard error."""
 
     def used_s(self) -> float:
-        """Seconds of processor time that it took so far."""
+        """Return the processor time used so far, in seconds."""
 
     def end(self) -> None:
-        """End it, in bounded time."""
+        """End the process, in bounded time."""
 
 
 class Chore:
-    """A chore's process."""
+    """Process of a step, with background priority."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
@@ -80,7 +80,7 @@ class Chore:
             stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:
             return 0.0
-        ticks = stat.rpartition(")")[2].split()[11:15]  # proc(5): user and system, also children's
+        ticks = stat.rpartition(")")[2].split()[11:15]  # proc(5): user, system, children
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
@@ -95,27 +95,28 @@ class Chore:
 
 
 class Finalizing:
-    """See the module's example.
+    """Queue of the work after recordings; see the module's example.
 
     Args:
         root: folder of sessions.
         clock: injectable.
-        say: takes one line for people.
+        say: logs one line for users.
         available: archives that this installation can pack.
-        spawn: starts a chore; injectable.
-        redact: the config whose programs redact the pictures of archives.  The programs of a
-            session's own config are never run: who can write a session could run anything.
+        spawn: starts a process; injectable.
+        redact: the config whose programs redact the pictures of archives.  The programs in a
+            session's own config are never run: a user who can write a session could run any
+            program.
 
     Attributes:
-        current: session and step of the chore that runs; None if none runs.
-        finished: count of steps done.
+        current: session and step of the running process; None without one.
+        finished: count of completed steps.
     """
 
     def __init__(
         self,
         root: Path,
         clock: Clock,
-        say: Say,
+        say: LogLine,
         available: frozenset[str],
         spawn: Callable[[Sequence[str]], Process] = Chore,
         redact: Path | None = None,
@@ -125,7 +126,7 @@ class Finalizing:
         self._say = say
         self._available = available
         self._spawn, self._redact = spawn, redact
-        self._done: set[Path] = set()  # nothing is due of these any more
+        self._done: set[Path] = set()  # these have no step left
         self._unseen: deque[Path] = deque()
         self._due: dict[Path, Due] = {}
         self._not_before: dict[Path, int] = {}
@@ -137,34 +138,36 @@ class Finalizing:
         self._used_s = 0.0
         self.finished = 0
 
-    def unfinished(self, session: Path) -> bool:
-        """Whether a session lacks, or may lack, something that it needs before it is deleted."""
-        due = due_of(session, self._available)
+    def is_unfinished(self, session: Path) -> bool:
+        """Return whether a session has, or may have, steps left that must precede its deletion."""
+        due = find_due(session, self._available)
         return due is None or not due.deletable
 
     def hurry(self) -> None:
-        """A session was closed: look for it at the next turn."""
+        """Search for closed sessions at the next turn."""
         self._scan_at_ns = 0
 
-    def sealed(self, session: Path, reason: str) -> None:
-        """A session's disk failed: its recovery shall know, even where the disk took nothing."""
+    def note_seal(self, session: Path, reason: str) -> None:
+        """Remember a session's disk failure for its recovery; the disk may not have stored it."""
         self._sealed[session] = reason
 
     def look_again(self, session: Path) -> None:
-        """More may be due of a session than there was; from any thread."""
+        """Check again which steps a session needs; callable from any thread."""
         self._done.discard(session)
         self._scan_at_ns = 0
 
     @property
     def idle(self) -> bool:
-        """Whether every session was looked at and nothing is due any more."""
+        """Whether every session was checked and no step is due."""
         waiting = any(due.steps for due in self._due.values())
         return self._process is None and not self._unseen and not waiting
 
     def status(self) -> dict[str, Any]:
-        """``{current: {session, step} | None, queue: [session], failed: {session: {step: why}}}``.
+        """Return the queue's state as JSON values.
 
-        Sessions are given by their names.
+        Returns:
+            ``{current: {session, step} | None, queue: [session], failed: {session: {step: why}}}``,
+            with the sessions' names.
         """
         current = None
         if self.current is not None:
@@ -178,7 +181,7 @@ class Finalizing:
         }
 
     def scan(self) -> None:
-        """Find the sessions below the root; `turn` looks at them, a few at a time."""
+        """Find the sessions below the root; `turn` checks a few of them at a time."""
         self._scan_at_ns = self._clock.monotonic_ns() + round(SCAN_S * 1e9)
         try:
             sessions = find_sessions(self._root)
@@ -190,15 +193,15 @@ class Finalizing:
         self._unseen = deque(path for path in sessions if path not in self._done)
 
     def turn(self, live: str | None) -> None:
-        """See after the process that runs, or begin the next; waits for nothing.
+        """Check the running process, or start the next one; never wait.
 
         Args:
-            live: folder of the session that is being recorded.
+            live: folder of the session being recorded; None without one.
         """
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._scan_at_ns:
             self.scan()
-        for _ in range(min(_LOOKS, len(self._unseen))):  # a root may hold thousands
+        for _ in range(min(_LOOKS, len(self._unseen))):  # a root may contain thousands of sessions
             path = self._unseen.popleft()
             if (elsewhere := describe_outside_link(path)) is not None:
                 self._done.add(path)
@@ -219,13 +222,13 @@ class Finalizing:
                 return
 
     def stop(self) -> None:
-        """End what runs; the next daemon does it again."""
+        """End the running process; the next daemon repeats its step."""
         if self._process is not None:
             self._process.end()
             self._process = self.current = None
 
     def _look(self, path: Path) -> None:
-        due = due_of(path, self._available)
+        due = find_due(path, self._available)
         if due is None:
             self._due.pop(path, None)
         elif due.unfinished:
@@ -256,7 +259,7 @@ class Finalizing:
         return now_ns - self._used_at_ns > HUNG_S * 1e9
 
     def _over(self, code: int | None) -> None:
-        """Record the end of the chore: its exit code, or None if it hangs and is ended here."""
+        """Record the end of the process by its exit code; None: it hangs, and is ended here."""
         assert self._process is not None and self.current is not None
         path, step = self.current
         error: str | None = None
@@ -270,7 +273,7 @@ class Finalizing:
             self._due.pop(path, None)
             return
         try:
-            tell(path, step, error)
+            record_result(path, step, error)
         except OSError as failure:
             why = f"cannot put down how it went: {failure.strerror}"
             self._say(f"{path}: {step.name}: {why}", ERROR)

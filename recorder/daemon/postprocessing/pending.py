@@ -1,4 +1,4 @@
-"""All that is due after recording, done at once: for a parked vehicle whose daemon is stopped."""
+"""Immediate work on all due steps, for a parked vehicle whose daemon is stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.daemon.postprocessing.finalizing import Chore, Finalizing, Process
 from recorder.daemon.root_lock import RootLock
-from recorder.daemon.service_notifier import Say
+from recorder.daemon.service_notifier import LogLine
 
 _POLL_S = 0.1
 
@@ -19,24 +19,24 @@ _POLL_S = 0.1
 def finalize_pending(
     config: Config,
     clock: Clock,
-    say: Say,
+    say: LogLine,
     stop: threading.Event,
     spawn: Callable[[Sequence[str]], Process] = Chore,
 ) -> dict[str, Any]:
-    """Do what sessions below the config's root still lack; see `steps`.
+    """Run all due steps of the sessions below the config's root; see `steps`.
 
     Args:
-        config: whose root.
+        config: the config with the root.
         clock: injectable.
-        say: takes one line for people.
-        stop: ends it early; what is under way is done again the next time.
-        spawn: starts a chore; injectable.
+        say: logs one line for users.
+        stop: ends the work early; the interrupted step is repeated the next time.
+        spawn: starts a process; injectable.
 
     Returns:
         ``{"finished": steps done, "failed": {session: {step: why}}, "queue": [session]}``.
 
     Raises:
-        UsageError: a daemon has the root, and does this itself.
+        UsageError: a daemon holds the root and does this work itself.
     """
     root = config.session.root
     lock = RootLock(root)

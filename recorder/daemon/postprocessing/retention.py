@@ -1,9 +1,9 @@
-"""Old sessions, deleted where the config asks for it; and those that are kept.
+"""Deletion of old sessions as configured, and protection of kept sessions.
 
-A session is deleted only if it is closed, not in use, has all the archives that its config asks
-for, and is not kept (``_recorder/keep``).  A session disappears in one step (a rename into a
-folder of our own); then its files are deleted.  Links, and sessions with another file system
-mounted in them, are never deleted.
+A session is deleted only if it is closed, not in use, not kept (``_recorder/keep``), and has all
+archives of its config.  A session disappears in one step (a rename into a private folder of the
+root); then its files are deleted.  Links, and sessions with another file system mounted in them,
+are never deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recorder.contract.errors import RecorderError, SessionError, StorageError
 from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.processes import process_table
 from recorder.daemon.root_lock import FOLDER
-from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, LogLine
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.session.layout import (
     CLEAN,
@@ -44,20 +44,28 @@ from recorder.session.summary import folder_bytes
 _DELETED = "deleted"
 _INDEX_S = 1800.0
 _DAY_NS = 86_400_000_000_000
-_ODD = (RecorderError, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
+_DAMAGE = (
+    RecorderError,
+    OSError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
 _KNOWN_NS = 1_577_836_800_000_000_000
-"""Start of 2020: a session that ended before was recorded with a clock that was not set."""
+"""Start of 2020, epoch ns: an earlier session end shows that the clock was not set."""
 
 
 def keep(session: Path, *, release: bool = False) -> bool:
-    """Keep a session from being deleted, durably; or no longer.
+    """Protect a session from deletion, durably; with `release`, remove the protection.
 
     Returns:
-        Whether anything was changed.
+        Whether the protection changed.
 
     Raises:
-        SessionError: there is no session of the recorder.
-        StorageError: its folder cannot be written to.
+        SessionError: the folder is no session of the recorder.
+        StorageError: the folder cannot be written to.
     """
     if not private(session).is_dir():
         raise SessionError(f"{session}: no session of the recorder")
@@ -77,7 +85,7 @@ def keep(session: Path, *, release: bool = False) -> bool:
 
 
 def is_kept(session: Path) -> bool:
-    """Whether the session is kept, or may be kept because its disk cannot be read."""
+    """Return whether the session is kept; assume so if its disk cannot be read."""
     try:
         private(session, KEEP).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -88,20 +96,20 @@ def is_kept(session: Path) -> bool:
 
 
 def is_unclaimed(session: Path, values: Mapping[str, Any]) -> bool:
-    """Whether a session was recorded into a ring and nothing has asked for it.
+    """Return whether a session was recorded into a ring and is not kept.
 
     Args:
-        session: its folder.
-        values: its ``session.json``.
+        session: the session's folder.
+        values: the content of ``session.json``.
     """
     return values.get("ring") is True and not is_kept(session)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A closed session: its folder, when it ended (epoch ns), and its size in bytes.
+    """A session with its folder, end (epoch ns), size in bytes, and whether it may be deleted.
 
-    One that was recorded with a clock that was not set yet is as old as its files.
+    The files' age replaces the end of a session that was recorded before the clock was set.
     """
 
     path: Path
@@ -113,12 +121,12 @@ class Candidate:
 def choose(
     sessions: Iterable[Candidate], settings: RetentionSettings, now_ns: int | None
 ) -> list[Candidate]:
-    """Which sessions are to be deleted, oldest first.
+    """Return the sessions to delete, oldest first.
 
     Args:
-        sessions: all closed ones; those that may not be deleted count in size.
-        settings: the config's.
-        now_ns: epoch ns of now; None if unknown: then no session is deleted for its age.
+        sessions: all candidates; those that may not be deleted count in size.
+        settings: retention settings of the config.
+        now_ns: the time, epoch ns; None if unknown: no session is deleted for its age.
     """
     ordered = sorted(sessions, key=lambda s: (s.end_ns, s.path.name))
     chosen = []
@@ -138,13 +146,13 @@ def choose(
 def candidates(
     root: Path, live: str | None, unfinished: Callable[[Path], bool], *, ring: bool = False
 ) -> list[Candidate]:
-    """The closed sessions below a root.
+    """Return the sessions below a root, except the open one.
 
     Args:
         root: folder of sessions.
-        live: folder of the session that is being recorded.
-        unfinished: whether archives are still due of a session.
-        ring: there is a ring, which looks after its parts itself.
+        live: folder of the session being recorded; None without one.
+        unfinished: returns whether a session has steps left that must precede its deletion.
+        ring: whether there is a ring, which deletes its own parts.
     """
     found = []
     for path in find_sessions(root):
@@ -158,8 +166,8 @@ def candidates(
             end_ns = int(values["end_ns"] or values["start_ns"])
             if end_ns <= _KNOWN_NS:
                 end_ns = private(path, SESSION_JSON).stat().st_mtime_ns
-        except _ODD:
-            continue  # damaged: left for a human to inspect
+        except _DAMAGE:
+            continue  # damaged: left for a user to inspect
         size, whole = _measure(path)
         deletable = whole and closed and not is_kept(path) and not unfinished(path)
         found.append(Candidate(path, end_ns, size, deletable))
@@ -167,7 +175,7 @@ def candidates(
 
 
 def _is_own(session: Path) -> bool:
-    """Whether the folder and what we keep in it are there themselves, not as links to others."""
+    """Return whether the session and its private folder are real folders, not links."""
     try:
         return all(stat.S_ISDIR(path.lstat().st_mode) for path in (session, private(session)))
     except OSError:
@@ -175,9 +183,9 @@ def _is_own(session: Path) -> bool:
 
 
 def _measure(session: Path) -> tuple[int, bool]:
-    """Bytes of all files of a session, and whether it lies on one file system.
+    """Return a session's size in bytes, and whether it lies on one file system.
 
-    What vanishes meanwhile does not count; links are not followed.
+    Files that disappear meanwhile are ignored; links are not followed.
     """
     devices = set()
     try:
@@ -191,14 +199,14 @@ def _measure(session: Path) -> tuple[int, bool]:
 
 
 def delete(session: Path, *, copied: bool = False) -> bool:
-    """Delete a session, unless a process writes, reads or packs it.
+    """Delete a session unless it is kept or a process uses it; return whether it was deleted.
 
     Args:
-        session: its folder.
-        copied: it is elsewhere, too: its signatures do not count as deleted.
+        session: the session's folder.
+        copied: whether a copy exists, so that its signatures do not count as deleted.
 
     Raises:
-        StorageError: it cannot be deleted.
+        StorageError: the session cannot be deleted.
     """
     if not _is_own(session):
         return False
@@ -219,7 +227,7 @@ def delete(session: Path, *, copied: bool = False) -> bool:
         try:
             hidden.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             session.rename(hidden)
-            if is_kept(hidden):  # just now
+            if is_kept(hidden):  # kept since the check above
                 hidden.rename(session)
                 return False
             PosixDisk().sync_folder(session.parent)
@@ -232,12 +240,12 @@ def delete(session: Path, *, copied: bool = False) -> bool:
 
 
 def _bin(root: Path) -> Path:
-    """Folder of the sessions that are being deleted; only the recorder uses it."""
+    """Return the private folder of the sessions that are being deleted."""
     return root / FOLDER / _DELETED
 
 
 def _empty(folder: Path) -> None:
-    """Delete what an interrupted deletion has left."""
+    """Delete the rest of interrupted deletions."""
     try:
         if folder.is_symlink() or folder.parent.is_symlink():
             return
@@ -255,14 +263,14 @@ def sweep(
     now_ns: int | None,
     live: str | None,
     unfinished: Callable[[Path], bool],
-    say: Say,
+    say: LogLine,
     *,
     ring: bool = False,
 ) -> list[str]:
-    """Delete what `choose` chooses; returns the names of the deleted sessions.
+    """Delete the sessions that `choose` returns; return the names of the deleted ones.
 
-    What an interrupted deletion has left is removed too.  The index of the reports, if the root has
-    one, is written again.
+    The rest of interrupted deletions is deleted, too.  The index of the reports, if the root has
+    one, is rewritten.
     """
     _empty(_bin(root))
     if settings.gb is None and settings.days is None:
@@ -270,7 +278,7 @@ def sweep(
     gone: list[str] = []
     try:
         known = candidates(root, live, unfinished, ring=ring)
-    except (RecorderError, OSError) as error:  # a disk that is not there at the moment
+    except (RecorderError, OSError) as error:  # the disk is missing at the moment
         say(f"retention: {error}", ERROR)
         return gone
     for session in choose(known, settings, now_ns):
@@ -285,8 +293,8 @@ def sweep(
     return gone
 
 
-def _renew_index(root: Path, say: Say) -> None:
-    """Write the index of the reports again, in an idle process."""
+def _renew_index(root: Path, say: LogLine) -> None:
+    """Rewrite the index of the reports in a process at idle priority."""
     try:
         subprocess.run(
             process_table.INDEX.command(str(root)),

@@ -1,9 +1,9 @@
-"""The steps that a session still needs after its recording, found from its folder alone.
+"""Steps that a session still needs after its recording, found from its folder alone.
 
-In order: it is recovered where its writer died, gets what its simulation knows, its checksums, the
-archives that its own config asks for, its report, and last the packing of rows that were stored as
-they are: decoding takes longer afterwards.  ``_recorder/finalize.json`` has the result
-of each step, so that a daemon continues after a reboot.
+The order is: recovery if its writer died, the simulation's ground truth, checksums, the archives of
+the session's own config, the report, and the compression of rows that were stored uncompressed.
+Compression comes last, since decoding takes longer afterwards.  ``_recorder/finalize.json`` has the
+result of each step, so that a daemon continues after a reboot.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _PROCESSES = {spec.name: spec for spec in process_table.PROCESSES}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do.
+    """One step of the work after a recording.
 
     Attributes:
-        name: the step's name; of archives their names, as in ``ncore,mcap``.
-        archives: options by archive; empty for another step.
+        name: name of the step; for archives their names, as in ``ncore,mcap``.
+        archives: options by archive; empty for other steps.
     """
 
     name: str
@@ -59,16 +59,16 @@ class Step:
 
     @classmethod
     def packing(cls, archives: Mapping[str, Mapping[str, Any]]) -> Step:
-        """Pack archives together, which reads and decodes each sample once."""
+        """Create the step that packs archives together, so that each sample is decoded once."""
         return cls(",".join(archives), archives)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names under which the result is recorded."""
+        """Names under which the result is recorded."""
         return tuple(self.archives) or (self.name,)
 
     def command(self, session: Path, redact: Path | None = None) -> list[str]:
-        """Module and arguments of the process that does it.
+        """Return the module and arguments of the step's process.
 
         Args:
             session: the session's folder.
@@ -99,10 +99,10 @@ def option_arguments(archives: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is due of a session.
+    """Due steps of a session.
 
     Attributes:
-        steps: still to be done, in order.
+        steps: the remaining steps, in order.
         failed: by step, why it is not tried (again).
     """
 
@@ -111,23 +111,21 @@ class Due:
 
     @property
     def unfinished(self) -> bool:
-        """Whether something that should be there is not."""
+        """Whether steps remain or have failed."""
         return bool(self.steps or self.failed)
 
     @property
     def deletable(self) -> bool:
-        """Whether all is there but the report and the packing of rows: nobody keeps a session for
-        these.
-        """
+        """Whether at most the report and the compression of rows are due."""
         due = {*(step.name for step in self.steps), *self.failed}
         return not due - {REPORTED, REPACKED}
 
 
-def due_of(session: Path, available: frozenset[str]) -> Due | None:
-    """What is due of a session; None while somebody writes it.
+def find_due(session: Path, available: frozenset[str]) -> Due | None:
+    """Find the due steps of a session; None while a process writes it.
 
     Args:
-        session: its folder.
+        session: the session's folder.
         available: archives that this installation can pack; the others count as failed.
     """
     try:
@@ -141,18 +139,18 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     failed: dict[str, str] = {}
     report = False
     if not reported.get("skip"):  # `recorder run --no-finalize`
-        archives, failed, report = configured(session, available)
+        archives, failed, report = read_requests(session, available)
     wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
     sensors = _mapping(values.get("sensors")).values()
     if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
         wanted.append(Step(TRUTH))
-    if is_unclaimed(session, values):  # it is kept, or deleted with the ring
+    if is_unclaimed(session, values):  # it will be kept, or deleted with the ring
         return Due(tuple(step for step in wanted if step.name == RECOVER))
     if not os.path.lexists(private(session, _CHECKSUMS)):
         wanted.append(Step(CHECKSUMS))
     missing = [Step.packing({a: o}) for a, o in archives.items() if not is_packed(session, a)]
     wanted += missing
-    if report and (missing or not _is_reported(session)):  # it shows the archives
+    if report and (missing or not _is_reported(session)):  # the report shows the archives
         wanted.append(Step(REPORTED))
     if _has_stored_rows(values):
         wanted.append(Step(REPACKED))
@@ -163,14 +161,14 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
         if _tries(entry) >= MOST_TRIES:
             failed[step.name] = str(entry.get("error"))
             if step.name == RECOVER:
-                break  # the rest needs a session that is whole
+                break  # the other steps need a closed session
         elif not entry.get("done") or step.name == RECOVER:
             due.append(step)
     return Due(tuple(_together(due, reported)), failed)
 
 
 def _together(due: Sequence[Step], reported: Mapping[str, Any]) -> Iterator[Step]:
-    """The steps, with the archives that were not tried yet in one."""
+    """Yield the steps, with all untried archives in one step."""
     new = {s.name: s.archives[s.name] for s in due if s.archives and not _entry(reported, s.name)}
     for step in due:
         if step.name not in new:
@@ -179,14 +177,14 @@ def _together(due: Sequence[Step], reported: Mapping[str, Any]) -> Iterator[Step
             yield Step.packing(new)
 
 
-def configured(
+def read_requests(
     session: Path, available: frozenset[str]
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, str], bool]:
-    """What a session's own config asks for.
+    """Read the archives and the report that a session's own config requests.
 
     Returns:
-        Options of the archives that can be packed; by name why something cannot (a config that
-        cannot be read may ask for anything); and whether it asks for a report.
+        Options of the archives that can be packed; by name, why an archive cannot be packed (for
+        an unreadable config, ``config``); and whether a report is requested.
     """
     try:
         values = read_yaml(session / "config.yaml").values
@@ -207,7 +205,7 @@ def configured(
 
 
 def read_progress(session: Path) -> dict[str, Any]:
-    """``_recorder/finalize.json``; empty if it cannot be read."""
+    """Read ``_recorder/finalize.json``; empty if it cannot be read."""
     try:
         values = json.loads(private(session, FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -215,19 +213,19 @@ def read_progress(session: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def tell(session: Path, step: str | Step, error: str | None) -> None:
-    """Record durably the result of a step.
+def record_result(session: Path, step: str | Step, error: str | None) -> None:
+    """Record the result of a step durably.
 
-    Of archives that were packed together, those that are not there count as not tried: each is
-    tried by itself then, which says what is wrong with it.
+    If archives fail together, the missing ones count as untried.  Each is then packed alone, so
+    that its own error is found.
 
     Args:
         session: the session's folder.
         step: the step, or its name.
-        error: why it failed; None if it did not.
+        error: why the step failed; None if it succeeded.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the result cannot be written.
     """
     reported = read_progress(session)
     steps = dict(_mapping(reported.get("steps")))
@@ -245,7 +243,7 @@ def skip(session: Path) -> None:
     """Record that this session's archives and report are not wanted.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     _write(session, read_progress(session) | {"version": 1, "skip": True})
 
@@ -255,7 +253,7 @@ def _write(session: Path, values: Mapping[str, Any]) -> None:
 
 
 def _entry(reported: Mapping[str, Any], step: str) -> Mapping[str, Any]:
-    """The recorded result of a step; empty if it is damaged."""
+    """Return the recorded result of a step; empty if it is damaged."""
     return _mapping(_mapping(reported.get("steps")).get(step))
 
 
@@ -269,7 +267,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def is_packed(session: Path, archive: str) -> bool:
-    """Whether the archive is in place: it gets its name when it is complete."""
+    """Return whether the archive is complete: it gets its name only then."""
     folder = session / _ARCHIVES / archive
     try:
         return any(not path.name.startswith(".") for path in folder.iterdir())
@@ -278,12 +276,12 @@ def is_packed(session: Path, archive: str) -> bool:
 
 
 def _has_stored_rows(values: Mapping[str, Any]) -> bool:
-    """Whether channels were stored as they are, to be packed now."""
+    """Return whether channels were stored uncompressed, for compression after the recording."""
     streams = _mapping(values.get("streams")).values()
     return any(_mapping(_mapping(spec).get("settings")).get(STORED) for spec in streams)
 
 
 def _is_reported(session: Path) -> bool:
-    """Whether there is a report of the closed session; one of the open session is out of date."""
+    """Return whether there is a report of the closed session; an open session's is out of date."""
     summary = read_summary(session / REPORT)
     return summary is not None and summary.state in (CLEAN, RECOVERED)

@@ -1,1 +1,1 @@
-"""The processes of writer and drivers: started, watched, restarted, and ended in order."""
+"""Start, supervision, restart and end of the processes of writer and drivers."""

@@ -1,16 +1,16 @@
-"""What a child process prints for people: one line at a time, cleaned and bounded.
+"""Output of a child process for users: one line at a time, cleaned and limited.
 
 ::
 
-    printed = Printed()
-    for line in printed.feed(os.read(fd, 65536), now_s):    # bytes as they come
+    printed = ChildOutput()
+    for line in printed.feed(os.read(fd, 65536), now_s):    # bytes as received
         say(line)
-    for line in printed.tick(now_s):                        # regularly, also in silence
+    for line in printed.tick(now_s):                        # regularly, even without output
         say(line)
-    for line in printed.end(failed=True):                   # the process is gone
+    for line in printed.end(failed=True):                   # the process has ended
         say(line)
 
-A process may print anything at any rate: nothing here waits, and memory is bounded.
+A process may print anything at any rate: no call waits, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from collections import deque
 from recorder.contract.redaction import mask_passwords
 
 LONGEST = 400
-"""Characters of a line; the rest of it is left out."""
+"""Length at which a line is cut, in characters."""
 BURST = 100
-"""Lines that are passed on at any rate."""
+"""Number of lines that are passed on at any rate."""
 PER_S = 2.0
-"""Lines a second that are passed on after a burst."""
+"""Lines per second that are passed on after a burst."""
 LAST = 30
-"""Lines of a failed process that are passed on even if there were too many: a traceback."""
+"""Number of last lines that are always passed on if a process fails, such as a traceback."""
 
 _END = re.compile(rb"[\r\n]+")  # a progress bar ends its lines with a carriage return
 _ESCAPE = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])?")
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """A text as one line that a terminal and a log can show: no control characters, not too long.
+    """Return a text as one line for a terminal and a log: no control characters, limited length.
 
     >>> clean("\\x1b[31mno frame\\x1b[0m in 2 s\\x07")
     'no frame in 2 s'
@@ -45,10 +45,10 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 class ChildOutput:
-    """See the module.  Times are in seconds, of any monotonic clock.
+    """Filter of a process's output; times are in seconds of any monotonic clock.
 
     Attributes:
-        last: the latest line; empty before there is one.
+        last: the latest line; empty before the first.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class ChildOutput:
         self._left_out = 0
 
     def feed(self, chunk: bytes, now_s: float) -> list[str]:
-        """Take bytes; returns the lines to pass on."""
+        """Take received bytes; return the lines to pass on."""
         passed: list[str] = []
         *ended, rest = _END.split(chunk)
         self._refill(now_s)
@@ -75,7 +75,7 @@ class ChildOutput:
         return passed
 
     def tick(self, now_s: float) -> list[str]:
-        """The count of lines that were left out, once it may be passed on."""
+        """Return a line with the count of omitted lines, once the rate permits it."""
         self._refill(now_s)
         if not self._left_out or self._tokens < BURST / 10:
             return []
@@ -83,7 +83,7 @@ class ChildOutput:
         return [self._report()]
 
     def end(self, *, failed: bool) -> list[str]:
-        """The process has ended; returns the last lines of a process that failed."""
+        """Finish the output; return the last lines, if the process has failed."""
         passed: list[str] = []
         if line := self._finish_line():
             self._keep_back(line)

@@ -22,21 +22,21 @@ from recorder.daemon.processes.priority import apply
 from recorder.daemon.processes.process_table import DRIVER, WRITER
 
 Event = tuple[str, dict[str, Any]]
-"""(child's name, what it reported)."""
+"""(child's name, its report)."""
 
 _LONGEST_REPORT = 1 << 20
 _CHUNK = 1 << 16
 _TICK_MS = 1000
-_MOST_LEFT = 64  # chunks that are still read after the end, if others hold the pipes
+_MOST_LEFT = 64  # chunks to read after the end, if others hold the pipes
 
 
 class Child:
     """A child process whose standard output is a stream of JSON lines.
 
-    The lines, and the end of the process as ``{"event": "exit", "code": N, "last": TEXT}``, go to
-    `events`; `wake` is called after each.  Other output, mostly on standard error, is
-    ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `ChildOutput`); ``last`` is the
-    latest such line of a process that failed.  A child never waits for the reader of the events.
+    Each line, and the end of the process as ``{"event": "exit", "code": N, "last": TEXT}``, goes to
+    `events`; `wake` is called after each.  Other output, mostly on standard error, becomes
+    ``{"event": "printed", "line": TEXT}``, cleaned and limited (see `ChildOutput`).  ``last`` is
+    the latest such line of a failed process.  A child never waits for the reader of the events.
 
     Attributes:
         refused: settings of `priority` that the kernel did not permit.
@@ -60,16 +60,16 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            process_group=0,  # the supervisor alone gets Ctrl-C, also before a child ignores it
+            process_group=0,  # only the supervisor gets Ctrl-C, even before a child ignores it
             env=_environment(),
         )
         try:
-            # Before anything can wait for the process.
+            # Open it before any thread can wait for the process.
             self._ended = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left: counts as a failed start
             self._give_up()
             raise
-        # Before the process has threads: they inherit the priority.
+        # Apply it before the process has threads, which inherit the priority.
         self.refused = apply(priority, self.process.pid)
         self._report = bytearray()  # of the line that has not ended
         self._printed = ChildOutput()
@@ -86,7 +86,7 @@ class Child:
                 given.write(stdin.encode())
 
     def _give_up(self) -> None:
-        """End a process that cannot be followed."""
+        """Kill a process that cannot be supervised."""
         self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
@@ -108,7 +108,7 @@ class Child:
         self._thread.join()
 
     def _read(self) -> None:
-        """Read both pipes until the process has ended; its own children may hold them longer."""
+        """Read both pipes until the process has ended; its descendants may hold them longer."""
         assert self.process.stdout is not None and self.process.stderr is not None
         try:
             with self.process.stdout as stdout, self.process.stderr as stderr:
@@ -138,7 +138,7 @@ class Child:
         code = self.process.wait()
         self._pass_on(self._printed.end(failed=code != 0))
         last = self._printed.last if code > 0 else ""  # of a traceback: the error itself
-        self._tell({"event": "exit", "code": code, "last": last})
+        self._report_event({"event": "exit", "code": code, "last": last})
 
     def _take_reports(self, chunk: bytes) -> None:
         *ended, rest = chunk.split(b"\n")
@@ -157,7 +157,7 @@ class Child:
         except (ValueError, RecursionError):
             report = None
         if isinstance(report, dict) and isinstance(report.get("event"), str):
-            self._tell(report)
+            self._report_event(report)
         else:
             self._take_printed(line + b"\n")  # a library that prints
 
@@ -166,9 +166,9 @@ class Child:
 
     def _pass_on(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self._tell({"event": "printed", "line": line})
+            self._report_event({"event": "printed", "line": line})
 
-    def _tell(self, report: dict[str, Any]) -> None:
+    def _report_event(self, report: dict[str, Any]) -> None:
         self._events.put((self.name, report))
         self._wake()
 
@@ -179,7 +179,7 @@ def _environment() -> dict[str, str]:
 
 
 def _read_some(fd: int) -> bytes | None:
-    """The bytes that can be read now; empty at the end, None if there are none yet."""
+    """Return the bytes that can be read now; empty at the end, None if there are none yet."""
     try:
         return os.read(fd, _CHUNK)
     except BlockingIOError:
@@ -187,13 +187,13 @@ def _read_some(fd: int) -> bytes | None:
 
 
 def writer_command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:
-    """Command line of the writer process."""
+    """Return the command line of the writer process."""
     command = WRITER.command("--bus", str(run_folder), "--parent", str(os.getpid()))
     command += ["--buffer-mb", str(buffer_mb)]
     return command + (["--resume", resume] if resume else [])
 
 
 def run_command(run_folder: Path, entry: SensorEntry) -> list[str]:
-    """Command line of a driver process."""
+    """Return the command line of a driver process."""
     command = driver_command(entry.driver, *DRIVER.arguments)
     return [*command, "--bus", str(run_folder), "--parent", str(os.getpid())]

@@ -1,4 +1,4 @@
-"""A module's command line as a child that ends with its parent and gives way to everything.
+"""Launcher of a module at background priority that ends with its parent process.
 
 ``python -m recorder.daemon.processes.chore PARENT MODULE ARGS...``
 """
@@ -19,7 +19,7 @@ _FIRST_TO_GO = "500"  # oom_score_adj(5): the daemon's own is far below
 
 
 def give_way() -> None:
-    """Be the last to get processor and disk, and the first to go where memory runs out."""
+    """Set the lowest priority for processor and disk, and a high rank for the OOM killer."""
     apply(BACKGROUND, os.getpid())
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)

@@ -1,13 +1,13 @@
-"""A process beside the recording, the live view's or the triggers', started again when it dies.
+"""Sidecar process of a recording (live view or triggers), restarted when it dies.
 
 ::
 
-    live = LiveProcess(LIVE, live_request(config, settings, socket), clock, say)
+    live = SidecarProcess(LIVE, live_request(config, settings, socket), clock, say)
     while serving:
         live.turn(now_ns)                # never waits
     live.close()
 
-Nothing that is recorded depends on it: its death is a warning, and no fault.
+The recording does not depend on it: its death is a warning, not a fault.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from recorder.contract.config.settings import LiveSettings, plain_settings
 from recorder.daemon.preflight import extra_problem
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.process_table import LIVE, STEADY_S, VIEW_RESTART, ProcessSpec
-from recorder.daemon.service_notifier import INFO, WARNING, Say
+from recorder.daemon.service_notifier import INFO, WARNING, LogLine
 
 _END_S = 3.0
 _MOST_LINES = 100
 
 
-class LiveProcess(Closing):
-    """See the module's example.
+class SidecarProcess(Closing):
+    """Sidecar process that is kept running; see the module's example.
 
     Args:
         spec: the process, `LIVE` or `TRIGGERS`.
-        request: what the process reads as JSON from its standard input; never logged.
+        request: values that the process reads as JSON from its standard input; never logged.
         clock: injectable.
-        say: takes one line for people.
-        spawn: as `Child`: injectable.
+        say: logs one line for users.
+        spawn: a constructor like `Child`; injectable.
 
     Attributes:
-        child: the process that runs; None if none does.
-        url: where it serves; None while it does not.
-        fault: why it does not serve; None if that is not known.
+        child: the running process; None without one.
+        url: address at which it serves; None while it does not serve.
+        fault: why it does not serve; None if it serves, or the reason is unknown.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LiveProcess(Closing):
         spec: ProcessSpec,
         request: Mapping[str, Any],
         clock: Clock,
-        say: Say,
+        say: LogLine,
         *,
         spawn: Callable[..., Child] = Child,
     ) -> None:
@@ -70,23 +70,23 @@ class LiveProcess(Closing):
         self._started_ns = 0
         self._starts = 0
         self._quick_deaths = 0
-        self._lines: set[str] = set()  # of this process, and of the one that died before it
+        self._lines: set[str] = set()  # lines of this process
         self._repeated: set[str] = set()
         if self.fault is not None:
-            self._tell(self.fault, WARNING)
+            self._log(self.fault, WARNING)
 
     @property
     def restarts(self) -> int:
-        """Count of processes started after the first."""
+        """Number of processes started after the first."""
         return max(0, self._starts - 1)
 
     def status(self) -> dict[str, Any]:
-        """What the daemon's status has of it (docs/daemon.md)."""
+        """Return the process's part of the daemon's status (docs/daemon.md)."""
         pid = None if self.child is None else self.child.process.pid
         return {"url": self.url, "pid": pid, "restarts": self.restarts, "fault": self.fault}
 
     def turn(self, now_ns: int) -> None:
-        """Take what the process reports; start it if that is due."""
+        """Take the reports of the process; start it if a start is due."""
         self._take_reports(now_ns)
         if self._start_at_ns is not None and now_ns >= self._start_at_ns:
             self._start(now_ns)
@@ -97,7 +97,7 @@ class LiveProcess(Closing):
         if self.child is not None:
             self.child.end(_END_S)
             self.child = None
-            self._take_reports(self._clock.monotonic_ns())  # its last words
+            self._take_reports(self._clock.monotonic_ns())  # its last output
 
     def _start(self, now_ns: int) -> None:
         self._start_at_ns, self._started_ns = None, now_ns
@@ -107,7 +107,9 @@ class LiveProcess(Closing):
                 self._name, self._command, self._events, lambda: None, stdin=self.request
             )
         except (OSError, RuntimeError) as error:  # no process, thread or descriptor is left
-            self._ended(f"cannot be started: {getattr(error, 'strerror', None) or error}", now_ns)
+            self._handle_exit(
+                f"cannot be started: {getattr(error, 'strerror', None) or error}", now_ns
+            )
 
     def _take_reports(self, now_ns: int) -> None:
         while not self._events.empty():
@@ -117,12 +119,12 @@ class LiveProcess(Closing):
                     self.url, self.fault = str(report.get("url")), None
                     self._say(f"{self._name}: {self.url}")
                 case "printed":
-                    self._tell(report["line"])
+                    self._log(report["line"])
                 case "exit" if self.child is not None:
                     last = f": {report['last']}" if report.get("last") else ""
-                    self._ended(f"ended with code {report['code']}{last}", now_ns)
+                    self._handle_exit(f"ended with code {report['code']}{last}", now_ns)
 
-    def _ended(self, fault: str, now_ns: int) -> None:
+    def _handle_exit(self, fault: str, now_ns: int) -> None:
         self.child = self.url = None
         if now_ns - self._started_ns >= STEADY_S * 1e9:
             self._quick_deaths = 0
@@ -130,11 +132,11 @@ class LiveProcess(Closing):
         self._quick_deaths += 1
         self._start_at_ns = now_ns + round(VIEW_RESTART.pause_s(self._quick_deaths) * 1e9)
         self.fault = fault
-        self._tell(f"{fault}; starting it again", WARNING)
+        self._log(f"{fault}; starting it again", WARNING)
         self._repeated, self._lines = self._lines, set()
 
-    def _tell(self, text: str, level: str = INFO) -> None:
-        """Log a line, unless the process that died before it ended with the same line."""
+    def _log(self, text: str, level: str = INFO) -> None:
+        """Log a line unless the previous process, which died, logged the same line."""
         if len(self._lines) < _MOST_LINES:
             self._lines.add(text)
         if text not in self._repeated:
@@ -142,11 +144,11 @@ class LiveProcess(Closing):
 
 
 def trigger_request(config: Config, socket: Path) -> dict[str, Any]:
-    """What the process of the triggers has to know from its start.
+    """Return the request that starts the process of the triggers.
 
     Args:
-        config: has the triggers.
-        socket: the control socket.
+        config: the config with the triggers.
+        socket: path of the control socket.
     """
     triggers = [plain_settings(trigger) for trigger in config.triggers]
     return {"socket": str(socket.absolute()), "triggers": triggers}
@@ -155,13 +157,13 @@ def trigger_request(config: Config, socket: Path) -> dict[str, Any]:
 def live_request(
     config: Config, settings: LiveSettings, socket: Path, root: Path | None = None
 ) -> dict[str, Any]:
-    """What the live process has to know from its start.
+    """Return the request that starts the live process.
 
     Args:
-        config: what is recorded.
-        settings: where it serves.
-        socket: the control socket.
-        root: folder of sessions; the config's unless given.
+        config: the config of the recording.
+        settings: settings of the live view.
+        socket: path of the control socket.
+        root: folder of sessions; the config's if it is None.
     """
     calibration = None if config.calibration is None else str(config.calibration)
     return {

@@ -1,9 +1,9 @@
-"""Outages that go on: what is lost now, before anything can count it.
+"""Ongoing outages of streams: losses that the writer cannot count yet.
 
-The writer counts a loss when it is over.  Until then the last sample, and what is known of the
-sensor, say since when nothing comes, and why::
+The writer counts a loss when it is over.  Until then, the last sample and the sensor's state show
+when the outage began, and why::
 
-    outage = outage_of(sensor, spec, account, start_ns, now_ns)
+    outage = find_outage(sensor, spec, account, start_ns, now_ns)
     outage.cause, outage.since_ns, outage.estimated        # device, ..., 120
 """
 
@@ -23,12 +23,12 @@ _NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage of a stream that goes on.
+    """An ongoing outage of a stream.
 
     Attributes:
-        cause: as the loss will have it: ``device``, ``absent``, ``driver``, ``hung``, ``silent``.
-        since_ns: CLOCK_MONOTONIC of the last sample, at the earliest of the session's start.
-        estimated: samples that are missing up to now; None without an expected rate.
+        cause: cause of the later loss: ``device``, ``absent``, ``driver``, ``hung``, ``silent``.
+        since_ns: CLOCK_MONOTONIC of the last sample, but at least that of the session's start.
+        estimated: estimated samples missing so far; None without an expected rate.
     """
 
     cause: str
@@ -36,21 +36,21 @@ class Outage:
     estimated: int | None
 
     def to_wire(self, offset_ns: int) -> dict[str, Any]:
-        """A plain mapping; ``since_ns`` is epoch ns, by the offset of the session's clock."""
+        """Return a plain mapping, with ``since_ns`` as epoch ns by the session's clock offset."""
         since_ns = self.since_ns + offset_ns
         return {"cause": self.cause, "since_ns": since_ns, "estimated": self.estimated}
 
 
-def outage_of(
+def find_outage(
     sensor: Sensor, spec: StreamSpec | None, account: Mapping[str, Any], start_ns: int, now_ns: int
 ) -> Outage | None:
-    """The outage of a stream in an open session; None if its samples come, or it has ended.
+    """Return the outage of a stream in an open session; None if samples arrive or it has ended.
 
     Args:
         sensor: the stream's sensor.
         spec: the stream; None: the sensor has declared none yet.
-        account: the writer's, empty before the first message.
-        start_ns, now_ns: CLOCK_MONOTONIC of the session's start, and of now.
+        account: the writer's account of the stream; empty before the first message.
+        start_ns, now_ns: CLOCK_MONOTONIC of the session's start, and now.
     """
     if account.get("ended") in _NORMAL_ENDS:
         return None

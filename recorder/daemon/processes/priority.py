@@ -1,4 +1,4 @@
-"""How the kernel treats a process of the recorder: CPUs, scheduling, niceness, I/O class.
+"""Priority of a process of the recorder: CPUs, scheduling, niceness, I/O class.
 
 Recording continues without settings that are not permitted, with one warning per process.
 """
@@ -18,12 +18,12 @@ POLICIES = {
     "fifo": os.SCHED_FIFO,
     "rr": os.SCHED_RR,
 }
-"""Names of sched(7)'s policies."""
+"""Scheduling policies of sched(7), by name."""
 REALTIME = ("fifo", "rr")
 
 
 def apply(settings: ProcessSettings, pid: int) -> list[str]:
-    """Apply settings to a process; returns the settings that the kernel refuses, with the reason.
+    """Apply settings to a process; return the settings that the kernel refuses, with the reason.
 
     The list is empty for a process that has ended.
     """

@@ -2,8 +2,8 @@
 
 ::
 
-    command = LIVE.command()                    # of a process that gives way to the recording
-    pause_s = VIEW_RESTART.pause_s(deaths)      # before it is started again
+    command = LIVE.command()                    # runs at background priority
+    pause_s = VIEW_RESTART.pause_s(deaths)      # pause before the next start
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from recorder.contract.config.settings import ProcessSettings
 from recorder.contract.launch import module_command
 
 BACKGROUND = ProcessSettings(nice=19, policy="batch", io_class="idle")
-"""Priority of processes that get processor and disk after all others."""
+"""Priority of processes that get processor and disk only after all others."""
 STEADY_S = 60.0
-"""A process that lived so long starts its back-off again."""
+"""Lifetime after which a process's back-off begins again, s."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartRule:
-    """When a process that ended is started again.
+    """Rule for the restarts of a process that has ended.
 
     Attributes:
         backoff_s: pauses before a start, in s; the last one repeats.
-        at_once: starts without a pause before the first of `backoff_s`.
-        most: deaths after which it is given up, until the next session begins.
-        within_s: seconds in which so many deaths are too many; of the writer, all count since its
-            last answer.
+        at_once: number of starts without a pause before the first of `backoff_s`.
+        most: number of deaths after which it is given up, until the next session begins.
+        within_s: time within which that many deaths are too many, in s.  For the writer, all deaths
+            since its last answer count.
     """
 
     backoff_s: tuple[float, ...]
@@ -50,15 +50,15 @@ class ProcessSpec:
     """One kind of process.
 
     Attributes:
-        name: its name in the log and the status; a driver has that of its sensor.
-        module: what ``python -m`` runs; of a driver it is ``drivers.NAME``, or the module that the
-            config names.
-        arguments: the first words of its command line.
-        restart: None: it runs once, and its starter decides what a failure means.
-        background: it has the priority `BACKGROUND`, and is the first to end where memory runs out.
-            Writer and drivers have the priority of ``storage.process`` and
+        name: its name in the log and the status; a driver has its sensor's name.
+        module: module that ``python -m`` runs; for a driver ``drivers.NAME``, or the module that
+            the config names.
+        arguments: first words of its command line.
+        restart: restart rule; None: it runs once, and its starter handles a failure.
+        background: whether it has the priority `BACKGROUND` and is killed first if memory runs out.
+            Writer and drivers have the priorities of ``storage.process`` and
             ``sensors.NAME.process``.
-        runs: when it runs, for people.
+        runs: when it runs, a text for users.
     """
 
     name: str
@@ -126,7 +126,7 @@ PROCESSES = (
     ROWS,
     INDEX,
 )
-"""All of them; docs/daemon.md shows the table.  Uploads are a service of their own."""
+"""All processes; docs/daemon.md shows the table.  Uploads are a separate service."""
 
 
 def background_command(words: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recorder.daemon.processes.sensors import Sensor
-from recorder.daemon.service_notifier import ERROR, INFO, WARNING, ReportEvent, Say
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, LogLine, ReportEvent
 from recorder.session.minimum_rate import WINDOW_NS, window_ns
 
 _STEP_NS = 200_000_000
@@ -16,7 +16,7 @@ _STEP_NS = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A stream fell below its minimum rate, or is above it again."""
+    """Change of a stream to below its minimum rate, or back above it."""
 
     stream: str
     broken: bool
@@ -28,16 +28,16 @@ class Change:
 class _Track:
     history: deque[tuple[int, int]] = field(default_factory=deque)
     broken: bool = False
-    below_ns: int = 0  # the last time that it was below its floor
+    below_ns: int = 0  # last time below its minimum
     rate_hz: float | None = None
 
 
 class RateWatch:
-    """Compares counts of samples with minimum rates, by the host's clock.
+    """Monitor of sample counts against minimum rates, by the host's clock.
 
     A stream is below its minimum rate (`recorder.session.minimum_rate`) if the last seconds lack
-    more than one sample, until as many seconds lack none.  So a stream near its minimum is reported
-    once::
+    more than one sample, until no sample was missing for the same time.  So a stream near its
+    minimum is reported once::
 
         watch = RateWatch()
         for change in watch.update(now_ns, {"imu": 1200}, {"imu": 95.0}):
@@ -51,27 +51,27 @@ class RateWatch:
 
     @property
     def broken(self) -> list[str]:
-        """Streams below their floor now."""
+        """Streams that are below their minimum rate now."""
         return [name for name, track in self._tracks.items() if track.broken]
 
     def rate(self, stream: str) -> float | None:
-        """The stream's count per second over the last seconds; None before there is one."""
+        """Return the stream's count per second over the last seconds; None before it is known."""
         track = self._tracks.get(stream)
         return None if track is None else track.rate_hz
 
     def reset(self) -> None:
-        """Forget all counts: a session begins or ends."""
+        """Discard all counts, at the start or end of a session."""
         self._tracks.clear()
 
     def update(
         self, now_ns: int, samples: Mapping[str, int], floors: Mapping[str, float | None]
     ) -> list[Change]:
-        """Take the count of samples of each stream.
+        """Take the sample counts of all streams; return the changes.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
             samples: samples so far by stream; a smaller count than before (a new part) restarts.
-            floors: minimum rates in Hz of the streams to judge; all others are forgotten.
+            floors: minimum rates in Hz of the streams to judge; all others are discarded.
         """
         for name in self._tracks.keys() - floors.keys():
             del self._tracks[name]
@@ -85,7 +85,7 @@ class RateWatch:
     def count(
         self, now_ns: int, name: str, count: int, floor_hz: float | None = None
     ) -> Change | None:
-        """Take the count of one stream; see `update`."""
+        """Take the count of one stream; return its change, or None.  See `update`."""
         track = self._tracks.setdefault(name, _Track())
         history = track.history
         if history and count < history[-1][1]:
@@ -112,7 +112,7 @@ class RateWatch:
 
 
 _DECLARED_S = 10.0
-"""Seconds of measurement that a declaration weighs as much as."""
+"""Weight of a stream's declared rate, as seconds of measurement."""
 _MEMORY_S = 60.0
 
 
@@ -120,14 +120,14 @@ _MEMORY_S = 60.0
 class _Mean:
     per_s: float
     weight_s: float = _DECLARED_S
-    counted: tuple[int, int] | None = None  # when, and how many bytes there were
+    counted: tuple[int, int] | None = None  # time in ns, and bytes
 
 
 class VolumeForecast:
-    """Mean bytes per second of about a minute, which are kept from one session to the next.
+    """Mean bytes per second over about a minute, kept from one session to the next.
 
-    It tells for how many hours a disk lasts.  A forecast begins with what a stream declares, and
-    approaches what is measured, so that it does not jump where a session begins or ends, nor with
+    The forecast shows how long a disk lasts.  It begins with a stream's declared rate and
+    approaches the measured one.  So it does not jump at the start or end of a session, nor at
     each keyframe::
 
         forecast = VolumeForecast()
@@ -139,11 +139,11 @@ class VolumeForecast:
         self._means: dict[str, _Mean] = {}
 
     def count(self, now_ns: int, stream: str, nbytes: int, declared: float) -> None:
-        """Take how many bytes a stream has; a smaller count than before (a new part) restarts.
+        """Take the byte count of a stream; a smaller count than before (a new part) restarts.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            stream: its name.
+            stream: name of the stream.
             nbytes: bytes so far.
             declared: bytes per second that the stream declares.
         """
@@ -157,12 +157,12 @@ class VolumeForecast:
         mean.per_s += share * ((nbytes - before[1]) / seconds - mean.per_s)
 
     def pause(self) -> None:
-        """Forget the counts and keep the means: a session begins or ends."""
+        """Discard the counts and keep the means, at the start or end of a session."""
         for mean in self._means.values():
             mean.counted = None
 
     def rate(self, stream: str, declared: float) -> float:
-        """Bytes per second; what is declared where nothing was measured."""
+        """Return the mean bytes per second; `declared` if nothing was measured."""
         mean = self._means.get(stream)
         return declared if mean is None else mean.per_s
 
@@ -172,11 +172,11 @@ PAUSE_NS = 10_000_000_000
 
 _Key = tuple[str, str]
 _LOST, _UNCOUNTED, _INCOMPLETE = "sample", "interval of unknown count", "incomplete sample"
-"""What is counted, by cause: the first part of a key."""
+"""Counted things: the first part of a key; the second is the cause."""
 
 
 class LossWatch:
-    """Compares the writer's accounts of losses with the losses already reported.
+    """Monitor of the writer's loss accounts, which finds the unreported losses.
 
     ::
 
@@ -189,13 +189,13 @@ class LossWatch:
         self._reported: dict[str, tuple[dict[_Key, int], int]] = {}  # losses, and when
 
     def reset(self) -> None:
-        """Forget all accounts: a session begins or ends."""
+        """Discard all accounts, at the start or end of a session."""
         self._reported.clear()
 
     def update(
         self, now_ns: int, streams: Mapping[str, Mapping[str, Any]]
     ) -> list[tuple[str, str]]:
-        """Take the accounts; returns (stream, sentence) for each loss to report now.
+        """Take the accounts; return (stream, sentence) for each loss to report now.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
@@ -235,28 +235,28 @@ STALLED_S = 5.0
 
 
 class Show(Protocol):
-    """Shows an event in the status."""
+    """Function that shows an event in the status."""
 
     def __call__(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """An event of now."""
+        """Show a current event."""
 
 
 class Progress:
-    """Watches a session: logs losses, logs and records low rates and a stalled disk.
+    """Monitor of a session: logs losses; logs and records low rates and a stalled disk.
 
     Args:
-        say: takes one line for people.
+        say: logs one line for users.
         report: logs an event, and puts it into the session.
-        show: shows an event that the writer puts into the session itself.
+        show: shows an event that the writer itself puts into the session.
 
     Attributes:
-        rates: samples per second of the streams, and the streams below their floor.
-        volumes: bytes per second of the streams, of the last seconds.
-        forecast: bytes per second that are to be expected.
-        stalled: received samples do not become durable.
+        rates: samples per second of the streams, and the streams below their minimum.
+        volumes: bytes per second of the streams over the last seconds.
+        forecast: expected bytes per second.
+        stalled: whether received samples do not become durable.
     """
 
-    def __init__(self, say: Say, report: ReportEvent, show: Show) -> None:
+    def __init__(self, say: LogLine, report: ReportEvent, show: Show) -> None:
         self.rates, self.volumes = RateWatch(), RateWatch()
         self.forecast = VolumeForecast()
         self.stalled = False
@@ -266,7 +266,7 @@ class Progress:
         self._show = show
 
     def reset(self) -> None:
-        """A session begins or ends."""
+        """Discard the counts, at the start or end of a session."""
         self.rates.reset()
         self.volumes.reset()
         self.forecast.pause()
@@ -284,10 +284,9 @@ class Progress:
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            sensors: all of them; the rates of missing sensors, and of sources that play at full
-                pace, are not judged.
+            sensors: all sensors; missing sensors and sources that play at full pace are not judged.
             streams: the writer's account by stream.
-            uncommitted_s: age of the oldest sample that is received and not durable.
+            uncommitted_s: age of the oldest received sample that is not durable.
         """
         judged = {
             name: (sensor, spec)
@@ -324,11 +323,11 @@ class Progress:
         self._on_commits(uncommitted_s)
 
     def update_idle(self, sensor: Sensor) -> None:
-        """Take the counts of a sensor's driver; no session is open."""
+        """Take the counts of a sensor's driver while no session is open."""
         for name, (samples, nbytes) in sensor.given.items():
             self.rates.count(sensor.given_ns, name, samples)
             self.volumes.count(sensor.given_ns, name, nbytes)
-            if self.volumes.rate(name):  # what gives nothing now gives as before in a session
+            if self.volumes.rate(name):  # a silent stream keeps its forecast for the next session
                 declared = sensor.specs[name].bytes_per_second
                 self.forecast.count(sensor.given_ns, name, nbytes, declared)
 

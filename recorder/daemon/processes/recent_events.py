@@ -1,4 +1,4 @@
-"""The latest events, whether or not a session is open, for the daemon's status."""
+"""Latest events for the daemon's status, with or without an open session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TEXT = 300
 
 
 class RecentEvents:
-    """Holds the last `MOST` events.
+    """Ring of the last `MOST` events.
 
     ::
 
@@ -27,7 +27,7 @@ class RecentEvents:
         self._number = 0
 
     def add(self, t_ns: int, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Add an event of epoch ns `t_ns`; `more` is its text, or values that make one."""
+        """Add an event at `t_ns`, epoch ns; `more` is its text, or values from which it is made."""
         text = format_event(make_event(kind, t_ns, stream, cause, **more))
         # Cut before: masking takes long for long texts.  Cut after: no half of a password is left.
         text, cause = mask_passwords(text[: 4 * MOST_TEXT])[:MOST_TEXT], cause[:MOST_TEXT]
@@ -36,5 +36,5 @@ class RecentEvents:
         self._number += 1
 
     def list(self) -> list[dict[str, Any]]:
-        """The events, the oldest first; numbers count from the daemon's start."""
+        """Return the events, oldest first; their numbers count from the daemon's start."""
         return list(self._events)

@@ -1,4 +1,4 @@
-"""A sensor as the supervisor sees it: its driver's process, and the process's reports."""
+"""State of a sensor in the supervisor: its driver's process, and the process's reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recorder.daemon.processes.process_table import DRIVER_RESTART, STEADY_S
 from recorder.session.minimum_rate import floor_hz
 
 HUNG_NS = 60_000_000_000
-"""Silence after which a driver hangs: it reports every second of a session."""
+"""Silence after which a driver counts as hung, since it reports every second of a session, ns."""
 _LATE_NS = 2_500_000_000  # after a report; four come a second
 _FAILING = 3  # deaths in a row after which sessions do not wait for the sensor
 
@@ -24,22 +24,22 @@ PRESENT, ABSENT, LOST = "present", "absent", "lost"
 
 @dataclass(slots=True)
 class Sensor:
-    """A sensor as the supervisor sees it.
+    """State of a sensor in the supervisor.
 
     Attributes:
-        entry: its part of the config.
+        entry: the sensor's entry in the config.
         child: its driver's process; None before the first.
-        armed: the driver has declared its streams to the writer.
-        ended: its source has ended in this session.
-        fault: what is wrong, one sentence; None if nothing is.
-        given_up: its driver is not restarted automatically.
-        misconfigured: its driver cannot open the source because of the config; `fault_key` is the
-            option, as the driver names it, or empty.
-        changed: its samples changed their shape; the sensor waits for a new part.
-        changed_ns: CLOCK_MONOTONIC of that.
+        armed: whether the driver has declared its streams to the writer.
+        ended: whether its source has ended in this session.
+        fault: description of the fault, one sentence; None without one.
+        given_up: whether its driver is no longer restarted automatically.
+        misconfigured: whether its driver cannot open the source because of the config; `fault_key`
+            is the driver's name of the option, or empty.
+        changed: whether its samples changed their shape; the sensor then waits for a new part.
+        changed_ns: CLOCK_MONOTONIC of that change.
         device: ``present``, ``absent`` or ``lost``, as the driver of a device reports.
         starts: count of its driver's starts.
-        restart_at_ns: CLOCK_MONOTONIC of its next start; None if none is due.
+        restart_at_ns: CLOCK_MONOTONIC of its next start; None without one.
         specs: its streams by name.
         ring_held, ring_size: bytes in its driver's ring, and the ring's size.
         refused: samples that its ring refused, by stream.
@@ -47,11 +47,11 @@ class Sensor:
         given_ns: CLOCK_MONOTONIC of that report.
         last_ns: `t_mono` of the newest sample, by stream; kept when the driver is restarted.
         reported_ns: CLOCK_MONOTONIC of its last report; None: no report is expected.
-        stalled: its driver returns no data; `hung_in` is the call that has not returned for too
-            long, or empty.
-        stepped: the report that its device's stamps are not of the host's clock; it is recorded
-            in each session.
-        frozen: by stream, the report that it repeats one sample; recorded in each session, too.
+        stalled: whether its driver returns no data; `hung_in` is the call that has not returned for
+            too long, or empty.
+        stepped: report that the device's stamps do not follow the host's clock; it is recorded in
+            each session.
+        frozen: by stream, the report that it repeats one sample; also recorded in each session.
     """
 
     entry: SensorEntry
@@ -96,7 +96,7 @@ class Sensor:
         return header | {"live": entry.live} | limits
 
     def floor_hz(self, spec: StreamSpec) -> float | None:
-        """Return the minimum rate of one of its streams in Hz; None if there is none."""
+        """Return the minimum rate of one of its streams, Hz; None without one."""
         return floor_hz(self.name, {"min_rate": self.entry.min_rate}, spec)
 
     @property
@@ -106,7 +106,7 @@ class Sensor:
 
     @property
     def settled(self) -> bool:
-        """Whether the sensor is ready, or known not to be."""
+        """Whether the sensor is ready, or known to be unavailable."""
         failing = self.quick_deaths >= _FAILING
         return self.armed or self.missing or self.given_up or self.changed or failing
 
@@ -116,7 +116,7 @@ class Sensor:
 
     @property
     def state(self) -> str:
-        """One word: starting, armed, ended, absent, lost, restarting, changed or failed."""
+        """One of: starting, armed, ended, absent, lost, restarting, changed, failed."""
         if self.given_up:
             return "failed"
         if self.changed:
@@ -129,7 +129,7 @@ class Sensor:
             return "starting"
         return "ended" if self.ended else "armed"
 
-    def starting(self, now_ns: int) -> None:
+    def begin_start(self, now_ns: int) -> None:
         """Reset the state for a start of the driver."""
         self.restart_at_ns, self.started_ns = None, now_ns
         self.starts += 1
@@ -161,11 +161,11 @@ class Sensor:
                 self.stalled, self.hung_in = bool(report["stalled"]), str(report["hung_in"])
 
     def reports(self, now_ns: int) -> bool:
-        """Whether its driver's counts are of now."""
+        """Return whether its driver's counts are up to date."""
         return self.alive and now_ns - self.given_ns < _LATE_NS
 
     def age_s(self, stream: str, now_ns: int) -> float | None:
-        """Age of a stream's newest sample, in seconds; None before the first.
+        """Return the age of a stream's newest sample, in seconds; None before the first.
 
         Between two reports of the driver, the age is that of the last report.
         """
@@ -175,7 +175,7 @@ class Sensor:
         return max(0, until_ns - last_ns) / 1e9
 
     def hangs(self, now_ns: int) -> str | None:
-        """Why its driver hangs; None if it does not.  A silent device is no hang."""
+        """Return why its driver hangs; None if it does not.  A silent device is no hang."""
         if not (self.alive and self.armed and not self.ended):
             return None
         if self.hung_in:
@@ -184,13 +184,13 @@ class Sensor:
             return f"its process has been silent for {HUNG_NS / 1e9:g} s"
         return None
 
-    def reported(self, code: int | str) -> str | None:
-        """The reason that its driver reported before it ended with a code; None: no reason."""
+    def get_reported_fault(self, code: int | str) -> str | None:
+        """Return the reason that the driver reported before its exit with a code, or None."""
         failed = code == RecorderError.exit_code and self.device == PRESENT
         return self.fault if failed else None
 
-    def died(self, now_ns: int) -> float | None:
-        """The driver died: seconds until its next start, None if it is given up."""
+    def schedule_restart(self, now_ns: int) -> float | None:
+        """Schedule the restart of a dead driver; return the wait in s, or None if given up."""
         steady = now_ns - self.started_ns >= STEADY_S * 1e9
         self.quick_deaths = 0 if steady else self.quick_deaths + 1
         self.deaths.append(now_ns)
@@ -204,7 +204,7 @@ class Sensor:
         return wait_s
 
     def forgive(self) -> None:
-        """Allow starts again after the sensor was given up."""
+        """Allow restarts again after the sensor was given up."""
         self.given_up, self.fault = False, None
         self.quick_deaths = 0
         self.deaths.clear()
@@ -212,14 +212,14 @@ class Sensor:
 
 @dataclass(slots=True)
 class Status:
-    """The state of a recording, as watchers see it.
+    """State of a recording, for watchers.
 
     Attributes:
         elapsed_s: seconds since the session's start.
-        session: its folder.
+        session: folder of the session.
         streams: by stream, the writer's account (samples, bytes, lost, ended, ...).
-        sensors: by sensor, its state here.
-        outages: by stream, its outage that goes on (`recorder.daemon.processes.outages`).
+        sensors: by name, the state of each sensor.
+        outages: by stream, the ongoing outage (`recorder.daemon.processes.outages`).
     """
 
     elapsed_s: float

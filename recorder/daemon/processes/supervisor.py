@@ -1,18 +1,18 @@
-"""The supervisor: starts writer and drivers, restarts what dies, watches progress.
+"""Supervisor that starts writer and drivers, restarts dead processes, and watches progress.
 
 Drivers live as long as the supervisor; a session starts and ends in the writer.  Only `turn`
-waits: it does what is due, and a request to the writer is a `WriterRequest` that is done after
+waits, and it does all due work.  A request to the writer is a `WriterRequest`, which is done after
 some turns::
 
     with Supervisor(config, SystemClock(), print) as supervisor:
         supervisor.launch()
-        while not supervisor.settled:            # every stream declared, or known to be missing
+        while not supervisor.settled:            # every stream is declared or known to be missing
             supervisor.turn(0.1)
         question = supervisor.begin(plan)
         while not question.done:
             supervisor.turn(0.1)
 
-`recorder.daemon.foreground` records one session with it, `recorder.daemon.daemon` many.
+`recorder.daemon.foreground` records one session with it, `recorder.daemon.daemon` several.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from recorder.contract.messages import (
 )
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
-from recorder.daemon.processes.outages import outage_of
+from recorder.daemon.processes.outages import find_outage
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.recent_events import RecentEvents
 from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
 from recorder.daemon.processes.writer_process import WriterProcess
-from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, LogLine
 from recorder.session.event_texts import format_event_line
 from recorder.session.events import make_event
 
@@ -62,39 +62,40 @@ COMMAND_S = 60.0
 FINISH_S = 10.0
 _MOST_FAULTS = 100  # a session may last for months
 _END_S = 5.0
-_PAUSE_NS = 5_000_000_000  # between turns: this process itself was stopped
-_HUNG_S = 120.0  # a writer silent for so long is killed; the system's watchdog acts earlier
+_PAUSE_NS = 5_000_000_000  # between turns: this process was stopped
+_HUNG_S = 120.0  # a writer is killed after this silence; the system's watchdog acts earlier
 
 
 class Supervisor:
-    """Runs the processes of one config; see the module's example.
+    """Supervisor of the processes of one config; see the module's example.
 
     Args:
-        config: what to record.
+        config: the sensors to record, and the settings.
         clock: injectable.
-        say: takes one line for people (restarts, faults).
-        line: to the writer, and `spawn` as `Child`: injectable.
+        say: logs one line for users (restarts, faults).
+        line: connection to the writer; injectable.
+        spawn: a constructor like `Child`; injectable.
 
     Attributes:
-        clock: as given.
-        sensors: by name.
-        session: the open session's folder; None if none is.
-        streams: the writer's account by stream, of its last status.
-        status: the writer's last reply.
+        clock: the given clock.
+        sensors: the sensors' states, by name.
+        session: folder of the open session; None without one.
+        streams: the writer's account by stream, from its last status.
+        status: the writer's last status.
         heard_ns: CLOCK_MONOTONIC of the writer's last message.
         writer: the writer's process.
         faults: one sentence per fault of this session.
         events: the latest events.
         progress: rates of the streams, losses, and commits.
         warnings: settings of the config that could not be applied, once each.
-        clock_state: of `recorder.daemon.host.clocks`; None: not known yet.
+        clock_state: state from `recorder.daemon.host.clocks`; None before the first.
     """
 
     def __init__(
         self,
         config: Config,
         clock: Clock,
-        say: Say,
+        say: LogLine,
         *,
         line: Line | None = None,
         spawn: Callable[..., Child] = Child,
@@ -113,11 +114,11 @@ class Supervisor:
         self.writer = WriterProcess(clock, say, self._spawn_writer)
         self.session: str | None = None
         self.streams: dict[str, dict[str, Any]] = {}
-        self.status = self._told = Status()  # the last, and the open session's last
+        self.status = self._session_status = Status()  # latest; latest of the open session
         self.heard_ns = self._turned_ns = clock.monotonic_ns()
         self._paused_ns = 0
         self.faults: list[str] = []
-        self._early: list[tuple[Sensor, dict[str, Any]]] = []  # of a session that is not known yet
+        self._early: list[tuple[Sensor, dict[str, Any]]] = []  # reports before the writer's answer
         self.events = RecentEvents()
         self.progress = Progress(say, self.report, self.show)
         self.warnings: list[str] = []
@@ -145,26 +146,26 @@ class Supervisor:
             driver.end(max(0.0, (deadline_ns - self.clock.monotonic_ns()) / 1e9))
         if self.writer.child is not None:
             self.writer.child.end(_END_S)
-        self._take_events()  # their last output
+        self._take_events()  # the last output of the processes
         self._socket.close()
         shutil.rmtree(self.run_folder, ignore_errors=True)
 
     @property
     def taps(self) -> dict[str, str]:
-        """Address of every sensor's tap."""
+        """Address of each sensor's tap, by sensor."""
         return {name: tap_address(self.run_folder, name) for name in self.sensors}
 
     @property
     def settled(self) -> bool:
-        """Whether every sensor is ready or known not to be."""
+        """Whether every sensor is ready or known to be unavailable."""
         return all(sensor.settled for sensor in self.sensors.values())
 
     def wake(self) -> None:
-        """End a `turn` that waits; safe from any thread and in a signal handler."""
+        """Wake a waiting `turn`; safe from any thread and in a signal handler."""
         self._waker.wake()
 
-    def finishing(self) -> None:
-        """Restart no driver from now on; the writer is still restarted, to close its session."""
+    def stop_restarts(self) -> None:
+        """Stop restarting drivers; the writer is still restarted, to close its session."""
         self._ending = True
 
     def launch(self) -> None:
@@ -174,24 +175,24 @@ class Supervisor:
             self._start_driver(sensor)
 
     def begin(self, plan: SessionPlan) -> WriterRequest:
-        """Have the writer begin a session; restart the failed sensors.
+        """Ask the writer to begin a session; restart failed sensors.
 
-        `session` is set when the question is answered.
+        `session` is set when the request is answered.
         """
         for sensor in self.sensors.values():
             if sensor.given_up or sensor.changed:
                 self.restart(sensor)
-        return self._ask_with(Start(self._completed(plan)))
+        return self._ask_with(Start(self._complete_plan(plan)))
 
     def split(self, plan: SessionPlan) -> WriterRequest:
-        """Have the writer continue in a new part; no sample is lost or repeated at the seam."""
-        return self._ask_with(Split(self._completed(plan), live=[], session=self.session))
+        """Ask the writer to continue in a new part; no sample is lost or repeated between parts."""
+        return self._ask_with(Split(self._complete_plan(plan), live=[], session=self.session))
 
     def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
-        """Have the writer end the session once every driver has delivered its samples."""
+        """Ask the writer to end the session once every driver has delivered its samples."""
         for sensor in self.sensors.values():
             if sensor.stalled and not sensor.ended:
-                self._tell_hung(sensor, "it returns no data")
+                self._record_hung(sensor, "it returns no data")
         self._close_question = self.ask(Stop(live=[], grace_s=FINISH_S), patience_s)
         return self._close_question
 
@@ -199,7 +200,7 @@ class Supervisor:
         """Send a command to the writer."""
         return self._questions.ask(command, patience_s)
 
-    def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+    def record_event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session, if there is one, and show it."""
         self.show(kind, stream, cause, **more)
         self.put(kind, stream, cause, **more)
@@ -208,7 +209,7 @@ class Supervisor:
         """Log an event, show it, and put it into the open session."""
         line = format_event_line(make_event(kind, 0, stream, cause, **more))
         self._say(line, level, **({"stream": stream} if stream else {}))
-        self.tell(kind, stream, cause, **more)
+        self.record_event(kind, stream, cause, **more)
 
     def put(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session, if there is one."""
@@ -216,28 +217,29 @@ class Supervisor:
             self.ask(PutEvent({"kind": kind, "stream": stream, "cause": cause, **more}))
 
     def show(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Show an event of now in the status alone."""
+        """Show a current event in the status only."""
         mono_ns, offset_ns = self.clock.monotonic_ns(), self.offset_ns
         t_ns = self.clock.realtime_ns() if offset_ns is None else mono_ns + offset_ns
         self.events.add(t_ns - more.pop("age_ns", 0), kind, stream, cause, **more)
 
     @property
     def start_ns(self) -> int | None:
-        """Start of the open session, epoch ns; None if no session is open."""
-        return self._told.start_ns or None if self.session == self._told.session else None
+        """Start of the open session, epoch ns; None without one."""
+        status = self._session_status
+        return status.start_ns or None if self.session == status.session else None
 
     @property
     def offset_ns(self) -> int | None:
-        """Epoch ns minus CLOCK_MONOTONIC in the open session, as its `ts` has it."""
-        start_ns, mono_ns = self.start_ns, self._told.start_mono_ns
+        """Offset from CLOCK_MONOTONIC to epoch ns (as in `ts`) of the open session, or None."""
+        start_ns, mono_ns = self.start_ns, self._session_status.start_mono_ns
         return None if start_ns is None or mono_ns is UNSET else start_ns - mono_ns
 
     def outages(self) -> dict[str, dict[str, Any]]:
-        """By stream of the open session, its outage that goes on (`Outage.to_wire`).
+        """Return the ongoing outages of the open session, by stream (`Outage.to_wire`).
 
-        A sensor that has declared no stream yet stands for one of its name.
+        A sensor that has declared no stream counts as one stream with the sensor's name.
         """
-        offset_ns, start_ns = self.offset_ns, self._told.start_mono_ns
+        offset_ns, start_ns = self.offset_ns, self._session_status.start_mono_ns
         if offset_ns is None or start_ns is UNSET:
             return {}
         now_ns, found = self.clock.monotonic_ns(), {}
@@ -245,7 +247,7 @@ class Supervisor:
             specs: dict[str, StreamSpec | None] = {**sensor.specs} or {sensor.name: None}
             for name, spec in specs.items():
                 account = self.streams.get(name, {})
-                outage = outage_of(sensor, spec, account, start_ns, now_ns)
+                outage = find_outage(sensor, spec, account, start_ns, now_ns)
                 if outage is not None:
                     found[name] = outage.to_wire(offset_ns)
         return found
@@ -255,14 +257,14 @@ class Supervisor:
         if self._status_question is None:
             self._status_question = self.ask(AskStatus(), patience_s=1e6)
 
-    def take_ended(self) -> Ending | None:
-        """How the session ended without a request (full or failed disk); returned once."""
+    def take_ending(self) -> Ending | None:
+        """Return once how the session ended without a request (full or failed disk); else None."""
         ended, self._ended = self._ended, None
         return ended
 
     @property
     def silent_s(self) -> float:
-        """Seconds for which the writer has owed an answer."""
+        """Age of the oldest unanswered status request to the writer, in seconds."""
         if self._status_question is None:
             return 0.0
         since_ns = max(self._status_question.asked_ns, self.heard_ns)
@@ -270,7 +272,7 @@ class Supervisor:
 
     @property
     def uncommitted_s(self) -> float:
-        """Age of the oldest sample that was received and is not durable yet, in seconds."""
+        """Age of the oldest received sample that is not durable, in seconds."""
         return self.status.oldest_uncommitted_s or 0.0
 
     def restart(self, sensor: Sensor) -> None:
@@ -281,18 +283,18 @@ class Supervisor:
             sensor.restart_at_ns = self.clock.monotonic_ns()
 
     def forget_session(self) -> None:
-        """Give up the open session; recovery will close it."""
+        """Abandon the open session, which recovery will close."""
         self.session = None
 
     def turn(self, seconds: float) -> None:
-        """Wait for messages; then handle replies, reports, and restarts that are due."""
+        """Wait for messages; then handle replies, reports and due restarts."""
         self._socket.wait(seconds)
         now_ns = self.clock.monotonic_ns()
         if now_ns - self._turned_ns > _PAUSE_NS + seconds * 1e9:  # SIGSTOP, a disk that hangs
             self._paused_ns = now_ns
         self._turned_ns = now_ns
         if self._questions.pump(self.writer.child, self._live):
-            self.writer.answered()
+            self.writer.reset_starts()
             self.heard_ns = self.clock.monotonic_ns()
         self._take_answers()  # before a new writer learns which session to resume
         self._take_events()
@@ -308,7 +310,7 @@ class Supervisor:
                 self._say(f"{who}: {line}", level, sensor=name or None)
             elif name == WRITER:
                 if report["event"] == "exit" and not self._shut:
-                    self.writer.ended(report["code"])
+                    self.writer.handle_exit(report["code"])
             else:
                 self._take_report(self.sensors[name], report)
 
@@ -317,22 +319,22 @@ class Supervisor:
         answered = [command.place for command in commands if command is not None and command.done]
         status = self._status_question
         if status is not None and status.done and any(status.place < n for n in answered):
-            self._status_question = None  # it tells of a session before these answers
+            self._status_question = None  # it describes the session before these answers
         if (question := self._plan_question) is not None and question.done:
             self._plan_question = None
             if isinstance(question.answer, Status) and question.session:
-                self._told = question.answer
-                self._opened(question.session)
+                self._session_status = question.answer
+                self._enter_session(question.session)
         if (question := self._close_question) is not None and question.done:
             self._close_question = None
             if question.answer is not None:
-                self._closed()
+                self._leave_session()
         if (question := self._status_question) is not None and question.done:
             self._status_question = None
             if isinstance(question.answer, Status):
                 self._on_status(question.answer)
 
-    def _completed(self, plan: SessionPlan) -> SessionPlan:
+    def _complete_plan(self, plan: SessionPlan) -> SessionPlan:
         plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
         return plan
 
@@ -340,8 +342,8 @@ class Supervisor:
         self._plan_question = self.ask(command)
         return self._plan_question
 
-    def _opened(self, session: str) -> None:
-        """A session or a part was begun: record which sensors are missing from its start."""
+    def _enter_session(self, session: str) -> None:
+        """Enter a new session or part; record which sensors are missing from its start."""
         first = self.session is None
         self.session, self.streams = session, {}
         if first:
@@ -351,10 +353,10 @@ class Supervisor:
             if first:
                 sensor.ended, sensor.reported_ns = False, None
             if sensor.missing:
-                self._tell_missing(sensor)
+                self._record_missing(sensor)
             elif not sensor.armed:
                 fault = sensor.fault or f"{sensor.name}: its driver is not ready"
-                self.tell("fault", sensor.name, "driver", detail=fault)
+                self.record_event("fault", sensor.name, "driver", detail=fault)
                 self._add_fault(fault)
             else:
                 stepped = [] if sensor.stepped is None else [sensor.stepped]
@@ -364,8 +366,8 @@ class Supervisor:
         for sensor, report in early:
             self._take_report(sensor, report)
 
-    def _closed(self) -> None:
-        """The session is closed: sensors that ended in it are restarted for the next one."""
+    def _leave_session(self) -> None:
+        """Leave the closed session; restart the sensors that ended in it for the next one."""
         self.session, self._early = None, []
         self.progress.reset()
         for sensor in self.sensors.values():
@@ -377,7 +379,7 @@ class Supervisor:
                 self.restart(sensor)
 
     def _live(self) -> list[str]:
-        # The writer waits for no driver that has never joined.
+        # The writer must not wait for a driver that has never joined.
         return [name for name, s in self.sensors.items() if s.alive and s.armed]
 
     def _start_due(self) -> None:
@@ -386,7 +388,7 @@ class Supervisor:
             if sensor.restart_at_ns is not None and now_ns >= sensor.restart_at_ns:
                 self._start_driver(sensor)
         self.writer.start_due(now_ns)
-        if now_ns - self._paused_ns > _PAUSE_NS:  # else messages may wait to be received
+        if now_ns - self._paused_ns > _PAUSE_NS:  # otherwise unread messages may be waiting
             self._kill_hung(now_ns)
 
     def _kill_hung(self, now_ns: int) -> None:
@@ -397,33 +399,33 @@ class Supervisor:
         for sensor in self.sensors.values():
             why = sensor.hangs(now_ns) if self.session is not None else None
             if why is not None and sensor.child is not None:
-                self._tell_hung(sensor, why)
+                self._record_hung(sensor, why)
                 self._say(f"{sensor.fault}; killing it", ERROR, sensor=sensor.name)
                 sensor.reported_ns, sensor.hung_in = None, ""
                 sensor.child.process.kill()
 
-    def _tell_hung(self, sensor: Sensor, why: str) -> None:
+    def _record_hung(self, sensor: Sensor, why: str) -> None:
         sensor.fault = f"{sensor.name}: its driver hangs: {why}"
         self._add_fault(sensor.fault)
-        self.tell("fault", sensor.name, "hung", detail=sensor.fault)
+        self.record_event("fault", sensor.name, "hung", detail=sensor.fault)
 
     def _on_status(self, status: Status) -> None:
         self.status = status
         if (ended := status.ended) is not None and ended.closed == self.session:
             if self.session is not None:
                 self._ended = ended
-                self._closed()
+                self._leave_session()
             return
         current = status.session
         if current is None or self._plan_question is not None or self._close_question is not None:
             return
-        if self.session is None:  # begun by a writer that died before it answered
+        if self.session is None:  # begun by a writer that died before its answer
             self._say(f"{current}: was started without a request; closing it", WARNING)
             self.close()
             return
-        if current != self.session:  # a writer died after a split, before it answered
-            self._opened(current)
-        self._told = status
+        if current != self.session:  # a writer died after a split, before its answer
+            self._enter_session(current)
+        self._session_status = status
         self.streams = {} if status.streams is UNSET else status.streams
         for sensor in self.sensors.values():
             ends = [self.streams.get(name, {}).get("ended") for name in sensor.specs]
@@ -440,7 +442,7 @@ class Supervisor:
 
     def _start_driver(self, sensor: Sensor) -> None:
         entry = sensor.entry
-        sensor.starting(self.clock.monotonic_ns())
+        sensor.begin_start(self.clock.monotonic_ns())
         try:
             words, stdin = run_command(self.run_folder, entry), entry.for_driver()
             how = {"stdin": json.dumps(stdin), "priority": entry.process}
@@ -457,7 +459,7 @@ class Supervisor:
             self._say(text, WARNING)
 
     def _take_report(self, sensor: Sensor, report: dict[str, Any]) -> None:
-        """Act on a report; a driver that breaks the protocol is killed, the others continue."""
+        """Handle a report; kill a driver that breaks the protocol, and let the others continue."""
         try:
             self._on_sensor(sensor, report)
         except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
@@ -479,7 +481,7 @@ class Supervisor:
             case "event" if self.session is None and not sensor.entry.live:
                 self._early.append((sensor, report))
             case "event" if report["stream"] or report["detail"] not in self.faults:
-                # An event without a stream is of all sensors of a recording: each reports it.
+                # Every sensor of a recording reports an event that has no stream.
                 stepped = sensor.entry.live and report["cause"] == "step"
                 sensor.stepped = report if stepped else None
                 if report["cause"] == FROZEN:
@@ -489,8 +491,8 @@ class Supervisor:
                 self._say(report["detail"])
                 if report["cause"] in ("step", FROZEN):
                     self._add_fault(report["detail"])
-                self.tell(**{key: value for key, value in report.items() if key != "event"})
-            case "exit" if not sensor.alive:  # else the report is of the process before
+                self.record_event(**{key: value for key, value in report.items() if key != "event"})
+            case "exit" if not sensor.alive:  # otherwise the report is from the previous process
                 self._on_exit(sensor, report["code"], report.get("last", ""))
 
     def _on_device(self, sensor: Sensor, state: str, message: str) -> None:
@@ -499,15 +501,15 @@ class Supervisor:
             sensor.fault = message or f"{sensor.name}: device {state}"
             if before != state:
                 self._say(sensor.fault, WARNING, sensor=sensor.name)
-                self._tell_missing(sensor)
+                self._record_missing(sensor)
         else:
             sensor.fault = None
             if before != state:
                 self._say(message or f"{sensor.name}: device present", sensor=sensor.name)
-                self.tell("device", sensor.name, PRESENT, detail=message)
+                self.record_event("device", sensor.name, PRESENT, detail=message)
 
-    def _tell_missing(self, sensor: Sensor) -> None:
-        self.tell("device", sensor.name, sensor.device, detail=sensor.fault or "")
+    def _record_missing(self, sensor: Sensor) -> None:
+        self.record_event("device", sensor.name, sensor.device, detail=sensor.fault or "")
         if sensor.entry.required and sensor.fault is not None:
             self._add_fault(sensor.fault)
 
@@ -535,13 +537,15 @@ class Supervisor:
             return
         why = f": {last.strip()}" if last and sensor.fault is None else ""
         ended = f"{sensor.name}: driver ended with code {code}{why}"
-        wait_s = sensor.died(self.clock.monotonic_ns())
+        wait_s = sensor.schedule_restart(self.clock.monotonic_ns())
         sensor.fault = sensor.fault or ended
         if wait_s is None:
             sensor.fault = f"{sensor.fault}; given up after {len(sensor.deaths)} starts"
             self._say(sensor.fault, ERROR, sensor=sensor.name)
             self._add_fault(sensor.fault)
-            self.tell("fault", sensor.name, "driver", detail=sensor.fault)
+            self.record_event("fault", sensor.name, "driver", detail=sensor.fault)
             return
         self._say(f"{ended}; starting another in {wait_s:g} s", ERROR, sensor=sensor.name)
-        self.tell("fault", sensor.name, "driver", detail=sensor.reported(code) or ended)
+        self.record_event(
+            "fault", sensor.name, "driver", detail=sensor.get_reported_fault(code) or ended
+        )

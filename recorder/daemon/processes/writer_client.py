@@ -1,4 +1,4 @@
-"""The supervisor's requests to the writer, and the replies.
+"""Requests of the supervisor to the writer, and the replies.
 
 A writer may die before it answers.  The next writer gets the command again, except ``start``: that
 command fails, because its effect is unknown.
@@ -30,19 +30,19 @@ _OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "incomplete", "ended
 
 
 class Line(Protocol):
-    """Carries messages to the writer; a `DriverSocket`."""
+    """Message connection to the writer, such as a `DriverSocket`."""
 
     def send(self, message: Message) -> bool:
-        """Send; False if sending would have to wait."""
+        """Send a message; return False if sending would block."""
 
     def receive(self) -> Message | None:
-        """The next message; None without one."""
+        """Return the next message; None without one."""
 
     def wait(self, seconds: float) -> None:
-        """Return when there is something to receive, or time is up."""
+        """Wait until a message can be received, or the time is over."""
 
     def close(self) -> None:
-        """Close the line."""
+        """Close the connection."""
 
 
 class WriterRequest:
@@ -51,9 +51,9 @@ class WriterRequest:
     Attributes:
         op: the command's name.
         asked_ns: CLOCK_MONOTONIC of the request.
-        answer: what the writer answered; None before.
-        error: why there is no answer; None if there is one, or may be.
-        place: its place among all that are done, in the order in which they were; 0 before.
+        answer: the writer's reply; None before.
+        error: why there is no reply; None if there is one, or it may still arrive.
+        place: position among the completed requests, in the order of completion; 0 before.
     """
 
     def __init__(self, number: int, command: Command, asked_ns: int, patience_s: float):
@@ -64,7 +64,7 @@ class WriterRequest:
         self.answer: Reply | None = None
         self.error: RecorderError | None = None
         self.place = 0
-        self.writer: object | None = None  # the writer that it was sent to
+        self.writer: object | None = None  # the writer that received it
 
     @property
     def op(self) -> str:
@@ -76,7 +76,7 @@ class WriterRequest:
 
     @property
     def problem(self) -> RecorderError | None:
-        """Why the command was not carried out: no answer, or a refusal."""
+        """Why the command failed: no reply, or a refusal; None otherwise."""
         if not isinstance(self.answer, Refusal):
             return self.error
         kind = UsageError if self.answer.exit_code == UsageError.exit_code else StorageError
@@ -84,15 +84,15 @@ class WriterRequest:
 
     @property
     def session(self) -> str | None:
-        """Folder of the session that is open after the command, or None."""
+        """Folder of the session that is open after the command; None without one."""
         return self.answer.session if isinstance(self.answer, Status) else None
 
     @property
     def ending(self) -> Ending:
-        """How the session ended, as the answer reports; a refusal counts as a failed disk.
+        """Ending of the session from the reply; a refusal counts as a failed disk.
 
         Raises:
-            RecorderError: there is no answer.
+            RecorderError: there is no reply.
         """
         if self.error is not None:
             raise self.error
@@ -102,10 +102,10 @@ class WriterRequest:
 
 
 class WriterClient:
-    """All open requests to the writer.
+    """Open requests to the writer.
 
     Args:
-        line: to the writer.
+        line: connection to the writer.
         clock: injectable.
     """
 
@@ -123,14 +123,15 @@ class WriterClient:
         return question
 
     def pump(self, writer: object | None, live: Callable[[], list[str]]) -> bool:
-        """Take replies, send commands, give up requests that wait too long.
+        """Take replies, send commands, and abandon requests after their time limit.
 
         Args:
-            writer: the writer's present process, or None.
-            live: names of the sensors whose drivers take part, for commands that wait for them.
+            writer: the writer's current process, or None.
+            live: returns the names of the sensors whose drivers take part, for commands that wait
+                for them.
 
         Returns:
-            Whether the writer has sent anything.
+            Whether the writer has sent a message.
         """
         heard = False
         while (message := self._line.receive()) is not None:
@@ -161,7 +162,7 @@ class WriterClient:
             question.error = error
             return
         if isinstance(question.command, Stop) and isinstance(answer, Status):
-            question.writer = None  # this writer knew no session; the next one does
+            question.writer = None  # this writer had no session; the next one resumes it
             return
         question.answer = answer
 
@@ -177,5 +178,5 @@ class WriterClient:
 
 
 def account(stream: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the writer's account of a stream that is shown."""
+    """Return the part of the writer's account of a stream that status shows."""
     return {key: stream.get(key) for key in _OF_STREAM}

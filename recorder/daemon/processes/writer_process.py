@@ -1,4 +1,4 @@
-"""The writer's process: started, and started again when it dies, after a pause if it dies often."""
+"""Process of the writer, restarted when it dies, after a pause if it dies often."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable
 from recorder.contract.clock import Clock
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.process_table import WRITER_RESTART
-from recorder.daemon.service_notifier import ERROR, Say
+from recorder.daemon.service_notifier import ERROR, LogLine
 
 
 class WriterProcess:
-    """Keeps a writer running; `start` starts the first, `ended` takes the exit of each.
+    """Restart logic of the writer; `start` starts the first, `handle_exit` takes the exit of each.
 
     Args:
         clock: injectable.
-        say: takes one line for people.
-        spawn: starts a writer; OSError if that is not possible now.
+        say: logs one line for users.
+        spawn: starts a writer; raises OSError if that is not possible now.
 
     Attributes:
         child: the latest writer; None before the first.
-        restarts: count of writers started after the first.
-        failed: why no writer is started any more; None while one is.
+        restarts: number of writers started after the first.
+        failed: why no further writer is started; None while restarts continue.
     """
 
-    def __init__(self, clock: Clock, say: Say, spawn: Callable[[], Child]) -> None:
+    def __init__(self, clock: Clock, say: LogLine, spawn: Callable[[], Child]) -> None:
         self.child: Child | None = None
         self.restarts = 0
         self.failed: str | None = None
@@ -36,7 +36,7 @@ class WriterProcess:
 
     @property
     def running(self) -> Child | None:
-        """The writer that runs; None if none does."""
+        """The running writer; None without one."""
         return self.child if self.child is not None and self.child.alive else None
 
     def start(self) -> None:
@@ -46,15 +46,15 @@ class WriterProcess:
         try:
             self.child = self._spawn()
         except OSError as error:  # no memory, too many processes
-            self.ended(error.strerror)
+            self.handle_exit(error.strerror)
 
     def start_due(self, now_ns: int) -> None:
         """Start the next writer if its pause is over."""
         if self._start_at_ns is not None and now_ns >= self._start_at_ns:
             self.start()
 
-    def answered(self) -> None:
-        """The writer has answered: the count of starts begins again."""
+    def reset_starts(self) -> None:
+        """Reset the count of starts, since the writer has answered."""
         self._starts = 0
 
     def retry(self) -> None:
@@ -63,8 +63,8 @@ class WriterProcess:
         if self.running is None:
             self.start()
 
-    def ended(self, code: int | str | None) -> None:
-        """The writer has ended; another is started unless too many have ended."""
+    def handle_exit(self, code: int | str | None) -> None:
+        """Schedule another writer after the exit of one, unless too many have ended."""
         ended = f"writer ended with code {code}"
         if self._starts >= WRITER_RESTART.most:
             self.failed = f"{ended}, {WRITER_RESTART.most} times without an answer"

@@ -1,1 +1,1 @@
-"""What is recorded when: the state machine, the desired state, names and plans of sessions."""
+"""Control of recordings: state machine, desired state, names and plans of sessions."""

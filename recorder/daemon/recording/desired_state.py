@@ -1,4 +1,4 @@
-"""The desired state of recording, on disk: what a daemon reads after a crash or a reboot."""
+"""File of the desired recording state, which a daemon reads after a crash or a reboot."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ VERSION = 1
 
 
 def state_folder(root: Path) -> Path:
-    """Where the daemon keeps what outlives it: ``$STATE_DIRECTORY``, else below the root."""
+    """Return the folder of the daemon's persistent state: ``$STATE_DIRECTORY``, or in the root."""
     given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     return Path(given) if given else root / ".recorder"
 
 
 class DesiredStateFile:
-    """Stores a `DesiredState` durably, with the boot of the machine in which it was written.
+    """Durable file of a `DesiredState` and of the boot in which it was written.
 
     Args:
-        folder: where; made if it is missing.
-        boot: names this boot; the kernel's name for it unless given.
-        problem: why the folder must not be written to now; None if it may.
+        folder: the file's folder; created if it is missing.
+        boot: id of this boot; the kernel's id if it is None.
+        problem: returns why the folder must not be written to now; None if it may be.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class DesiredStateFile:
         self._boot = boot if boot is not None else boot_id()
 
     def read(self) -> tuple[DesiredState, bool]:
-        """The desired state, and whether it was kept since this machine was started.
+        """Return the desired state, and whether it was written in this boot.
 
-        A file that cannot be parsed counts as absent: it is renamed.
+        A file that cannot be parsed counts as absent and is renamed.
         """
         try:
             values = json.loads(self.path.read_bytes())
@@ -63,10 +63,10 @@ class DesiredStateFile:
             return DesiredState(), False
 
     def write(self, desired: DesiredState) -> None:
-        """Replace it, durable on return.
+        """Replace the file; it is durable on return.
 
         Raises:
-            StorageError: the disk refuses, or is not there.
+            StorageError: the disk fails or is missing.
         """
         if (problem := self._problem()) is not None:
             raise StorageError(f"{self.path}: cannot be written: {problem}")

@@ -1,4 +1,4 @@
-"""Marks under way: the writer has them, and each is answered when it is in the session."""
+"""Pending marks, each answered when the writer has put it into the session."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AHEAD_NS = 1_000_000_000
 
 
 def moment_ns(request: Mark, now_ns: int) -> int:
-    """The moment of a mark, epoch ns, which is not after now.
+    """Return the moment of a mark, epoch ns, at most `now_ns`.
 
     Raises:
-        UsageError: it has no text, or is in the future.
+        UsageError: the mark has no text, or is in the future.
     """
     if request.text is None:
         raise UsageError("a mark needs a text")
@@ -32,12 +32,12 @@ def moment_ns(request: Mark, now_ns: int) -> int:
 
 
 class Marks:
-    """Puts marks into the open session.
+    """Queue of marks for the open session.
 
     Args:
-        supervisor: of the writer.
-        answer: takes a call whose mark is in the session, and the session's folder.
-        refuse: takes a call whose mark may not be there, and the reason.
+        supervisor: supervisor of the writer.
+        answer: receives a call whose mark is in the session, and the session's folder.
+        refuse: receives a call whose mark may be missing, and the reason.
     """
 
     def __init__(
@@ -52,27 +52,27 @@ class Marks:
         self._open: list[tuple[Call, WriterRequest]] = []
 
     def give_up(self) -> list[Call]:
-        """Wait for nothing more; the calls that are not answered."""
+        """Abandon all pending marks; return their unanswered calls."""
         calls = [call for call, _ in self._open]
         self._open.clear()
         return calls
 
     def put(self, call: Call, request: Mark, session: str | None, now_ns: int) -> None:
-        """Put a mark into a session.
+        """Ask the writer to put a mark into the session.
 
         Args:
-            call, request: the request.
+            call, request: the call and its request.
             session: folder of the open session.
-            now_ns: now, epoch ns on the session's clock.
+            now_ns: the time, epoch ns on the session's clock.
 
         Raises:
-            UsageError: it has no text.
-            RefusedError: there is no session.
+            UsageError: the mark has no text, or is in the future.
+            RefusedError: no session is open.
         """
         if session is None:
             raise RefusedError("nothing is being recorded")
         t_ns = moment_ns(request, now_ns)
-        # Events of one cause within a second become one: two marks are two causes.
+        # Events of one cause within a second are merged, so the text is the cause of a mark.
         event: dict[str, Any] = {"kind": "mark", "cause": request.text, "text": request.text}
         if t_ns < now_ns:
             event["age_ns"] = now_ns - t_ns
@@ -83,7 +83,7 @@ class Marks:
         self._open.append((call, self._supervisor.ask(PutEvent(event))))
 
     def follow(self) -> None:
-        """Answer the calls whose marks the writer has dealt with."""
+        """Answer the calls whose marks the writer has handled."""
         for call, question in [item for item in self._open if item[1].done]:
             self._open.remove((call, question))
             if (error := question.problem) is not None:

@@ -1,7 +1,8 @@
-"""Names of recordings and of their parts (DESIGN, section 6).
+"""Names of recordings and of their parts.
 
-A recording without splits is one session, ``NAME``.  Parts are ``NAME_p001``, ``NAME_p002``; what
-continues after a crash is the next part, so ``NAME`` may have a ``NAME_p002`` beside it.
+A recording without splits is one session, ``NAME``.  Parts are ``NAME_p001``, ``NAME_p002``.  A
+recording that continues after a crash begins its next part, so ``NAME`` and ``NAME_p002`` may exist
+side by side.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from recorder.contract.session_names import MAX_NAME, PART
 
 
 def part_name(name: str, number: int) -> str:
-    """The name of a recording's part; a long name is cut so that the number has room."""
+    """Return the name of a recording's part; a long name is cut to fit the number."""
     suffix = f"_p{number:03d}"
     return name[: MAX_NAME - len(suffix)] + suffix
 
 
 def is_taken(name: str, taken: Collection[str]) -> bool:
-    """Whether there is a session of that name, or a part of such a recording."""
+    """Return whether there is a session of that name, or a part of such a recording."""
     if name in taken:
         return True
     return any(
@@ -27,7 +28,7 @@ def is_taken(name: str, taken: Collection[str]) -> bool:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, or the first of ``NAME_2``, ``NAME_3``, ... that nothing has."""
+    """Return the first free name of ``NAME``, ``NAME_2``, ``NAME_3``, ...."""
     if not is_taken(name, taken):
         return name
     number = 2
@@ -37,12 +38,12 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def next_part(name: str, taken: Collection[str], after: int) -> int:
-    """The number of the next part: above `after`, and above every part that there is.
+    """Return the number of the next part, above `after` and every existing part.
 
     Args:
-        name: the recording's.
+        name: name of the recording.
         taken: names in the root.
-        after: number of the latest part that is known.
+        after: number of the latest known part.
     """
     highest = after
     for other in taken:

@@ -1,4 +1,4 @@
-"""From a config to what the writer is asked to begin: a session's name and its plan."""
+"""Names and plans of sessions, made from a config for the writer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from recorder.session.layout import SessionPlan
 
 
 def render_config_name(config: Config, realtime_ns: int, metadata: Mapping[str, Any]) -> str:
-    """The name that the config's template gives a session that starts at an epoch time in ns."""
+    """Render the config's template to the name of a session that starts at an epoch time in ns."""
     now = datetime.fromtimestamp(realtime_ns / 1e9, UTC)
     return render_name(config.session.name, platform.node(), now, metadata)
 
 
 def plan_session(config: Config, name: str, *, exact_name: bool) -> SessionPlan:
-    """The plan of a session with the config's root and metadata, and without an end.
+    """Plan a session with the config's root and metadata, and without a duration.
 
     Args:
-        config: what is recorded.
-        name: the session's.
-        exact_name: the user asked for this name.
+        config: the config of the recording.
+        name: name of the session.
+        exact_name: whether the user asked for this name.
 
     Raises:
         ConfigError: the calibration cannot be read.
@@ -56,14 +56,14 @@ def plan_session(config: Config, name: str, *, exact_name: bool) -> SessionPlan:
 
 
 class Planner:
-    """Plans the parts of a daemon's recordings.
+    """Planner of the parts of a daemon's recordings.
 
     Args:
-        config: what is recorded.
-        realtime_ns: epoch ns of now, for names.
+        config: the daemon's config.
+        realtime_ns: returns the time for names, epoch ns.
 
     Attributes:
-        to_disk: whether the next part of a ring in RAM goes to the disk.
+        to_disk: returns whether the next part of a ring in RAM goes to the disk.
     """
 
     def __init__(self, config: Config, realtime_ns: Callable[[], int]) -> None:
@@ -82,23 +82,23 @@ class Planner:
         return self._config.ring is not None or split.minutes is not None or split.gb is not None
 
     def check(self, name: str) -> None:
-        """Whether a user may give a recording this name.
+        """Check that a user may give a recording this name.
 
         Raises:
-            UsageError: it is none, or there is one of that name.
+            UsageError: the name is not valid, or exists.
         """
         check_name(name)
-        if is_taken(name, self._taken()):
+        if is_taken(name, self._list_names()):
             raise UsageError(f"{self.root / name}: a session of that name exists")
 
     def plan(self, desired: DesiredState) -> tuple[str, SessionPlan]:
-        """The recording's name and the plan of its next part.
+        """Plan the next part of a recording; return the recording's name and the plan.
 
         Raises:
             ConfigError: the calibration cannot be read.
-            UsageError: the name that a user gave is taken.
+            UsageError: the user's name exists.
         """
-        taken = self._taken()
+        taken = self._list_names()
         metadata = {**self._config.session.metadata, **desired.metadata}
         name = desired.name
         if name is None:
@@ -120,7 +120,7 @@ class Planner:
                 plan.root, plan.min_free_gb = str(ring.ram_folder), 0.0
         return name, plan
 
-    def _taken(self) -> set[str]:
+    def _list_names(self) -> set[str]:
         ring = self._config.ring
         names: set[str] = set()
         for folder in (self.root, None if ring is None else ring.ram_folder):

@@ -1,4 +1,4 @@
-"""Sessions of a daemon: what the state machine decides, carried out by writer and drivers.
+"""Sessions of a daemon: execution of the state machine's decisions by writer and drivers.
 
 The daemon calls `turn` repeatedly and receives the outcomes::
 
@@ -35,62 +35,62 @@ from recorder.daemon.recording.state_machine import (
     Split,
     State,
 )
-from recorder.daemon.service_notifier import ERROR, INFO, Say
+from recorder.daemon.service_notifier import ERROR, INFO, LogLine
 from recorder.session.incidents import END
 
 SETTLE_S = 15.0
-"""A session waits so long for drivers that are being started."""
+"""Time that a session waits for starting drivers, s."""
 LOOK_S = 0.5
 _CLOSE_S = 40.0
 _UNCLEAR_S = 15.0
 _WRITER_RETRY_S = 30.0
 
 
-class Told(Protocol):
-    """Receives the outcomes."""
+class SessionListener(Protocol):
+    """Receiver of the outcomes."""
 
     def check_place(self) -> None:
-        """Raise where a session cannot be begun: StorageError."""
+        """Raise StorageError if a session cannot begin."""
 
     def check_room(self) -> None:
-        """Raise where the disk is too full for a recording to begin: StorageError."""
+        """Raise StorageError if the disk is too full for a recording to begin."""
 
     def began(self, session: str) -> None:
-        """A session is open: its folder."""
+        """Handle the start of a session; `session` is its folder."""
 
     def not_begun(self, error: RecorderError) -> None:
-        """A session could not be begun."""
+        """Handle the failed start of a session."""
 
     def over(self) -> None:
-        """Nothing is being recorded any more; `Sessions.last` says how that ended."""
+        """Handle the end of recording; `Sessions.last` describes it."""
 
     def closed(self) -> None:
-        """A session or a part is closed, and its archives are due."""
+        """Handle the closing of a session or part, whose archives are due."""
 
     def sealed(self, session: str, reason: str) -> None:
-        """The disk of a session failed; it is left for recovery."""
+        """Handle the disk failure of a session, which is left for recovery."""
 
     def left(self) -> None:
-        """The daemon may end."""
+        """Handle the end of all work: the daemon may end."""
 
 
 class Sessions:
-    """See the module's example.
+    """Sessions of a daemon; see the module's example.
 
     Args:
-        config: what to record.
+        config: the daemon's config.
         clock: injectable.
         supervisor: writer and drivers.
-        desired_state_file: keeps the desired state.
-        say: takes one line for people.
-        reported: see `Told`.
+        desired_state_file: file of the desired state.
+        say: logs one line for users.
+        reported: receiver of the outcomes.
 
     Attributes:
         machine: the state machine.
-        planner: names and plans.
+        planner: planner of names and parts.
         last: how the last session ended (docs/daemon.md); None before the first.
         part_started_ns: CLOCK_MONOTONIC of the open part's start.
-        state_since_ns: of the machine's state.
+        state_since_ns: CLOCK_MONOTONIC of the start of the machine's state.
         desired_state_problem: why the desired state is not on disk; None if it is.
     """
 
@@ -100,8 +100,8 @@ class Sessions:
         clock: Clock,
         supervisor: Supervisor,
         desired_state_file: DesiredStateFile,
-        say: Say,
-        reported: Told,
+        say: LogLine,
+        reported: SessionListener,
     ) -> None:
         self.machine = Machine()
         self.planner = Planner(config, clock.realtime_ns)
@@ -140,7 +140,7 @@ class Sessions:
                     self._split(effect)
                 case End():
                     why = "shutdown" if self.machine.leaving else "stop"
-                    self._supervisor.tell(END, cause=why)
+                    self._supervisor.record_event(END, cause=why)
                     self._closing = self._supervisor.close(_CLOSE_S)
                 case Closed():
                     self._reported.closed()
@@ -161,7 +161,7 @@ class Sessions:
             self.desired_state_problem = None
 
     def save_again(self) -> None:
-        """Retry to store a desired state that could not be stored."""
+        """Retry to save a desired state that could not be saved."""
         if self.desired_state_problem is not None:
             self._save(Save(self.machine.desired))
 
@@ -177,11 +177,11 @@ class Sessions:
 
     def _split_failed(self, why: str) -> None:
         self._say(f"no new part: {why}", ERROR)
-        self._supervisor.tell("fault", cause="split", detail=why)
+        self._supervisor.record_event("fault", cause="split", detail=why)
         self.do(self.machine.split_failed(self._clock.monotonic_ns()))
 
     def turn(self, now_ns: int) -> None:
-        """Follow the requests under way, and do what is due."""
+        """Check the pending requests, and do all due work."""
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + round(LOOK_S * 1e9)
             self._supervisor.look()
@@ -194,7 +194,7 @@ class Sessions:
         self.do(self.machine.tick(now_ns))
 
     def _follow_writer(self, now_ns: int) -> None:
-        """A writer that does not start is a fault; its start is retried regularly."""
+        """Treat a writer that does not start as a fault; retry its start regularly."""
         failed = self._supervisor.writer.failed
         if failed is None:
             self._writer_at_ns = None
@@ -204,9 +204,9 @@ class Sessions:
             self._opening = self._splitting = self._closing = None
             if self.machine.session is not None:
                 self._supervisor.forget_session()
-                self._ended(Ending(None), whole=False, why=failed)
+                self._report_end(Ending(None), whole=False, why=failed)
             elif self.machine.state is State.STARTING:
-                self._not_begun(StorageError(failed))
+                self._report_not_begun(StorageError(failed))
         elif now_ns >= self._writer_at_ns:
             self._writer_at_ns = None
             self._supervisor.writer.retry()
@@ -217,7 +217,7 @@ class Sessions:
             unwanted = not self.machine.desired.wanted or self.machine.leaving
             if unwanted:
                 self._begin = None
-                self._not_begun(RefusedError("stopped before it began"))
+                self._report_not_begun(RefusedError("stopped before it began"))
             elif self._supervisor.settled or now_ns >= self._begin_by_ns:
                 self._begin = None
                 self._send_begin(begin)
@@ -227,13 +227,13 @@ class Sessions:
         self._opening = None
         session = question.session
         if session is None:
-            self._not_begun(question.problem or StorageError("the writer gave no answer"))
+            self._report_not_begun(question.problem or StorageError("the writer gave no answer"))
             return
-        self._began(session, now_ns)
+        self._report_begin(session, now_ns)
         self.do(self.machine.began(now_ns, session, self._begun_name))
         self._reported.began(session)
 
-    def _began(self, session: str, now_ns: int) -> None:
+    def _report_begin(self, session: str, now_ns: int) -> None:
         self.part_started_ns = now_ns
         self._say(f"recording {session}")
         self._supervisor.show("session", cause="began", text=Path(session).name)
@@ -244,13 +244,13 @@ class Sessions:
             self._reported.check_room()
             self._begun_name, plan = self.planner.plan(begin.desired)
         except RecorderError as error:
-            self._not_begun(error)
+            self._report_not_begun(error)
             return
         if self._supervisor.writer.failed is not None:
             self._supervisor.writer.retry()
         self._opening = self._supervisor.begin(plan)
 
-    def _not_begun(self, error: RecorderError) -> None:
+    def _report_not_begun(self, error: RecorderError) -> None:
         self._say(f"not recording: {error}", ERROR)
         self.do(self.machine.not_begun(self._clock.monotonic_ns(), str(error)))
         self._reported.not_begun(error)
@@ -273,23 +273,23 @@ class Sessions:
                 return
         if self._splitting is None and session is not None and session != self.machine.session:
             self._unclear_until_ns = None
-            self._began(session, now_ns)
+            self._report_begin(session, now_ns)
             self.do(self.machine.split_done(now_ns, session))
         elif self._unclear_until_ns is not None and now_ns > self._unclear_until_ns:
             self._unclear_until_ns = None
             self._split_failed("the writer ended before it had begun")
 
     def _split_over(self, ended: Ending, now_ns: int) -> None:
-        """The new part was begun and ended at once: the disk, most likely."""
+        """Handle a new part that ended at once, most likely because of the disk."""
         self._supervisor.forget_session()
         if ended.closed:
             self.do(self.machine.split_done(now_ns, ended.closed))
-        self._ended(ended, whole=bool(ended.closed), why="the new part ended at once")
+        self._report_end(ended, whole=bool(ended.closed), why="the new part ended at once")
 
     def _follow_close(self) -> None:
-        ended = self._supervisor.take_ended()
+        ended = self._supervisor.take_ending()
         if ended is not None and self.machine.session is not None:
-            self._ended(ended)
+            self._report_end(ended)
         question = self._closing
         if question is None or not question.done:
             return
@@ -298,12 +298,12 @@ class Sessions:
             return
         if question.answer is None:
             self._supervisor.forget_session()
-            self._ended(Ending(None), whole=False, why=str(question.error))
+            self._report_end(Ending(None), whole=False, why=str(question.error))
         else:
-            self._ended(question.ending)
+            self._report_end(question.ending)
 
-    def _ended(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
-        """The session has ended: report to the machine and the daemon."""
+    def _report_end(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
+        """Report the end of the session to the machine and the daemon."""
         whole = whole and not ending.sealed
         why = why or ending.sealed or ending.full
         streams = ending.streams or self._supervisor.streams
@@ -326,7 +326,7 @@ class Sessions:
         self._reported.over()
 
     def split(self, why: str) -> None:
-        """Begin a new part, unless one is on its way."""
+        """Begin a new part unless a split is in progress."""
         self.do(self.machine.split(self._clock.monotonic_ns(), why))
 
     def _want_split(self, now_ns: int) -> None:
@@ -347,7 +347,7 @@ class Sessions:
             self.do(self.machine.split(now_ns, why))
 
     def _needs_part(self, sensor: Sensor) -> bool:
-        """Whether a sensor changed in the part that is open: only the next one can hold it."""
+        """Return whether a sensor changed in the open part: only the next part can store it."""
         open_since_ns = self.part_started_ns if self.machine.session is not None else None
         return sensor.changed and open_since_ns is not None and sensor.changed_ns >= open_since_ns
 

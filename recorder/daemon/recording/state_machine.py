@@ -1,18 +1,18 @@
-"""The state machine of the daemon's sessions: pure, it only decides.
+"""State machine of the daemon's sessions, without I/O.
 
-States: ``idle``, ``starting``, ``recording``, ``stopping``, ``fault``.  What happens comes in as a
-method call with the time, what is to be done goes out as a list of effects, in order; the caller
+The states are ``idle``, ``starting``, ``recording``, ``stopping`` and ``fault``.  Events come in as
+method calls with the time.  Each call returns the effects to carry out, in order.  The caller
 reports the outcome of an effect by another call::
 
-    effects = machine.start("drive", {})     # RefusedError: where that cannot be
+    effects = machine.start("drive", {})     # raises RefusedError if that is not possible
     for effect in effects:
         match effect:
             case Save(desired): ...                     # durable before the next effect
             case Begin(request): ...                 # then machine.began or machine.not_begun
 
-In ``fault`` a recording is wanted and cannot be made.  Its start is retried, with back-off, until
-it succeeds and lasts, or a user stops it.  A sensor that is missing is no fault of this machine:
-the others record.
+In ``fault`` a recording is wanted but cannot be made.  Its start is retried, with back-off, until
+it succeeds and lasts, or a user stops it.  A missing sensor is no fault of this machine: the other
+sensors record.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from recorder.contract.errors import RecorderError
 
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 LASTING_S = 120.0
-"""A recording that ends by itself sooner lets the pause grow, as a start that fails does."""
+"""Duration below which a recording that ends by itself counts as a failed start, s."""
 SPLIT_RETRY_S = 30.0
 SPLIT_PAUSE_S = 5.0
-"""Shortest time from part to part, for cameras that change their picture repeatedly."""
+"""Shortest time between splits, for cameras that repeatedly change their picture, s."""
 
 
 class State(StrEnum):
-    """The state of the daemon."""
+    """State of the daemon."""
 
     IDLE = "idle"
     STARTING = "starting"
@@ -43,20 +43,20 @@ class State(StrEnum):
 
 
 class RefusedError(RecorderError):
-    """What was asked for cannot be done in this state; nothing was changed."""
+    """Error for a request that is not possible in this state; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """The recording that is wanted; stored durably.
+    """The wanted recording, stored durably.
 
     Attributes:
-        wanted: a recording is wanted, until a user stops it.
-        name: the recording's name, without a part's number; None: not chosen yet.
-        exact: a user gave this name.
-        metadata: that a user gave for it.
+        wanted: whether a recording is wanted, until a user stops it.
+        name: name of the recording, without a part's number; None: not chosen yet.
+        exact: whether a user gave this name.
+        metadata: the user's metadata.
         by: ``user`` or ``autostart``.
-        part: number of its latest part that was begun, from 1; 0: none yet.
+        part: number of the latest part that was begun, from 1; 0 before the first.
         session: folder of that part.
     """
 
@@ -71,21 +71,21 @@ class DesiredState:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Make the desired state durable."""
+    """Effect: save the desired state durably."""
 
     desired: DesiredState
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin part `desired.part` + 1; answer with `began` or `not_begun`."""
+    """Effect: begin part `desired.part` + 1; call `began` or `not_begun` with the outcome."""
 
     desired: DesiredState
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Go on in part `desired.part` + 1; answer with `split_done` or `split_failed`."""
+    """Effect: split to part `desired.part` + 1; then call `split_done` or `split_failed`."""
 
     desired: DesiredState
     why: str
@@ -93,12 +93,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the session; answer with `ended`."""
+    """Effect: end the session; then call `ended`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A session is closed, or left for recovery where not `whole`: its archives are due."""
+    """Effect: handle a closed session, or one left for recovery if not `whole`."""
 
     session: str
     whole: bool
@@ -106,22 +106,24 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Nothing is recorded any more: the daemon may end."""
+    """Effect: end the daemon, since recording has ended."""
 
 
 Effect = Save | Begin | Split | End | Closed | Leave
 
 
 class Machine:
-    """Decides; see the module's example.
+    """State machine of the sessions; see the module's example.
 
     Attributes:
         state: the current state.
-        desired: what is wanted.
-        session: folder of the open session; None if none is.
-        reason: why it is in `fault`, also while it is tried again; None elsewhere.
-        splitting: a new part is being begun.
-        leaving: the daemon is on its way out.
+        desired: the desired state.
+        session: folder of the open session; None without one.
+        reason: reason of `fault`, also during a retry; None in other states.
+        splitting: whether a new part is being created.
+        leaving: whether the daemon is ending.
+        retry_at_ns: CLOCK_MONOTONIC of the next retry in `fault`; None without one.
+        split_not_before_ns: CLOCK_MONOTONIC before which no split begins.
     """
 
     def __init__(self) -> None:
@@ -135,16 +137,16 @@ class Machine:
         self.split_not_before_ns = 0
         self._failures = 0
         self._began_ns = 0
-        self._end_due = False  # stop or leave, while a begin or a split is under way
+        self._end_due = False  # stop or leave was called during a begin or a split
         self._awaited = False  # a request waits for the first part
 
     def boot(self, desired: DesiredState, *, same_boot: bool, autostart: bool) -> list[Effect]:
-        """The daemon has started, with the desired state that it found.
+        """Take the stored desired state at the start of the daemon.
 
-        A recording that was wanted continues in a new part after a crash or a restart, and after a
-        reboot where `autostart` is set.  What a user stopped stays stopped until the next boot.
+        A wanted recording continues in a new part after a crash or a restart, and after a reboot if
+        `autostart` is set.  A recording that a user stopped stays stopped until the next boot.
         """
-        # One that was asked for and died before it could say that it began: its name is not new.
+        # The daemon may have died before the first part was confirmed: its name may exist already.
         self.desired = replace(desired, exact=desired.exact and desired.part > 0)
         if desired.wanted and (same_boot or autostart):
             return self._try()
@@ -159,7 +161,7 @@ class Machine:
     def start(
         self, name: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> list[Effect]:
-        """A user wants a recording.
+        """Begin a recording at a user's request.
 
         Raises:
             RefusedError: a recording is open, or the daemon is ending.
@@ -178,10 +180,10 @@ class Machine:
         return [Save(self.desired), *self._try()]
 
     def stop(self) -> list[Effect]:
-        """A user wants no recording any more.
+        """End the recording at a user's request.
 
         Raises:
-            RefusedError: nothing is being recorded, and nothing is to be.
+            RefusedError: no recording is open or wanted.
         """
         if self.state is State.IDLE:
             raise RefusedError("nothing is being recorded")
@@ -201,12 +203,12 @@ class Machine:
         return self._end()
 
     def began(self, now_ns: int, session: str, name: str) -> list[Effect]:
-        """The session asked for is open.
+        """Take the success of `Begin`: the session is open.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            session: its folder.
-            name: the recording's name, from which parts get theirs.
+            session: folder of the session.
+            name: name of the recording, from which the parts' names are made.
         """
         self._expect(State.STARTING)
         self.state, self.session, self.reason = State.RECORDING, session, None
@@ -219,10 +221,10 @@ class Machine:
         return effects + (self._end() if self._end_due else [])
 
     def not_begun(self, now_ns: int, why: str) -> list[Effect]:
-        """The session asked for could not be begun.
+        """Take the failure of `Begin`.
 
-        A request for the first part fails, and the start is not retried.  The start of a recording
-        that was under way, or that starts by itself, is retried.
+        A user's request for the first part fails and is not retried.  The start of a recording that
+        was in progress, or that starts automatically, is retried.
         """
         self._expect(State.STARTING)
         if self.leaving:
@@ -240,12 +242,12 @@ class Machine:
         return []
 
     def ended(self, now_ns: int, *, whole: bool = True, why: str | None = None) -> list[Effect]:
-        """The session has ended: on request, or by itself.
+        """Take the end of the session, on request or by itself.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            whole: it was closed; else recovery closes it.
-            why: why it ended by itself (a full or failed disk, a writer that does not come up).
+            whole: whether it was closed; otherwise recovery closes it.
+            why: why it ended by itself (a full or failed disk, a writer that does not start).
         """
         if self.session is None:
             raise RuntimeError(f"no session to end in {self.state}")
@@ -266,7 +268,7 @@ class Machine:
         return effects
 
     def split(self, now_ns: int, why: str) -> list[Effect]:
-        """It is time for a new part; nothing where one is on its way, or failed lately."""
+        """Begin a new part, unless a split is in progress or one failed recently."""
         busy = self.state is not State.RECORDING or self.splitting or self._end_due
         if busy or now_ns < self.split_not_before_ns:
             return []
@@ -274,7 +276,7 @@ class Machine:
         return [Split(self.desired, why)]
 
     def split_done(self, now_ns: int, session: str) -> list[Effect]:
-        """The new part is open, the one before it closed."""
+        """Take the success of `Split`: the new part is open, and the previous one closed."""
         if not self.splitting or self.session is None:
             raise RuntimeError("no split was asked for")
         effects: list[Effect] = [Closed(self.session, True)]
@@ -285,7 +287,7 @@ class Machine:
         return effects + (self._end() if self._end_due else [])
 
     def split_failed(self, now_ns: int) -> list[Effect]:
-        """The part before continues; the split is retried later."""
+        """Take the failure of `Split`: the current part continues; the split is retried later."""
         if not self.splitting:
             return []
         self.splitting = False
@@ -293,7 +295,7 @@ class Machine:
         return self._end() if self._end_due else []
 
     def tick(self, now_ns: int) -> list[Effect]:
-        """Time passes: what was not possible is tried again."""
+        """Retry a failed start if its retry is due."""
         due = self.retry_at_ns is not None and now_ns >= self.retry_at_ns
         return self._try() if self.state is State.FAULT and due else []
 

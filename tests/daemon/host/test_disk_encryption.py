@@ -18,7 +18,7 @@ from recorder.contract.config.settings import RingSettings, StorageSettings
 from recorder.daemon import preflight
 from recorder.daemon.host import disk_encryption
 from recorder.daemon.host.disk import FileSystem
-from recorder.daemon.host.disk_encryption import unencrypted, unencrypted_swap
+from recorder.daemon.host.disk_encryption import find_unencrypted, find_unencrypted_swap
 
 STORAGE = StorageSettings(200, 0.0, 256.0, require_encrypted=True)
 CRYPT = "CRYPT-LUKS2-0123456789abcdef0123456789abcdef-recordings"
@@ -61,7 +61,7 @@ def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sysfs:
 
 
 def why(sysfs: Sysfs, path: Path) -> str | None:
-    return unencrypted(path, sysfs.root, lambda _: False)
+    return find_unencrypted(path, sysfs.root, lambda _: False)
 
 
 def test_a_bare_disk_and_a_partition(sysfs: Sysfs, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_folder_of_fscrypt(sysfs: Sysfs, tmp_path: Path) -> None:
         asked.append(path)
         return True
 
-    assert unencrypted(tmp_path / "a/b", sysfs.root, has_policy) is None
+    assert find_unencrypted(tmp_path / "a/b", sysfs.root, has_policy) is None
     assert asked == [tmp_path]
 
 
@@ -133,7 +133,7 @@ def test_file_systems_without_a_device(
         found = FileSystem(tmp_path, kind, source, None)
         monkeypatch.setattr(disk_encryption, "file_system", lambda path, found=found: found)
         assert why(sysfs, tmp_path) == (
-            f"is on {kind} ({source}), of which nobody can tell whether it is encrypted"
+            f"is on {kind} ({source}), whose encryption cannot be determined"
         )
 
 
@@ -145,7 +145,7 @@ def test_memory_counts_by_its_swap(
     swaps = tmp_path / "swaps"
 
     def problem() -> str | None:
-        return unencrypted(tmp_path, sysfs.root, lambda _: False, swaps)
+        return find_unencrypted(tmp_path, sysfs.root, lambda _: False, swaps)
 
     assert problem() is None  # a kernel without swap
     swaps.write_text(SWAPS)
@@ -160,7 +160,7 @@ def test_memory_counts_by_its_swap(
     sysfs.add("dm-0", area.stat().st_dev, "sda", uuid=CRYPT)
     assert problem() is None
     area.unlink()
-    assert unencrypted_swap(sysfs.root, swaps) == f"{area}, which cannot be looked at"
+    assert find_unencrypted_swap(sysfs.root, swaps) == f"{area}, which cannot be read"
 
 
 @pytest.mark.parametrize("number", [errno.ENODATA, errno.ENOTTY, errno.EOPNOTSUPP])
@@ -187,7 +187,7 @@ def test_nothing_is_recorded_without_encryption_where_it_is_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "is on /dev/sda1, which is not encrypted"
-    monkeypatch.setattr(preflight, "unencrypted", lambda folder: text)
+    monkeypatch.setattr(preflight, "find_unencrypted", lambda folder: text)
     said = f"{tmp_path} {text}, and storage.require_encrypted is set"
     assert preflight.check_root(tmp_path, STORAGE).problem == said
     assert preflight.mount_problem(tmp_path, STORAGE) == said
@@ -202,7 +202,7 @@ def test_nothing_is_recorded_without_encryption_where_it_is_required(
     loose = StorageSettings(200, 0.0, 256.0)
     assert preflight.check_root(tmp_path, loose).problem is None
     assert preflight.ring_problem(ring, loose) is None
-    monkeypatch.setattr(preflight, "unencrypted", lambda folder: None)
+    monkeypatch.setattr(preflight, "find_unencrypted", lambda folder: None)
     assert preflight.check_root(tmp_path, STORAGE).problem is None
 
 
@@ -225,8 +225,8 @@ def test_a_real_folder_of_fscrypt_on_ext4(tmp_path: Path) -> None:
         policy = struct.pack("BBBB4x16s", 2, 1, 4, 0, bytes(key[8:24]))
         with _opened(mounted / "secret") as fd:
             fcntl.ioctl(fd, 2 << 30 | 12 << 16 | ord("f") << 8 | 19, policy)  # SET_..._POLICY
-        assert unencrypted(mounted / "secret/sessions") is None
-        assert "/dev/loop" in str(unencrypted(mounted / "sessions"))
+        assert find_unencrypted(mounted / "secret/sessions") is None
+        assert "/dev/loop" in str(find_unencrypted(mounted / "sessions"))
     except OSError as error:
         pytest.skip(f"NOT TESTED: this kernel has no fscrypt: {error}")
     finally:

@@ -15,7 +15,7 @@ from recorder.contract.errors import RecorderError, StorageError
 from recorder.daemon.keeping.keeper import Keeper, Live, event_id, new_event
 from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.postprocessing.retention import candidates, is_kept
-from recorder.daemon.postprocessing.steps import due_of
+from recorder.daemon.postprocessing.steps import find_due
 from recorder.formats.disk import PosixDisk
 from recorder.session.kept_events import KeptEvent, read_events, read_index
 from recorder.session.layout import private
@@ -208,7 +208,7 @@ def test_a_part_that_cannot_be_read_is_listed(vehicle: Vehicle) -> None:
 
 def test_parts_of_a_ring_get_no_work_and_are_not_retentions(vehicle: Vehicle) -> None:
     path = vehicle.part("p1")
-    due = due_of(path, frozenset())
+    due = find_due(path, frozenset())
     assert due is not None and not due.steps
     never: Callable[[Path], bool] = lambda _: False  # noqa: E731
     assert [c.path for c in candidates(vehicle.root, None, never)] == [path]
@@ -216,7 +216,7 @@ def test_parts_of_a_ring_get_no_work_and_are_not_retentions(vehicle: Vehicle) ->
     vehicle.ask(0.5, 0.1, 0.1)
     vehicle.step(1.0)
     assert is_kept(path)
-    due = due_of(path, frozenset())
+    due = find_due(path, frozenset())
     assert due is not None and [step.name for step in due.steps] == ["checksums"]
     (candidate,) = candidates(vehicle.root, None, never, ring=True)
     assert not candidate.deletable
