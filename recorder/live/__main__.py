@@ -1,4 +1,4 @@
-"""``python -m recorder.live``: the live process, as the daemon starts it.
+"""The live process that the daemon starts: ``python -m recorder.live``.
 
 Standard input has one JSON object: ``socket`` (the control socket), ``live`` (the section of the
 config), ``root`` (the folder of sessions) and ``calibration`` (a path, or null).  When the server
@@ -27,7 +27,7 @@ async def serve(given: dict[str, Any]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        given: the object of standard input.
+        given: the JSON object that was read from standard input.
 
     Raises:
         UsageError: the server cannot listen, or the extra is not installed.
@@ -49,7 +49,7 @@ async def serve(given: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Run the process; its exit code."""
+    """Run the process and return its exit code."""
     end_visibly()
     try:
         given = json.loads(sys.stdin.readline())

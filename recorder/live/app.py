@@ -1,4 +1,4 @@
-"""The routes of the server: the page, its files, and the WebSockets."""
+"""Routes of the server: the page, its static files, and the WebSockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from recorder.live.shown import Shown
 STATIC = Path(str(files("recorder.live"))) / "static"
 
 _MESSAGES_HZ = 500.0
-"""Messages of a browser a second, on average; it is read no faster."""
+"""Average number of messages a second that are read from a browser."""
 _BURST = 1000.0
 _CLOSE_S = 1.0
 _HEADERS = [(name.encode(), text.encode()) for name, text in HEADERS.items()]
@@ -50,15 +50,15 @@ def make_app(
     executor: Executor,
     shown: Shown | None = None,
 ) -> ASGIApp:
-    """The whole application, behind the rules of access.
+    """Return the whole application, behind the access rules.
 
     Args:
         hub: the streams.
-        backend: behind requests.
+        backend: carries out requests.
         audience: counts the clients, and refuses them beyond its limit.
         access: the rules.
         executor: draws and packs.
-        shown: what is shown besides the streams.
+        shown: what the server shows besides the streams.
     """
     foxglove = Foxglove(hub, backend, executor, shown or Shown(), listening=audience.listening)
 
@@ -103,7 +103,7 @@ def make_app(
 
 
 class Guard:
-    """Refuses what the rules of access refuse, and adds the headers of every answer."""
+    """Middleware that applies the access rules and adds the headers of every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -137,7 +137,7 @@ class Guard:
 
 
 async def _converse(websocket: WebSocket, browser: Browser) -> None:
-    """Until the browser disconnects, or has to be disconnected."""
+    """Serve the browser until it disconnects, or must be disconnected."""
     tasks = [asyncio.create_task(browser.run()), asyncio.create_task(_read(websocket, browser))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""All clients of the server: how many there are, and notes for all browsers."""
+"""Registry of the connected clients: their number, and notes for all browsers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from recorder.live.backend import Note
 
 
 class Listener(Protocol):
-    """Takes notes; see `recorder.live.browser.Browser`."""
+    """Receiver of notes; see `recorder.live.browser.Browser`."""
 
     def tell(self, note: Note) -> None:
         """Take a note; never blocks."""
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """React to streams that were declared or removed."""
 
 
 class Audience:
-    """Admits clients up to a limit::
+    """Registry that admits clients up to a limit::
 
         async with audience.admits(websocket) as admitted:
             if admitted:
@@ -31,7 +31,7 @@ class Audience:
                 ...
 
     Args:
-        limit: the most clients, browsers and Foxglove together.
+        limit: largest number of clients, browsers and Foxglove together.
 
     Attributes:
         on_count: called with the number of clients after each change.
@@ -45,7 +45,7 @@ class Audience:
 
     @contextlib.asynccontextmanager
     async def admits(self, websocket: WebSocket) -> AsyncIterator[bool]:
-        """Count a client while it is connected; one too many is refused, and False."""
+        """Count a client while it is connected; refuse it and yield False at the limit."""
         if self.clients >= self._limit:
             refusal = PlainTextResponse("Too many clients are connected.\n", 503)
             await websocket.send_denial_response(refusal)
@@ -72,7 +72,7 @@ class Audience:
             listener.tell(note)
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """Report to every listener that streams were declared or removed."""
         for listener in self._listeners:
             listener.refresh()
 

@@ -1,9 +1,9 @@
-"""One browser: what it watches, and what it is sent.
+"""Connection of one browser: its watches, and the messages that are sent to it.
 
-At most one sample a watch is in flight until the browser reports it as drawn, so that nothing
-older than that waits in any buffer on the way; the newest is drawn when the browser is ready for
-it.  Of notes that replace each other (`LATEST`) only the newest waits.  So a stalled browser holds
-a bounded number of bytes, and it is disconnected after `STALL_S`.
+At most one sample of each watch is in flight until the browser reports it as drawn.  So no older
+sample waits in any buffer on the way, and the newest sample is drawn when the browser is ready.  Of
+notes that replace each other (`LATEST`) only the newest waits.  So a stalled browser holds a
+bounded number of bytes, and it is disconnected after `STALL_S`.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from recorder.live.views import Drawing, View, make_view
 MOST_WATCHES = 32
 MOST_HZ = 30.0
 MOST_WAITING = 256
-"""Notes that wait for a browser, besides those that replace each other."""
+"""Largest number of queued notes for a browser, besides those that replace each other."""
 MOST_BYTES = 16 << 20
-"""Largest sample that is sent."""
+"""Largest sample that is sent, in bytes."""
 MOST_ERRORS = 20
-"""Malformed messages in a row after which a browser is disconnected."""
+"""Number of consecutive malformed messages after which a browser is disconnected."""
 STALL_S = 15.0
-"""A browser that takes no byte for so long is disconnected."""
+"""Time after which a browser that accepts no data is disconnected, in seconds."""
 _MOST_ID = 1 << 31
 
 T = TypeVar("T")
 
 
 class Socket(Protocol):
-    """What a browser needs of its WebSocket."""
+    """Interface of a browser's WebSocket."""
 
     async def send_text(self, data: str) -> None:
-        """Send a text message; returns when there is room for another."""
+        """Send a text message; return when there is room for another."""
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send a binary message; returns when there is room for another."""
+        """Send a binary message; return when there is room for another."""
 
 
 class StalledError(RecorderError):
-    """The browser takes nothing any more, or sends nothing but garbage."""
+    """The browser accepts no more data, or sends only malformed messages."""
 
 
 class Browser:
@@ -70,8 +70,8 @@ class Browser:
     Args:
         socket: the connection.
         hub: the streams.
-        backend: takes its requests.
-        executor: draws.
+        backend: carries out its requests.
+        executor: thread pool that draws.
     """
 
     def __init__(self, socket: Socket, hub: Hub, backend: Backend, executor: Executor) -> None:
@@ -109,7 +109,7 @@ class Browser:
         """Send notes until the connection is lost or the browser stalls.
 
         Raises:
-            StalledError: disconnect it.
+            StalledError: the browser must be disconnected.
         """
         sender = asyncio.create_task(self._send_notes())
         try:
@@ -128,7 +128,7 @@ class Browser:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def handle(self, text: str | bytes | None) -> None:
-        """Take one message of the browser; a malformed one is answered with an error."""
+        """Handle one message of the browser; answer a malformed one with an error."""
         try:
             values = _parse(text)
             op = values.get("op")
@@ -155,7 +155,7 @@ class Browser:
             self.tell({"type": "error", "text": str(error)})
 
     def refresh(self) -> None:
-        """Streams were declared or removed: watches of changed streams begin anew."""
+        """Restart the watches of streams that were declared again or removed."""
         for shown in self._shown.values():
             shown.news.set()
 
@@ -207,10 +207,10 @@ class Browser:
                 await self.send(to_json(note))
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message; waits until there is room.
+        """Send a message; wait until there is room.
 
         Raises:
-            StalledError: there was none for `STALL_S`.
+            StalledError: there was no room for `STALL_S`.
         """
         async with self._sending:
             try:
@@ -224,7 +224,7 @@ class Browser:
 
 
 class _Shown:
-    """One watch of a browser: draws the newest whenever the browser has drawn what it was sent."""
+    """One watch of a browser; draws the newest sample when the browser has drawn the last one."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class _Shown:
         self.task.add_done_callback(self._ended)
 
     def drawn(self, number: Any) -> None:
-        """The browser has drawn the sample of that number."""
+        """Take the browser's report that it has drawn the sample of that number."""
         if number == self._number:
             self._drawn.set()
 
@@ -301,7 +301,7 @@ class _Shown:
         self.news.clear()
 
     async def _until_turn(self, pace: Pace) -> None:
-        """Wait for the watch's turn, and then for a sample that comes soon."""
+        """Wait for the watch's turn, and then for a sample that is due soon."""
         pause_s, patience_s = pace.turn(time.monotonic())
         if pause_s + patience_s > 0.0:
             await asyncio.sleep(pause_s)
@@ -347,7 +347,7 @@ class _Shown:
         }
 
     async def _send(self, drawing: Drawing, values: dict[str, Any]) -> bool:
-        """Send a drawing; False if it is too large."""
+        """Send a drawing; return False if it is too large."""
         packed = await self._in_thread(lambda: pack(values, drawing))
         if len(packed) > MOST_BYTES:
             self._complain(f"{self._stream}: a sample of {len(packed)} bytes is not sent")
@@ -356,7 +356,7 @@ class _Shown:
         return True
 
     def _complain(self, text: str) -> None:
-        """Report a problem once, until something could be drawn again."""
+        """Report a problem once, until a drawing succeeds again."""
         if not self._complained:
             self._complained = True
             self._browser.tell({"type": "error", "text": text, "id": self._id})

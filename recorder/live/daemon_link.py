@@ -1,4 +1,4 @@
-"""The live backend: asks the daemon for its status, and hands it the requests of browsers.
+"""The live backend: it polls the daemon's status and forwards the requests of browsers.
 
 Every exchange with the daemon and every read of the disk happens in a worker thread.
 """
@@ -30,9 +30,9 @@ from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 
 WATCHED_S = 0.25
-"""Interval of the daemon's status while somebody is connected."""
+"""Interval of the daemon's status while a viewer is connected, in seconds."""
 IDLE_S = 5.0
-"""Interval while nobody is."""
+"""Interval of the daemon's status while no viewer is connected, in seconds."""
 _STATUS_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 120.0
 _SESSIONS_S = 60.0
@@ -53,11 +53,11 @@ class _Polled:
 
 
 class LiveBackend:
-    """The daemon behind the page; see `recorder.live.backend.Backend`.
+    """Backend of a live rig; see `recorder.live.backend.Backend`.
 
     Args:
         hub: its `offset_ns` follows the open session's.
-        source: learns the taps from the status.
+        source: receives the taps from the status.
         socket: the daemon's control socket.
         root: the folder of sessions.
         tell: sends a note to all browsers.
@@ -129,7 +129,7 @@ class LiveBackend:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, op: str, arguments: dict[str, Any], received_s: float) -> str | None:
-        """One request, in a thread of its own: `start` and `stop` may take a while."""
+        """Send one request, in a thread of its own: `start` and `stop` may take a while."""
         if "age_s" in arguments:
             age_s = arguments["age_s"] + time.monotonic() - received_s
             arguments["age_s"] = min(age_s, MOST_AGE_S)
@@ -187,7 +187,7 @@ class LiveBackend:
                 self._listing = asyncio.create_task(self._list())
 
     def _take_events(self, status: Mapping[str, Any]) -> None:
-        """Send the daemon's new events as its log has them, losses and incomplete samples too."""
+        """Send the daemon's new events as its log has them, with losses and incomplete samples."""
         if status["pid"] != self._daemon:
             self._daemon, self._told = status["pid"], 0
         for event in status["events"]:
@@ -199,7 +199,7 @@ class LiveBackend:
             self._told = status["events"][-1]["number"] + 1
 
     def _move_clock(self, session: Mapping[str, Any] | None) -> None:
-        """Stamp as the open session does; by the host's clock while nothing is recorded."""
+        """Use the open session's clock offset, or the host's clock while nothing is recorded."""
         if session is not None:
             if session["offset_ns"] is not None:  # the writer is there
                 self._hub.offset_ns = session["offset_ns"]
@@ -219,7 +219,7 @@ class LiveBackend:
 
 
 class _Poller:
-    """Asks for the status, over one connection; in one worker thread."""
+    """Poller of the daemon's status over one connection, in one worker thread."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -271,7 +271,7 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _outages(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """By stream, the outages that go on."""
+    """Return the ongoing outages by stream."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, sensor in (status or {}).get("sensors", {}).items():
         rows = {name: sensor, **sensor["streams"]}

@@ -1,4 +1,4 @@
-"""The declarations of the streams, as they are sent to browsers."""
+"""Declarations of the streams, as browsers receive them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.processing.frames import kind_of
 
 
 def streams_note(hub: Hub) -> Note:
-    """The note ``streams``: every declared stream with its sensor, kind, views, and channels."""
+    """Return the note ``streams``: each declared stream's sensor, kind, views and channels."""
     streams = {
         name: {"sensor": hub.sensors.get(name, name), **_described(spec)}
         for name, spec in sorted(hub.specs.items())

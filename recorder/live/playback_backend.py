@@ -1,4 +1,4 @@
-"""Playback behind the page: requests to the player, its position, and what the session holds."""
+"""Playback backend: requests to the player, its position, and notes about the session."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
 from recorder.session.verdict import Reason, Verdict, verdict
 
 REPORT_S = 0.1
-"""Interval of the position while it moves and somebody is connected."""
+"""Interval of position reports while the player plays and a viewer is connected, in seconds."""
 TIMELINE_S = 5.0
-"""Shortest interval of the timeline of a session that is being recorded."""
+"""Shortest interval between timelines of a session that is being recorded, in seconds."""
 MAXIMUM = "max"
-"""The maximum speed in JSON."""
+"""Name of the maximum speed in JSON."""
 _IDLE_SHARE = 20  # reading the timeline of a session of hours takes a second
 _MOST_STEPS = 1000
 _MOST_REASONS = 3
@@ -41,10 +41,10 @@ _NICE = 19  # beside a recording
 
 
 class PlaybackBackend:
-    """A player behind the page; see `recorder.live.backend.Backend`.
+    """Backend of a played session; see `recorder.live.backend.Backend`.
 
     Args:
-        player: plays the session; whoever made it closes it.
+        player: plays the session; the caller closes it.
         path: the session's folder.
         tell: sends a note to all browsers.
     """
@@ -111,7 +111,7 @@ class PlaybackBackend:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def _report(self) -> None:
-        """Tell the position after each change, and regularly while it moves."""
+        """Report the position after each change, and regularly while it moves."""
         while True:
             moves = self._viewers and self._player.position.playing
             with contextlib.suppress(TimeoutError):
@@ -124,7 +124,7 @@ class PlaybackBackend:
                 self._tell(position_note(self._player))
 
     async def _describe(self) -> None:
-        """Tell the timeline and the state: of a session that is being recorded, regularly."""
+        """Report timeline and state, repeatedly while the session is being recorded."""
         while True:
             self._outdated.clear()
             self._problems = len(self._player.problems)
@@ -160,7 +160,7 @@ _NEEDS = {
 
 
 def position_note(player: Player) -> Note:
-    """The note ``playback``; ``blank``: streams that have no sample yet at that time."""
+    """Return the note ``playback``; ``blank``: streams without a sample at or before that time."""
     position = player.position
     return {
         "type": "playback",
@@ -176,7 +176,7 @@ def position_note(player: Player) -> Note:
 
 
 def timeline_note(timeline: Timeline) -> Note:
-    """The note ``timeline``: per stream ``[start_ns, end_ns, kind, causes]``."""
+    """Return the note ``timeline``: per stream ``[start_ns, end_ns, kind, causes]``."""
     return {
         "type": "timeline",
         "start_ns": str(timeline.start_ns),
@@ -192,7 +192,7 @@ def timeline_note(timeline: Timeline) -> Note:
 def status_note(
     session: Session, timeline: Timeline, problems: Mapping[str, str], recording: bool
 ) -> Note:
-    """The note ``status``: one row a stream for the whole session, and a verdict."""
+    """Return the note ``status``: one row for each stream of the whole session, and a verdict."""
     seconds = (timeline.end_ns - timeline.start_ns) / 1e9
     accounts = accounts_of(session)
     unreadable = [Reason("unreadable", name, text) for name, text in problems.items()]
@@ -248,7 +248,7 @@ def _judge(stream: StreamTimeline, fault: str, incomplete: Mapping[str, Any]) ->
 
 
 def _verdict(judged: Verdict, state: str) -> dict[str, str]:
-    """The verdict on the session as the page shows it; ``why`` has the state and the reasons."""
+    """Return the session's verdict as the page shows it; ``why`` has the state and the reasons."""
     reasons = "; ".join(reason.text for reason in judged.reasons[:_MOST_REASONS])
     level = "good" if judged.passed else "bad"
     return {"word": judged.word, "level": level, "why": f"{state}: {reasons}" if reasons else state}
@@ -265,10 +265,10 @@ async def serve_session(
 
     Args:
         path: the session's folder.
-        settings: where, and to whom.
+        settings: address, port and access of the server.
         announce: called when the server listens, with its address, the session's name, and what
             cannot be read, by stream.
-        speed: at first.
+        speed: initial speed.
 
     Raises:
         SessionError: there is no such session, or it has no sample that can be read.

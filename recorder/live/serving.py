@@ -1,4 +1,4 @@
-"""One server from its start to its end, for the live process and for `recorder view`."""
+"""Life of one server from start to end, for the live process and for `recorder view`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _DRAWING_THREADS = 2
 
 
 class Stage(Protocol):
-    """Makes what is behind a server, in the event loop."""
+    """Factory of what a server serves; called in the event loop."""
 
     def __call__(self, hub: Hub, tell: Tell, /) -> tuple[Backend, Source, Shown]:
-        """A backend and a hub's source, which are closed at the end, and what else is shown."""
+        """Return a backend and a source, which are closed at the end, and further context."""
 
 
 async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        settings: where, and to whom.
-        stage: makes what is served.
+        settings: address, port and access of the server.
+        stage: creates what is served.
         announce: called with the server's address when it listens.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One connected viewer: its requests, its subscriptions, and what it is sent."""
+"""Connection of one viewer: its requests, its subscriptions, and the messages to it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from recorder.live.foxglove.endpoint import Foxglove
 
 STALL_S: Final = 15.0
-"""A viewer that takes no byte for so long is disconnected."""
+"""Time after which a viewer that accepts no data is disconnected, in seconds."""
 MOST_ERRORS: Final = 50
-"""Malformed messages, after which a viewer is disconnected."""
+"""Number of malformed messages after which a viewer is disconnected."""
 MOST_CALLS: Final = 8
-"""Calls of services at a time."""
+"""Largest number of service calls at a time."""
 _CLOSE_S: Final = 1.0
 _READ_S: Final = 0.002
-"""Pause after each message of the viewer, so that a flood of them leaves time to others."""
+"""Pause after each message of the viewer, so that a flood of messages leaves time to others."""
 _MOST_EVENTS: Final = 256
 _SERIES_BYTES: Final = 1 << 20
 _ENCODED_AT_ONCE: Final = 2
@@ -43,14 +43,14 @@ _PLAYBACK_TICK_S: Final = 0.05
 
 
 class EndedError(RecorderError):
-    """The connection has to end."""
+    """The connection must end."""
 
 
 class Connection:
-    """A viewer; `run` returns when the connection has ended.
+    """Connection of one viewer; `run` returns when the connection has ended.
 
     Args:
-        server: what the viewer is connected to.
+        server: the server that the viewer is connected to.
         websocket: the accepted connection.
     """
 
@@ -72,22 +72,22 @@ class Connection:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait for the viewer."""
+        """Queued bytes for the viewer."""
         return self._outbox.nbytes
 
     def tell(self, note: Note) -> None:
-        """Take a note; those of the type ``event`` go to the log."""
+        """Take a note; notes of the type ``event`` go to the log."""
         if note["type"] == "event":
             for queue in self._logs.values():
                 with contextlib.suppress(asyncio.QueueFull):
                     queue.put_nowait(note)
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """React to streams that were declared or removed."""
         self._streams_changed.set()
 
     async def run(self) -> None:
-        """Talk to the viewer until it disconnects, stalls, or sends too much that is malformed."""
+        """Serve the viewer until it disconnects, stalls, or sends too many malformed messages."""
         await self._greet()
         work: list[Coroutine[Any, Any, None]] = [self._send(), self._read(), self._advertise()]
         if self._playback is not None:
@@ -250,7 +250,7 @@ class Connection:
             await self._outbox.drop(subscription)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task of the viewer ended: an error ends the connection."""
+        """Handle the end of one of the viewer's tasks: an error ends the connection."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._failed.done():
             self._failed.set_exception(error)

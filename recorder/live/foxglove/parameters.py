@@ -1,4 +1,4 @@
-"""The config as parameters, which viewers may read: without secrets, and without paths."""
+"""Config values as parameters that viewers may read: without secrets and without paths."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DEEPEST: Final = 8
 
 
 def config_parameters(path: Path) -> dict[str, Any]:
-    """The values of a config by their keys, such as ``sensors.camera.fps``.
+    """Return the values of a config by their keys, such as ``sensors.camera.fps``.
 
-    A password or token is ``***``, a path its last part; keys without a value are left out.  A
+    A password or token is ``***``, a path is its last part; keys without a value are left out.  A
     file that cannot be read has no parameters.
     """
     try:

@@ -1,4 +1,4 @@
-"""Control of the playback of a recorded session by a viewer."""
+"""Playback control of a recorded session by a viewer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from recorder.live.foxglove.protocol import Level, PlaybackStatus
 from recorder.live.shown import Playback, Position
 
 SPEEDS: Final = (0.1, 16.0)
-"""Speeds that a viewer may set; others are brought into this range."""
+"""Slowest and fastest speed that a viewer may set; other values are clamped to this range."""
 _TICK_S: Final = 0.05
 _TIMES: Final = -1  # of the outbox: no subscription has this number
 
 
 class PlaybackControl:
-    """Carries out a viewer's requests, and reports time and changes of the playback to it.
+    """Playback control for one viewer: carries out its requests, and reports time and changes.
 
     Args:
         player: the player, which all viewers share.
-        outbox: of the viewer.
+        outbox: the viewer's send queue.
     """
 
     def __init__(self, player: Playback, outbox: Outbox) -> None:
@@ -33,7 +33,7 @@ class PlaybackControl:
         self._handling = asyncio.Lock()
 
     async def run(self) -> None:
-        """Report the time, and changes that others made."""
+        """Report the time, and changes that other viewers made."""
         while True:
             async with self._handling:
                 position = self._player.position
@@ -46,7 +46,7 @@ class PlaybackControl:
             await asyncio.sleep(_TICK_S)
 
     async def handle(self, request: protocol.PlaybackRequest) -> None:
-        """Carry out a request and answer it with the state that it led to."""
+        """Carry out a request and answer it with the resulting state."""
         async with self._handling:  # the answer, not news, reports what changed
             await self._carry_out(request)
 

@@ -1,4 +1,4 @@
-"""What a viewer sees of a stream: drawings, made of messages in a worker thread.
+"""Views of a stream: drawings, made of messages in a worker thread.
 
 ::
 
@@ -35,12 +35,12 @@ _VIEWS: Final[Mapping[str, type[_AnyView]]] = {
 
 
 def views_of(spec: StreamSpec) -> tuple[str, ...]:
-    """Names of the views that a stream offers, the one to show first in front."""
+    """Return the names of the views that a stream offers, the preferred one first."""
     return tuple(name for name, view in _VIEWS.items() if view.offered(spec))
 
 
 def make_view(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
-    """Make a view of a stream; may take some tens of milliseconds.
+    """Create a view of a stream; may take some tens of milliseconds.
 
     Raises:
         UsageError: the stream does not offer the view, or an option is wrong.

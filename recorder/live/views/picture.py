@@ -21,10 +21,10 @@ OPTIONS: Final[OptionTable] = {
 
 
 class PictureView:
-    """The newest picture, as recorded or smaller; of a video the newest keyframe.
+    """View of the newest picture, as recorded or smaller; of a video the newest keyframe.
 
     A drawing has the array ``jpeg``.  Its header has ``width`` and ``height`` of the recorded
-    picture, and ``shown``, width and height of that JPEG.
+    picture, and ``shown``, the width and height of that JPEG.
     """
 
     every = False
@@ -38,7 +38,7 @@ class PictureView:
 
     @staticmethod
     def offered(spec: StreamSpec) -> bool:
-        """Whether the stream has pictures that can be shown."""
+        """Check that the stream has pictures that can be shown."""
         return bool(_channels(spec))
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
