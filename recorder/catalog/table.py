@@ -1,4 +1,4 @@
-"""The catalog as a Parquet file, which DuckDB, pandas, polars and Spark read.
+"""Catalog as a Parquet file, which DuckDB, pandas, polars and Spark read.
 
 Times are ``timestamp[us, UTC]``; streams, marks and events are lists of structs, so that
 
@@ -22,7 +22,7 @@ from recorder.contract.wire_struct import ready
 from recorder.formats.disk import PosixDisk
 
 CATALOG: Final = "catalog.parquet"
-"""Name of the file in its root."""
+"""Name of the catalog file in its root."""
 VERSION: Final = "2"
 
 _VERSION_KEY: Final = b"recorder.catalog"
@@ -50,7 +50,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows of a catalog.
+    """Read the rows of a catalog.
 
     Raises:
         UsageError: pyarrow is not installed.
@@ -107,7 +107,7 @@ def _schema(pa: Any) -> Any:
 
 
 def _record(row: Row) -> dict[str, Any]:
-    """A row with the names and types of the table."""
+    """Convert a row to the names and types of the table."""
     values: dict[str, Any] = msgspec.to_builtins(row)
     for ours, theirs in _TIMES.items():
         values[theirs] = _us(values.pop(ours))
@@ -118,7 +118,7 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def _row(record: dict[str, Any]) -> Row:
-    """The inverse of `_record`."""
+    """Convert a record of the table to a row."""
     for ours, theirs in _TIMES.items():
         record[ours] = _ns(record.pop(theirs))
     for name in ("marks", "events"):
@@ -136,7 +136,7 @@ def _ns(t_us: int | None) -> int | None:
 
 
 def _readable(pa: Any, table: Any) -> Any:
-    """The table with times as integers, epoch us."""
+    """Return the table with times as integers, epoch us."""
     return table.cast(pa.schema([pa.field(f.name, _plain_type(pa, f.type)) for f in table.schema]))
 
 
@@ -151,5 +151,5 @@ def _plain_type(pa: Any, kind: Any) -> Any:
 
 
 def total_hours(rows: Iterable[Row]) -> float:
-    """Recorded hours of the rows."""
+    """Return the recorded hours of the rows."""
     return sum(row.duration_s or 0.0 for row in rows) / 3600

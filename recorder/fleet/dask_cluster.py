@@ -1,7 +1,8 @@
-"""Jobs on Dask: a cluster that is there, or one of processes of this machine.
+"""Jobs on Dask: an existing cluster, or local worker processes.
 
-Dask does a task again when its worker died, also one whose result nobody has taken yet.  Results
-are therefore taken and let go at once, and a task that is done again finds its result in the store.
+Dask repeats a task when its worker died, also a finished task whose result was not yet fetched.
+Each result is therefore fetched and released at once, and a repeated task finds its result in the
+store.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ _CONNECT_S: Final = 20.0
 _LOST_AGAIN: Final = 3  # times that a job is asked for anew after the cluster lost it
 
 Outcome = Packed | RecorderError
-"""What became of a job, or why it could not be done."""
+"""Result of a job, or its error."""
 
 
 @contextmanager
 def cluster(on: str) -> Iterator[Any]:
-    """A `distributed.Client` for ``local``, ``local:N`` or ``dask://HOST:PORT``.
+    """Yield a `distributed.Client` for ``local``, ``local:N`` or ``dask://HOST:PORT``.
 
     Raises:
-        UsageError: it is none of these, or the extra cluster is not installed.
+        UsageError: `on` is none of these, or the extra cluster is not installed.
         StorageError: the scheduler cannot be reached.
     """
     match = _LOCAL.fullmatch(on)
@@ -75,7 +76,7 @@ def cluster(on: str) -> Iterator[Any]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: it would end workers that have not begun, each with a traceback."""
+    """Defer Ctrl-C: it would end workers that are still starting, each with a traceback."""
     resource_tracker.ensure_running()  # starting it lets Ctrl-C through again
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -90,16 +91,16 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def workers_of(client: Any) -> int:
-    """Number of threads that the cluster has for jobs now."""
+    """Return the number of threads that the cluster has for jobs now."""
     found: Mapping[str, int] = client.nthreads()
     return sum(found.values())
 
 
 def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-    """Do jobs on a cluster, in any order; each comes when it is done.
+    """Run jobs on a cluster; yield each in the order of completion.
 
     Raises:
-        StorageError: the scheduler is gone.  What was done is done.
+        StorageError: the scheduler is gone.  Completed jobs stay completed.
     """
     from distributed import as_completed
 
@@ -138,10 +139,10 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
 
 
 def key_of(job: Job) -> tuple[str, str, str]:
-    """The job's name on the cluster.
+    """Return the job's name on the cluster.
 
     Its first word names one group of tasks for all jobs.  Dask hands the tasks of a group to the
-    workers as they become free; tasks that are alone in their group it divides among them at once.
+    workers as they become free; it assigns tasks that are alone in their group to workers at once.
     """
     return "pack", f"{job.name} {job.archive}", job.identity
 

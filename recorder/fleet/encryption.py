@@ -1,7 +1,7 @@
-"""Encryption with age: for whom a store's objects are, and who can read them.
+"""Encryption of a store's objects with age: recipients encrypt, identities decrypt.
 
 The format is that of https://age-encryption.org/v1; the library is pyrage, whose recipients are
-X25519 keys (``age1...``) and SSH keys.  What is encrypted here, the programs age and rage decrypt.
+X25519 keys (``age1...``) and SSH keys.  The programs age and rage decrypt the files of this module.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _MOST_BYTES: Final = 64 << 10  # of a file of identities
 
 
 class Readable(Protocol):
-    """What is encrypted."""
+    """Readable source of plain bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; empty at the end."""
 
 
 class Recipients:
-    """Those who can decrypt.
+    """Public keys for encryption; the owners of the secret keys can decrypt.
 
     Attributes:
-        names: their public keys, sorted.
+        names: the public keys, sorted.
 
     Args:
         texts: public keys, ``age1...``, ``ssh-ed25519 ...`` or ``ssh-rsa ...``.
 
     Raises:
-        UsageError: there is none, a text is no public key, or pyrage is missing.  The message shows
-            no secret key.
+        UsageError: there is no key, a text is not a public key, or pyrage is missing; the message
+            shows no secret key.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -49,26 +49,26 @@ class Recipients:
         self._keys = [_recipient(name) for name in self.names]
 
     def encrypt(self, plain: Readable, cipher: BinaryIO) -> tuple[int, str]:
-        """Write one age file; returns its bytes, and their SHA-256 in hex."""
+        """Write one age file; return its size in bytes and its SHA-256 in hex."""
         tee = Tee(cipher)
         _pyrage().encrypt_io(plain, tee, self._keys)
         return tee.size, tee.sha256
 
     def encrypt_bytes(self, plain: bytes) -> bytes:
-        """One age file of a few bytes."""
+        """Return one age file of a few bytes."""
         cipher: bytes = _pyrage().encrypt(plain, self._keys)
         return cipher
 
 
 class Identity:
-    """The secret keys of a file, which decrypt; they are shown nowhere.
+    """Secret keys of a file, for decryption; no message shows them.
 
     Args:
         path: a file as age-keygen writes it, or an SSH private key without a passphrase.
 
     Raises:
-        UsageError: it cannot be read, others can read it, it holds no such key, or pyrage is
-            missing.
+        UsageError: the file cannot be read, is readable by other users, or holds no such key; or
+            pyrage is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,11 +80,11 @@ class Identity:
 
         Args:
             cipher: the file.
-            plain: takes the content.
-            where: names it in errors.
+            plain: receives the content.
+            where: name of the file in errors.
 
         Raises:
-            StorageError: it is not for this identity, or is damaged; a part may be written.
+            StorageError: the file is not for this identity, or is damaged; a part may be written.
         """
         rage = _pyrage()
         try:
@@ -94,7 +94,7 @@ class Identity:
             raise StorageError(f"{where}: {self._failure(error)}") from None
 
     def decrypt_bytes(self, cipher: bytes, where: str) -> bytes:
-        """The content of a small age file; raises as `decrypt`."""
+        """Return the content of a small age file; raise the same errors as `decrypt`."""
         rage = _pyrage()
         try:
             plain: bytes = rage.decrypt(cipher, self._keys)
@@ -107,10 +107,10 @@ class Identity:
 
 
 class Tee:
-    """A file that is written to; counts the bytes, and keeps their digest.
+    """Output file that counts the written bytes and computes their digest.
 
     Attributes:
-        size: bytes so far.
+        size: written bytes so far.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -126,7 +126,7 @@ class Tee:
 
     @property
     def sha256(self) -> str:
-        """Of the bytes so far, in hex."""
+        """SHA-256 of the written bytes so far, in hex."""
         return self._digest.hexdigest()
 
 

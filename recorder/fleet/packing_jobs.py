@@ -1,4 +1,4 @@
-"""What is to be packed on a cluster: one job per session and archive, and its identity.
+"""Plan of packing on a cluster: one job for each session and archive, with its identity.
 
 ::
 
@@ -6,7 +6,7 @@
     plan.jobs, plan.finished, plan.refused
 
 The identity is a digest of the session's data, the archive, its options and the recorder's version.
-It is in the manifest of the result, so that finished work is not done again.
+The manifest of the result holds it, so that finished work is not repeated.
 """
 
 from __future__ import annotations
@@ -60,22 +60,23 @@ _TELLING: Final = (
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One archive of one session; everything that a worker needs, but for the store's keys.
+    """Job to pack one archive of one session; it holds all inputs except the store's keys.
 
     Attributes:
-        name: of the session.
+        name: name of the session.
         source: URL of its store, or its folder.
-        stored: whether the source is a store.
+        stored: the source is a store.
         inputs: digest of the session's data.
-        size: bytes that are packed.
+        size: bytes to pack.
         archive, options: as for `recorder.finalizer.ArchiveRequest`.
         calibration: content of the calibration file instead of the session's own.
         out: URL of the store for the result.
         redact: entries of ``redact`` (`RedactSettings`), for archives with pictures.
-        redaction: what the result depends on of them, by camera; see `planned_redaction`.
-        version: of the recorder that plans.
-        identity_file: path, on the worker, of the secret keys that decrypt the session; the keys
-            themselves are in no job.
+        redaction: the part of `redact` that the result depends on, by camera; see
+            `planned_redaction`.
+        version: version of the recorder that plans.
+        identity_file: path, on the worker, of the secret keys that decrypt the session; no job
+            holds the keys themselves.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Digest of what the result depends on, in hex."""
+        """Digest of everything that the result depends on, in hex."""
         given = self.calibration
         about = {
             "inputs": self.inputs,
@@ -109,18 +110,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The session and the archive, for people."""
+        """The session and the archive, for messages."""
         return f"{self.name}: {self.archive}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """Result of planning.
 
     Attributes:
-        jobs: to be done, those of one session beside each other.
-        finished: whose result is there.
-        refused: by session, or job, why it cannot be done.
+        jobs: jobs to run; jobs of one session are adjacent.
+        finished: jobs whose result is in the store.
+        refused: reason by session or job that cannot be packed.
     """
 
     jobs: tuple[Job, ...]
@@ -147,13 +148,13 @@ def plan_jobs(
     identity_file: str | None = None,
     redact: Redact = AS_CONFIGURED,
 ) -> Plan:
-    """What is to be done for all sessions of some sources.
+    """Plan the jobs for all sessions of some sources.
 
     Args:
         sources: URLs of stores into which sessions were uploaded, folders of sessions, sessions.
         steps: the archives.
         out: URL of the store for the results.
-        calibration: a calibration file instead of the sessions' own.
+        calibration: a calibration file that replaces the sessions' own.
         identity_file: see `Job`; None: encrypted sessions are refused.
         redact: as for `recorder.finalizer.finalize`; the programs must be on the workers, too.
 
@@ -203,7 +204,7 @@ def plan_jobs(
 
 
 def planned_redaction(redact: Redact) -> dict[str, Any]:
-    """What the pictures depend on, by entry of ``redact``; empty for recorded pictures.
+    """Describe the redaction that the pictures depend on, by camera; empty for recorded pictures.
 
     Raises:
         RedactionError: the file of a program cannot be read.
@@ -212,7 +213,7 @@ def planned_redaction(redact: Redact) -> dict[str, Any]:
 
 
 def conflict(job: Job, store: Store) -> str | None:
-    """Why the result that is in the store is not that of a job; None if it is."""
+    """Return the reason why the stored result is not the job's result; None if it is."""
     key = archive_manifest(job.name, job.archive)
     try:
         made = Manifest.read(store, key)
@@ -227,12 +228,12 @@ def conflict(job: Job, store: Store) -> str | None:
 
 
 def is_input(path: str) -> bool:
-    """Whether packing reads a file of a session."""
+    """Check that packing reads a file of a session."""
     return path.partition("/")[0] != ARCHIVES and path != REPORT
 
 
 def _inputs(entries: Iterable[Entry]) -> str:
-    """Digest of a session's data, in hex."""
+    """Return the digest of a session's data, in hex."""
     files = {entry.path: entry.sha256 for entry in entries if is_input(entry.path)}
     if _JOURNAL in files:
         files = {path: files[path] for path in _TELLING if path in files}
@@ -296,6 +297,6 @@ def _folder(path: Path) -> _Found:
 
 
 def _checked(path: Path) -> bytes:
-    """The bytes of a calibration file that can be read as one."""
+    """Check a calibration file and return its bytes."""
     read_calibration(path)
     return path.read_bytes()

@@ -1,8 +1,7 @@
-"""What a worker of the cluster does: fetch a session, pack an archive of it, bring it back.
+"""Task of a cluster's worker: fetch a session, pack an archive of it, and upload the archive.
 
-A job may be done twice, by workers that know nothing of each other, and may be cut off anywhere:
-objects are created only where there are none, the same job makes the same bytes, and the manifest
-comes last.
+Independent workers may run a job twice, and a job may be interrupted at any point: objects are
+created but never replaced, the same job makes the same bytes, and the manifest is written last.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ _ROOM: Final = 2.0  # of a session's bytes: itself and its archive; once more fo
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of a job.
+    """Result of a job.
 
     Attributes:
-        worker: the machine.
-        files, bytes: of the archive.
+        worker: host name of the worker.
+        files, bytes: number and size of the archive's files.
         fetch_s, pack_s, store_s: seconds of its steps.
-        cpu_s: of all, of the worker's process.
-        notes: of the packer.
-        found: it was there already.
+        cpu_s: CPU seconds of the worker's process, of all steps.
+        notes: notes of the packer.
+        found: the store had the archive already.
     """
 
     worker: str
@@ -57,14 +56,14 @@ class Packed:
 
 
 def pack_job(job: Job, scratch: str | None = None) -> Packed:
-    """Do a job.
+    """Run a job.
 
     Args:
-        job: what to do.
+        job: the job.
         scratch: folder on the worker's disk; None: that of the Dask worker.
 
     Raises:
-        RecorderError: it cannot be done; the message names the worker where that matters.
+        RecorderError: the job failed; the message names the worker where that matters.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     where = socket.gethostname()
@@ -100,7 +99,7 @@ def _of_dask() -> str:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[None]:
-    """A folder that is empty at the beginning and gone at the end."""
+    """Provide a folder that is empty at the beginning and removed at the end."""
     shutil.rmtree(folder, ignore_errors=True)
     with disk_errors(folder):
         folder.mkdir(parents=True)
@@ -111,7 +110,7 @@ def _scratch(folder: Path) -> Iterator[None]:
 
 
 def _fetched(job: Job, folder: Path) -> Path:
-    """The session's files that packing needs, from its store onto the worker's disk."""
+    """Download the session's files that packing needs onto the worker's disk."""
     free = shutil.disk_usage(folder).free
     room = job.size * (_ROOM + bool(job.redact))
     if free < room:
@@ -153,7 +152,7 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
 
 
 def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) -> Manifest:
-    """Bring an archive into the store; returns its manifest, which is there then."""
+    """Upload an archive into the store; return its manifest, which is written last."""
     try:
         source = source_of(session)
     except RecorderError:  # a trace of other software has no journal

@@ -1,4 +1,4 @@
-"""The catalog of a store: manifests hold the rows, and none that is known is read again."""
+"""Catalog of a store: manifests hold the rows, and known manifests are not read again."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _READERS: Final = 16  # manifests that are read at a time
 
 
 def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> Update:
-    """Write the catalog of all sessions that were uploaded into a store.
+    """Write the catalog of all sessions in a store.
 
-    A session's archives are those that it had, and those that a cluster packed into the same store.
+    A session's archives are its own archives and those that a cluster packed into the same store.
 
     Args:
-        store: what to read.
+        store: the store.
         out: the file.
-        identity: decrypts the rows of encrypted sessions; None: they have what everybody may read.
+        identity: decrypts the rows of encrypted sessions; None: only their public values.
 
     Raises:
         UsageError: pyarrow is not installed.
@@ -62,7 +62,7 @@ def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> 
 
 
 def _stamp(size: int, archives: list[str], opened: bool) -> str:
-    """Of a manifest, which never changes, what was packed since, and how much of it is known."""
+    """Return a digest of a manifest's size, its archives, and whether its row is decrypted."""
     text = f"{size} {' '.join(sorted(archives))}{' opened' if opened else ''}"
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 

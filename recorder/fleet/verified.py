@@ -1,8 +1,8 @@
-"""The proof of what is in a store: every object, the journal of each session, and its archives.
+"""Verification of a store: every object, the journal of each session, and its archives.
 
-Sessions are brought here one after the other, into a folder that is emptied after each: what is
-verified is what the store gives, and the disk holds one session at a time.  Of encrypted sessions,
-only who has an identity can prove more than that the store has what was sent.
+Each session is downloaded into a temporary folder, verified, and removed: the store's actual bytes
+are verified, and the disk holds one session at a time.  For an encrypted session without an
+identity, the proof covers only the stored age files.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def verify_store(
     scratch: Path | None = None,
     identity: Identity | None = None,
 ) -> Proof:
-    """Verify everything that has a manifest in a store, and name what has none.
+    """Verify everything that has a manifest in a store, and report objects without one.
 
     Args:
-        store: what to verify.
-        trust: the keys.
-        scratch: folder for one session at a time; None: the machine's for temporary files.
-        identity: decrypts; None: of encrypted sessions, the age files are compared with what was
-            sent, and nothing else is proven.
+        store: the store.
+        trust: trusted keys.
+        scratch: folder for one session at a time; None: the system's temporary folder.
+        identity: decrypts; None: for encrypted sessions only the age files are checked against the
+            manifest.
 
     Raises:
         StorageError: the store cannot be listed or reached.
@@ -84,7 +84,7 @@ def verify_store(
 
 
 def _why_not(manifest: Manifest, key: str, data: bytes) -> str | None:
-    """Why a manifest is not what was written under its key; None if it is."""
+    """Return the reason why a manifest differs from what was written under its key, or None."""
     if manifest.key != key:
         text = f"is the manifest of the {manifest.kind} {manifest.name}"
         return f"{text}, whose files are below {manifest.folder}"
@@ -149,7 +149,7 @@ def _session(
 
 
 def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
-    """An encrypted session, by those who cannot decrypt it."""
+    """Check an encrypted session without its key."""
     key, count = session_manifest(manifest.name), 0
     for each in manifest.objects():
         count += 1
@@ -166,7 +166,7 @@ def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
 
 
 def _elsewhere(proof: Proof, here: str, url: str) -> Proof:
-    """A proof of a copy as one of the original: its texts name that."""
+    """Rewrite the paths in a proof of a copy so that it names the original."""
 
     def told(lines: Iterable[str]) -> list[str]:
         return [line.replace(here, url) for line in lines]
@@ -184,7 +184,7 @@ def _elsewhere(proof: Proof, here: str, url: str) -> Proof:
 def _archive(
     store: Store, manifest: Manifest, key: str, trust: Trust, sessions: dict[str, Proof]
 ) -> Proof:
-    """An archive that was packed on a cluster: by its manifest, and by the session's journal."""
+    """Verify an archive from a cluster, by its manifest and the session's journal."""
     proof = Proof(f"{store.url}/{manifest.folder}", "archive")
     try:
         check_objects(store, manifest)

@@ -1,4 +1,4 @@
-"""Assembles a report: looks at the session, makes every section, and judges."""
+"""Assembly of a report from its sections, the verdict and the embedded summary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from recorder.session.reader import Session
 
 _MOST_REASONS = 30
 _LONGEST_REASON = 300
-"""What the summary in the head has at most, so that it stays within the head that is read."""
+"""Limits of the summary in the head, so that it fits in the bytes that readers of the head read."""
 _SECTIONS: Sequence[tuple[str, str, Make]] = (
     ("Timeline", "timeline", timeline_section),
     ("Cameras", "cameras", cameras.cameras_section),
@@ -53,7 +53,7 @@ _SECTIONS: Sequence[tuple[str, str, Make]] = (
 
 
 def make_report(path: Path, out: Path | None, progress: Callable[[str, float], None]) -> Path:
-    """See `recorder.report.write_report`."""
+    """Write the report; see `recorder.report.write_report`."""
     progress("reading", 0.0)
     found = look(path)
     target = path / REPORT if out is None else out
@@ -89,7 +89,7 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
 
 
 def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
-    """What the index of the reports shows of a session."""
+    """Return the values that the index of the reports shows for a session."""
     values: Mapping[str, Any] = found.summary or {"streams": {}, "marks": (), "faults": ()}
     streams = values["streams"]
     reasons = [reason.text[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
@@ -119,7 +119,7 @@ def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
 
 
 def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:
-    """A section; one that cannot be made says why, and the others are made."""
+    """Make a section; a section that cannot be made shows the error instead."""
     try:
         with np.errstate(all="ignore"):  # damaged values may be anything; they are shown as such
             return make(material)
@@ -128,7 +128,7 @@ def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:
 
 
 def _count_pictures(material: Material) -> int:
-    """The number of pictures in a report, at most."""
+    """Return the largest number of pictures that the report can have."""
     return (
         cameras.FRAMES * len(cameras.camera_streams(material))
         + lidars.IMAGES * len(lidars.lidar_streams(material))

@@ -1,4 +1,4 @@
-"""A filmstrip of each camera."""
+"""Section with a filmstrip of each camera."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MOST_STREAMS = 16
 
 
 def camera_streams(material: Material) -> list[Stream]:
-    """The streams with a filmstrip."""
+    """Return the streams with a filmstrip."""
     return [s for s in material.streams if kind_of(s) == "camera"][:_MOST_STREAMS]
 
 
 def cameras_section(material: Material) -> Html | None:
-    """Pictures of each camera, evenly over the session."""
+    """Make the section with pictures of each camera, evenly spaced over the session."""
     made = [_strip(material, stream) for stream in camera_streams(material)]
     return section("Cameras", made, id_="cameras") if made else None
 

@@ -1,4 +1,4 @@
-"""Clocks: how far the host's was from its reference, its steps, and the devices' against it."""
+"""Section on clocks: the host's offset and steps, and the devices' drift against the host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def clocks_section(material: Material) -> Html | None:
-    """The clocks of host and devices."""
+    """Make the section on the clocks of host and devices."""
     states: list[Event] = []
     steps: list[Event] = []
     for event in material.session.events():
@@ -64,7 +64,7 @@ def _steps(material: Material, steps: Sequence[Event]) -> Content:
 
 
 def _host(material: Material, states: Sequence[Event]) -> Iterator[Html]:
-    """Plots of what the kernel, the time daemon, PTP clocks and pulses reported."""
+    """Yield plots of the reports of the kernel, the time daemon, PTP clocks and pulses."""
     first = next((ns for e in states if (ns := _number(e, "realtime_minus_monotonic_ns"))), 0.0)
     ptp, pps = (
         sorted({k for e in states for k in range(len(e.get(kind) or ()))})[:4]
@@ -89,7 +89,7 @@ def _host(material: Material, states: Sequence[Event]) -> Iterator[Html]:
 
 
 def _number(event: Event, *path: str | int) -> float:
-    """A number in an event; NaN without one."""
+    """Return a number in an event; NaN if there is none."""
     value: Any = event
     for key in path:
         try:
@@ -101,7 +101,7 @@ def _number(event: Event, *path: str | int) -> float:
 
 
 def _devices(material: Material) -> Iterator[Html]:
-    """How the devices' clocks ran against the host's, from pairs of stamps of single samples."""
+    """Yield plots of the devices' clocks against the host's, from the stamps of single samples."""
     left = _MOST_DEVICES
     for stream in material.streams:
         if "t_dev" not in stream.meta or not stream.has_times or not left:
@@ -131,7 +131,7 @@ def _device(material: Material, stream: Stream) -> Html:
 
 
 def _curve(material: Material, title: str, across: Floats, values_ns: Floats) -> Html:
-    """A plot of times in the unit that suits them."""
+    """Plot times in the unit that suits them."""
     finite = values_ns[np.isfinite(values_ns)]
     most = float(np.abs(finite).max())
     unit, size = next((u for u in _UNITS if most >= u[1]), _UNITS[-1])

@@ -1,4 +1,4 @@
-"""What a session holds, for its report and its verdict; nothing is raised for what is damaged."""
+"""Contents of a session for its report and verdict; damage is recorded, not raised."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ ODD = (
     *(RecorderError, OSError, ValueError, TypeError, LookupError, ArithmeticError),
     *(AttributeError, RecursionError, AssertionError),
 )
-"""What reading of damaged or strange files may raise."""
+"""Exceptions that reading of damaged or malformed files may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a session holds.
+    """Contents of a session.
 
     Attributes:
-        path: its folder.
-        name: its name; of a session that cannot be opened its folder's.
-        fault: why it cannot be opened; empty if it can be.
-        state: as `Session.state`; None if it cannot be opened.
-        live: a writer holds it.
-        recorded: this recorder wrote it; else it is a plain roverd trace.
-        header: its ``session.json``; empty without one.
-        summary: see `summarize`; None if it cannot be opened.
-        accounts: see `accounts_of`; None if it cannot be opened.
-        timeline: see `make_timeline`; None without a start.
-        validation: the result of the check without digests; None if it was not checked.
-        validation_fault: why it was not checked, where that was tried.
+        path: the session's folder.
+        name: the session's name; the folder's name if the session cannot be opened.
+        fault: reason why the session cannot be opened; empty if it can be opened.
+        state: as `Session.state`; None if the session cannot be opened.
+        live: a writer holds the session.
+        recorded: this recorder wrote the session; False for a plain roverd trace.
+        header: contents of ``session.json``; empty if there is none.
+        summary: see `summarize`; None if the session cannot be opened.
+        accounts: see `accounts_of`; None if the session cannot be opened.
+        timeline: see `make_timeline`; None if the session has no start.
+        validation: result of the check without digests; None if the session was not checked.
+        validation_fault: error of a check that failed.
         declared: the declared streams.
     """
 
@@ -68,7 +68,7 @@ class Findings:
 
     @property
     def unexplained(self) -> Mapping[str, Mapping[str, int]]:
-        """By stream the number of samples that are missing without an event."""
+        """Number of samples of each stream that are missing without an event."""
         if self.timeline is None or not self.recorded:
             return {}
         lost = ((name, made.lost.get("unknown")) for name, made in self.timeline.streams.items())
@@ -76,7 +76,7 @@ class Findings:
 
     @property
     def parts(self) -> tuple[str | None, str | None]:
-        """The sessions before and after this one, of which it is a part."""
+        """Names of the previous and the next part of the same recording."""
         previous, following = self.header.get("previous"), None
         if self.recorded:
             with contextlib.suppress(*ODD):  # the verdict reports a journal that cannot be read
@@ -85,19 +85,19 @@ class Findings:
 
     @property
     def postprocessing(self) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-        """The steps of the daemon's postprocessing, and whether they were not wanted."""
+        """Steps of the daemon's postprocessing, and True if none was requested."""
         return postprocessing_steps(self.path)
 
 
 def look(path: Path, *, check: bool = True) -> Findings:
-    """Look at a session, whatever its state.
+    """Read a session in any state.
 
     Args:
-        path: its folder.
-        check: validate it, too (without its digests: not every byte is read).
+        path: the session's folder.
+        check: also validate the session (without its digests: not every byte is read).
 
     Raises:
-        SessionError: there is no such folder, or it is no session of any kind.
+        SessionError: there is no such folder, or the folder is not a session.
     """
     try:
         session = Session(path)
@@ -136,7 +136,7 @@ def look(path: Path, *, check: bool = True) -> Findings:
 
 
 def _timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
-    """The timeline, with what damaged files hold, too."""
+    """Return the timeline, which includes the contents of damaged files."""
     start_ns, end_ns = _extent(summary)
     if start_ns is None or end_ns is None:
         return None
@@ -145,12 +145,12 @@ def _timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
 
 
 def odd_text(error: BaseException) -> str:
-    """An error of any type in words."""
+    """Format an error of any type."""
     return str(error) if isinstance(error, RecorderError) else f"{type(error).__name__}: {error}"
 
 
 def _extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Start and end of what is shown, epoch ns."""
+    """Return start and end of the shown time, epoch ns."""
     streams = summary["streams"].values()
     first = [s["first_ns"] for s in streams if s["first_ns"] is not None]
     last = [s["last_ns"] for s in streams if s["last_ns"] is not None]

@@ -1,11 +1,11 @@
-"""The index of the reports below a root: one row a session, sorted and filtered in the browser.
+"""Index of the reports below a root: one row for each session, sorted and filtered in the browser.
 
 ::
 
     write_index(Path("/data/sessions"))          # /data/sessions/index.html
 
-A session with a report of its present state is read from the head of the report; of the others the
-index shows what ``recorder list`` reads, or the catalog has.  No stream is read.
+The row of a session with a current report comes from the head of the report; the row of any other
+session shows the values of ``recorder list`` or of the catalog.  No stream is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recorder.session.search import find_sessions
 from recorder.session.summary import brief, folder_bytes
 
 Progress = Callable[[str, float], None]
-"""Called with the session that is read and the share of the work that is done."""
+"""Callback that receives the current session and the completed share of the work."""
 
 
 def write_index(
@@ -64,7 +64,7 @@ def write_index(
 
 
 def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> Iterator[Row]:
-    """A row for each session below a root, by name.
+    """Yield a row for each session below a root, by name.
 
     Args:
         root: the folder of sessions.
@@ -110,7 +110,7 @@ _SUMMARIZED = (
 
 
 def _is_of(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
-    """Whether a report is of the closed session as it is: then nothing else needs to be read."""
+    """Check that a report matches the present state of a closed session."""
     if header.get("state") not in (CLEAN, RECOVERED):
         return False
     return all(getattr(summary, key) == header.get(key) for key in ("state", "start_ns", "end_ns"))
@@ -136,5 +136,5 @@ def _metadata(header: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _url(path: Path, place: Path) -> str:
-    """The URL of a file relative to a folder; names of any bytes."""
+    """Return the URL of a file relative to a folder; names may hold any bytes."""
     return quote(os.path.relpath(os.fsencode(path.absolute()), os.fsencode(place.absolute())))

@@ -1,4 +1,4 @@
-"""The page of the index: a table that is readable as it is, sorted and filtered by its script."""
+"""HTML page of the index: a table that is readable without its script, which sorts and filters."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
     ("Size", "number", "descending"),
     ("Archives", "text", "descending"),
 )
-"""Title, kind of its values, and the order at the first click."""
+"""Title of each column, kind of its values, and the order at the first click."""
 _MOST_REASONS: Final = 5
-"""Reasons of a verdict in a row: the report has all."""
+"""Largest number of a verdict's reasons in a row; the report lists all."""
 _GRAVITY: Final = {PASS: 1, NONE: 2, FAIL: 3}
-"""Verdicts in the order by which they are sorted."""
+"""Sort order of the verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell, and the value by which its column is sorted; None or "" if it is unknown."""
+    """A cell, and the value by which its column is sorted; None or "" if the value is unknown."""
 
     content: Content
     value: float | str | None
@@ -43,11 +43,11 @@ class _Cell:
 
 
 def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
-    """The page as one HTML file.
+    """Make the page as one HTML file.
 
     Args:
         title: name of the root.
-        recordings: in the order in which they are shown.
+        recordings: recordings in the order in which they are shown.
     """
     rows = [row for recording in recordings for row in recording.parts]
     counts = {word: sum(row.word == word for row in rows) for word in _GRAVITY}
@@ -87,7 +87,7 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
 
 
 def _tools() -> Html:
-    """The filters, which the script shows: without it they would do nothing."""
+    """Make the filters; they are hidden until the script runs."""
     choices = [element("option", "all verdicts", value="")]
     choices += [element("option", word, value=word) for word in _GRAVITY]
     return element(
@@ -128,7 +128,7 @@ def _session_row(row: Row, *, part: bool) -> Html:
 
 
 def _recording_row(recording: Recording) -> Html:
-    """The sums over the parts of a recording; what a part does not know is left out of them."""
+    """Make a row with the sums over the parts of a recording, without unknown values."""
     parts = recording.parts
     word = max((row.word for row in parts), key=lambda word: _GRAVITY[word])
     vehicles = dict.fromkeys(row.metadata.get("vehicle", "") for row in parts)
@@ -156,7 +156,7 @@ def _recording_row(recording: Recording) -> Html:
 
 
 def _tr(cells: Sequence[_Cell], **attributes: str | None) -> Html:
-    """A row; each cell has the title of its column, for screens that are too narrow for columns."""
+    """Make a row; each cell has the title of its column, for screens too narrow for columns."""
     shown = [
         element(
             "td",
@@ -225,7 +225,7 @@ def _duration(seconds: float | None) -> Content:
 
 
 def _lost(lost: float | None, intervals: float | None, incomplete: float | None) -> _Cell:
-    """Counted losses, uncounted intervals, and samples that lack parts."""
+    """Make a cell with counted losses, uncounted intervals, and samples that lack parts."""
     if lost is None:
         return _cell(None, None, number=True)
     text = f"{lost}" if not intervals else f"{lost} + {intervals} uncounted"
@@ -252,7 +252,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _words(row: Row) -> str:
-    """What the filter looks in, in small letters."""
+    """Return the text that the filter searches, in lower case."""
     parts: list[str] = [row.name, row.word, row.state or "", _state_note(row)]
     parts += [human_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
     parts += row.why[:_MOST_REASONS]

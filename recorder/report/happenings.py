@@ -1,4 +1,4 @@
-"""The table of a session's events."""
+"""Sections with tables of a session's events."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recorder.session.event_texts import event_text
 from recorder.session.kept_events import CAUSES
 
 _MOST = 400
-"""Events that are listed: the first half and the last half of these."""
+"""Largest number of listed events: one half from the start, one half from the end."""
 _MOST_SHORTFALLS = 20
 _OPEN = 60
-"""Up to so many are shown unfolded."""
+"""Largest number of events that are shown unfolded."""
 _LONGEST = 500
 
 
 def kept_section(material: Material) -> Html | None:
-    """The events of which the session holds some, and what is missing of them."""
+    """Make the section on kept events, with the missing parts of each."""
     events = material.session.kept_events()
     if not events:
         return None
@@ -44,7 +44,7 @@ def kept_section(material: Material) -> Html | None:
 
 
 def events_section(material: Material) -> Html | None:
-    """All events but the states of the clocks, which have plots of their own."""
+    """Make the section on all events except clock states, which have plots of their own."""
     first: list[Mapping[str, Any]] = []
     last: deque[Mapping[str, Any]] = deque(maxlen=_MOST // 2)
     kinds: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Lidars: sweeps from above, and a range image."""
+"""Section on lidars: sweeps from above, and a range image."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _MOST_STREAMS = 8
 
 
 def lidar_streams(material: Material) -> list[Stream]:
-    """The streams with sweeps that are shown."""
+    """Return the streams whose sweeps are shown."""
     return [s for s in material.streams if kind_of(s) == "lidar"][:_MOST_STREAMS]
 
 
 def lidars_section(material: Material) -> Html | None:
-    """Each lidar at a few moments."""
+    """Make the section on each lidar at a few moments."""
     streams = lidar_streams(material)
     if not streams:
         return None
@@ -72,7 +72,7 @@ def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Htm
 
 
 def sweep_grid(stream: Stream) -> SweepGrid:
-    """The rays of a lidar's sweeps; FormatError if its metadata cannot be used."""
+    """Return the rays of a lidar's sweeps; raise FormatError if its metadata cannot be used."""
     spec = recorded_spec(stream)
     where = str(stream.path / "lidar.json")
     text = spec.files.get("lidar.json")
@@ -91,7 +91,7 @@ def sweep_grid(stream: Stream) -> SweepGrid:
 def points_of(
     grid: SweepGrid, ranges: npt.NDArray[np.uint32], pose: npt.NDArray[np.float64] | None
 ) -> npt.NDArray[np.float32]:
-    """Points f4 [n, 3] of the returns, m, in the rig where its pose is known."""
+    """Return the points f4 [n, 3] of the returns, m, in the rig's frame where the pose is known."""
     flat = ranges.reshape(-1)
     hit = flat > 0
     points = grid.origin[hit] + grid.direction[hit] * (flat[hit, None] * np.float32(1e-3))
@@ -99,10 +99,10 @@ def points_of(
 
 
 def from_above(points: npt.NDArray[np.float32]) -> tuple[Picture, float]:
-    """Points f4 [n, 3] from above: x is up, y is left; the highest of a pixel is shown.
+    """Draw points f4 [n, 3] from above: x is up, y is left; the highest point of a pixel is shown.
 
     Returns:
-        the picture, and the metres from its middle to an edge.
+        The picture, and the metres from its middle to an edge.
     """
     away = np.hypot(points[:, 0], points[:, 1])
     wanted = float(np.percentile(away, _SHARE)) if len(away) else 10.0
@@ -142,7 +142,7 @@ def _drawn(material: Material, points: npt.NDArray[np.float32], text: str, time:
 
 
 def _range_image(material: Material, ranges: npt.NDArray[np.uint32], time: str) -> Html:
-    """The sweep as its beams see it; brightness is the logarithm of the range."""
+    """Draw the sweep as a range image; brightness is the logarithm of the range."""
     hit = ranges > 0
     metres = np.where(hit, ranges, 1) * 1e-3
     low, high = (0.5, 50.0)

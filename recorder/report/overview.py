@@ -1,4 +1,4 @@
-"""The head of a report: the verdict, and what session this is."""
+"""Head of a report: the verdict and the session's key facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recorder.session.endings import ENDS
 from recorder.session.search import is_session
 
 _SHOWN = 12
-"""Reasons that are shown at once; the others behind a line that unfolds them."""
+"""Number of reasons that are shown at once; the others unfold."""
 _MOST = 300
 
 _WORDS = {
@@ -28,10 +28,10 @@ _OPEN = ("open", "● PASS so far", "The session is being recorded. Nothing brok
 
 
 def head(found: Findings, judged: Verdict, linked: bool) -> Html:
-    """Name, verdict and key facts.
+    """Make the head: name, verdict and key facts.
 
     Args:
-        found: what the session holds.
+        found: contents of the session.
         judged: the verdict.
         linked: the report lies in the session's folder, so that links to its neighbours hold.
     """
@@ -121,7 +121,7 @@ def _ended(summary: Mapping[str, Any]) -> str | None:
 
 
 def _linked(found: Findings, name: str) -> Html:
-    """A link to the report of a neighbour; its name alone where there is no such session."""
+    """Make a link to the report of a neighbour; only its name if there is no such session."""
     neighbour = found.path.parent / os.path.basename(name)  # noqa: PTH119  a name, not a path
     try:
         if not is_session(neighbour):

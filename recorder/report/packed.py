@@ -1,4 +1,4 @@
-"""The archives that were packed from a session, with their notes."""
+"""Section on the archives of a session, with their notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_FILES: Final = 20
 
 
 def archives_section(material: Material) -> Html | None:
-    """What is in ``_archives``, and what became of each step of the postprocessing."""
+    """Make the section on ``_archives`` and the result of each postprocessing step."""
     path = material.session.path
     records = read_records(path)
     places = _places(path / ARCHIVES)
@@ -41,7 +41,7 @@ def archives_section(material: Material) -> Html | None:
 
 
 def _places(folder: Path) -> dict[str, Path]:
-    """By name of its record, the folder of each archive."""
+    """Return the folder of each archive, by name of its record."""
     found: dict[str, Path] = {}
     try:
         for place in folder.iterdir():

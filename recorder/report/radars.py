@@ -1,4 +1,4 @@
-"""Radars: power over range and speed, at a few moments."""
+"""Section on radars: power over range and speed, at a few moments."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_STREAMS = 8
 
 
 def radar_streams(material: Material) -> list[Stream]:
-    """The streams with frames that are shown."""
+    """Return the streams whose frames are shown."""
     return [s for s in material.streams if kind_of(s) == "radar"][:_MOST_STREAMS]
 
 
 def radars_section(material: Material) -> Html | None:
-    """Each radar at a few moments."""
+    """Make the section on each radar at a few moments."""
     made = [_frames(material, stream) for stream in radar_streams(material)]
     return section("Radars", made, id_="radars") if made else None
 

@@ -1,4 +1,4 @@
-"""Pictures of a report: encoded small, within a number of bytes; and values as colours."""
+"""Pictures of a report, encoded within a number of bytes, and colour maps for values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recorder.contract.errors import FormatError
 
 Picture = npt.NDArray[np.uint8]
-"""u1 [height, width, 3], BGR."""
+"""A picture, u1 [height, width, 3], BGR."""
 
 _GOOD, _POOR = 70, 30  # qualities
 _LEAST: Final = 16  # pixels of a picture's longer side
@@ -34,20 +34,20 @@ def _table() -> Picture:
 
 
 TABLE: Final = _table()
-"""u1 [256, 3], BGR."""
+"""Colour table, u1 [256, 3], BGR."""
 BACKGROUND: Final = np.array((19, 14, 11), np.uint8)
-"""BGR behind points."""
+"""Background of points, BGR."""
 
 
 def coloured(values: npt.NDArray[Any], low: float, high: float) -> Picture:
-    """Values [...] as colours [..., 3] from `low` to `high`."""
+    """Map values [...] to colours [..., 3], from `low` to `high`."""
     scaled = (values.astype(np.float32) - low) * (255.0 / ((high - low) or 1.0))
     picture: Picture = TABLE[np.clip(np.nan_to_num(scaled), 0, 255).astype(np.uint8)]
     return picture
 
 
 def fitted(picture: Picture, longest: int) -> Picture:
-    """A picture whose longer side has at most so many pixels."""
+    """Shrink a picture so that its longer side has at most `longest` pixels."""
     height, width = picture.shape[:2]
     factor = longest / max(height, width)
     if factor >= 1:
@@ -57,7 +57,7 @@ def fitted(picture: Picture, longest: int) -> Picture:
 
 
 def data_uri(picture: Picture, most_bytes: int) -> tuple[str, int]:
-    """A picture as a ``data:`` address, and its encoded bytes.
+    """Encode a picture as a ``data:`` address; also return its encoded size in bytes.
 
     The quality falls, then the size, until the encoded picture has at most `most_bytes`.
 

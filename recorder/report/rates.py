@@ -1,4 +1,4 @@
-"""Each stream's rate over time, and the times between its samples."""
+"""Section on each stream's rate over time, and the times between its samples."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from recorder.session.timeline import StreamTimeline, Timeline
 
 _EDGES = np.array([0, 0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5,
                    1.8, 2.5, 3.5, 5, 10, 100, np.inf])  # fmt: skip
-"""Bounds of the bars of a histogram, in the stream's mean times between samples."""
+"""Bounds of the bars of a histogram, in units of the stream's period."""
 _FEW = 8
-"""Samples of an interval of the rate, at least."""
+"""Least number of samples in an interval of the rate."""
 _MOST = 40
-"""Streams with plots."""
+"""Largest number of streams with plots."""
 
 
 @dataclass(slots=True)
 class Gaps:
-    """The times between a stream's samples.
+    """Times between a stream's samples.
 
     Attributes:
-        period_ns: the nominal one; the mean without a nominal rate.
-        counts: per interval of `_EDGES`.
-        least_ns, longest_ns: extremes.
-        longest_at: index of the sample after the longest.
+        period_ns: nominal period; the mean period if there is no nominal rate.
+        counts: number of times in each interval of `_EDGES`.
+        least_ns, longest_ns: shortest and longest time.
+        longest_at: index of the sample after the longest time.
     """
 
     period_ns: float
@@ -56,7 +56,7 @@ class Gaps:
 
 
 def find_gaps(stream: Stream) -> Gaps | None:
-    """The times between a stream's samples; None below two samples with times."""
+    """Measure the times between a stream's samples; None below two samples with times."""
     if not stream.has_times or len(stream) < 2:
         return None
     rate_hz = stream.spec.rate_hz if stream.spec is not None else None
@@ -81,7 +81,7 @@ def find_gaps(stream: Stream) -> Gaps | None:
 
 
 def rates_section(material: Material) -> Html | None:
-    """A table of all streams; rates over time, and a histogram of times between samples."""
+    """Make the section with a table of all streams, plots of rates, and time histograms."""
     found, session = material.found, material.session
     if found.summary is None:
         return None
@@ -134,7 +134,7 @@ def _rate_plot(name: str, made: StreamTimeline, timeline: Timeline, expected: fl
 
 
 def _steady(rates: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.float64]:
-    """Rates over fewer intervals, where samples are few: one more or less makes no wave."""
+    """Average rates over fewer intervals if samples are few, so that single samples do not show."""
     wanted = max(1, samples // _FEW)
     count = max(k for k in range(1, len(rates) + 1) if len(rates) % k == 0 and k <= wanted)
     return np.asarray(rates.reshape(count, -1).mean(axis=1))
@@ -164,7 +164,7 @@ def _gap_plot(name: str, gaps: Gaps, timeline: Timeline) -> Html:
 
 
 def _ms(ns: float) -> str:
-    """A time in ms or s, with three digits."""
+    """Format a time in ms or s, with three digits."""
     if not np.isfinite(ns):
         return "more"
     return f"{ns / 1e6:.3g} ms" if abs(ns) < 1e9 else f"{ns / 1e9:.3g} s"

@@ -1,4 +1,4 @@
-"""With what a session was recorded: disk, software, sensors and their settings, calibration."""
+"""Sections on the setup: disk, software, sensors and their settings, calibration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_VALUES: Final = 200  # settings of a stream
 
 
 def disk_section(material: Material) -> Html | None:
-    """How long the commits took: writing and syncing everything to the disk."""
+    """Make the section on the durations of commits: writing and syncing all data to the disk."""
     if not material.found.recorded:
         return None
     state = read_journal(layout.private(material.session.path, layout.JOURNAL))
@@ -49,12 +49,12 @@ def disk_section(material: Material) -> Html | None:
 
 
 def _bound(power: int) -> float:
-    """Commits are counted by powers of two of a millisecond, from 2**(power - 1) on."""
+    """Return the lower bound of a class of commits, in ms: 2**(power - 1)."""
     return 0.0 if power <= 0 else float(2 ** (power - 1))
 
 
 def setup_section(material: Material) -> Html | None:
-    """Software, sensors with their settings, calibration, and the config."""
+    """Make the section on software, sensors with their settings, calibration, and the config."""
     found = material.found
     header = found.header
     rows: list[tuple[Content, Content]] = [
@@ -112,7 +112,7 @@ def _text(value: Any) -> str | None:
 
 
 def _flat(values: Any, path: str = "", depth: int = 0) -> Iterator[tuple[Content, Content]]:
-    """Nested settings, each with its path: ``radar.tx_start_time``."""
+    """Yield nested settings, each with its path: ``radar.tx_start_time``."""
     if isinstance(values, Mapping) and depth < 6:
         for key, value in values.items():
             yield from _flat(value, f"{path}.{key}" if path else str(key), depth + 1)
@@ -126,7 +126,7 @@ def _flat(values: Any, path: str = "", depth: int = 0) -> Iterator[tuple[Content
 
 
 def _states(material: Material) -> list[tuple[Content, Content]]:
-    """The first state of each kind that each stream reported, such as its firmware or its mode."""
+    """Read each stream's first state of each kind, such as its firmware or its mode."""
     path = layout.private(material.session.path, layout.LOG)
     try:
         with path.open("rb") as file:

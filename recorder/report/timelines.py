@@ -1,4 +1,4 @@
-"""All streams over time, with what is missing and what happened."""
+"""Section on all streams over time, with losses, marks and faults."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeli
 
 _LANE = 18
 _NOTED = 60
-"""Losses of a stream that have a text of their own."""
+"""Largest number of a stream's losses with a tooltip each."""
 _FEW = 20
-"""Marks that are listed unfolded."""
+"""Largest number of marks that are listed unfolded."""
 _POINTS = 200
-"""Marks, and faults, that are shown."""
+"""Largest number of shown marks, and of shown faults."""
 
 
 def timeline_section(material: Material) -> Html | None:
-    """The timeline of every stream."""
+    """Make the section with the timeline of every stream."""
     found = material.found
     timeline = found.timeline
     if timeline is None or found.summary is None:
@@ -68,7 +68,7 @@ def timeline_section(material: Material) -> Html | None:
 
 
 def _patterns() -> Html:
-    """The hatching of uncounted losses."""
+    """Draw the hatching of uncounted losses."""
     stroke = element("line", x1=0, y1=0, x2=0, y2=7, class_="hatch")
     pattern = element("pattern", stroke, id="hatch", width=7, height=7,
                       patternUnits="userSpaceOnUse", patternTransform="rotate(45)")  # fmt: skip
@@ -139,7 +139,7 @@ def _faults(faults: Iterable[Mapping[str, Any]]) -> list[tuple[Any, str]]:
 
 
 def _listed(marks: Sequence[tuple[Any, str]], start_ns: int) -> Content:
-    """The marks as a table, since no pointer rests on paper or on a phone."""
+    """Make a table of the marks, since print and phones show no tooltips."""
     rows = [(moment_text((t_ns - start_ns) / 1e9), text) for t_ns, text in marks[-_POINTS:]
             if t_ns is not None]  # fmt: skip
     if not rows:
@@ -149,7 +149,7 @@ def _listed(marks: Sequence[tuple[Any, str]], start_ns: int) -> Content:
 
 
 def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, seconds: float) -> Html:
-    """Marks or faults as triangles; what they are is shown where the pointer rests."""
+    """Draw marks or faults as triangles with tooltips."""
     shapes = []
     for t_ns, text in points:
         since = (t_ns - start_ns) / 1e9
@@ -160,7 +160,7 @@ def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, secon
 
 
 def _neighbours(previous: str | None, following: str | None) -> Html:
-    """The names of the parts before and after."""
+    """Draw the names of the parts before and after."""
     shown = []
     if previous is not None:
         shown.append(element("text", f"← {previous}", x=0, y=13))

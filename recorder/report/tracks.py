@@ -1,4 +1,4 @@
-"""Where the vehicle was: positions of its receivers, and its trajectory."""
+"""Section on the vehicle's positions and its trajectory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def tracks_section(material: Material) -> Html | None:
-    """Maps of positions on Earth, and of the trajectory in its own world."""
+    """Make maps of positions on Earth, and of the trajectory in its own world."""
     maps: list[Content] = []
     for stream in material.streams[:]:
         try:
@@ -47,7 +47,7 @@ def tracks_section(material: Material) -> Html | None:
 
 
 def _picked(stream: Stream, channel: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Values of a channel at evenly spaced samples, [n, ...], and which follow an outage, [n]."""
+    """Return evenly spaced values of a channel, [n, ...], and which follow an outage, [n]."""
     at = np.unique(np.linspace(0, len(stream) - 1, min(_POINTS, len(stream))).astype(np.int64))
     reader = stream.channels[channel]
     values = np.concatenate([reader.read(i, i + 1) for i in at.tolist()])
@@ -73,7 +73,7 @@ def _positions(stream: Stream, channel: str) -> Html:
 
 
 def _trajectory(session: Session) -> tuple[str, Floats, npt.NDArray[np.bool_] | None] | None:
-    """The best trajectory: its name, points [n, 3] in m, and which of them follow an outage."""
+    """Return the best trajectory: name, points [n, 3] in m, and which of them follow an outage."""
     found = [s for s in session.streams.values() if has_poses(s) and len(s)]
     if found:
         stream = min(found, key=lambda s: (s.name != "_pose", s.name))
@@ -94,7 +94,7 @@ def _map(
     text: str,
     after: npt.NDArray[np.bool_] | None = None,
 ) -> Html:
-    """Points [n, 2 or 3] in m from above, with equal scales, north or y up.
+    """Draw points [n, 2 or 3] in m from above, with equal scales, north or y up.
 
     No line leads to the points that follow an outage (`after`, [n]).
     """

@@ -1,4 +1,4 @@
-"""The verdict on all that a report looks at; `recorder.session.verdict` judges.
+"""Verdict on all contents of a report; `recorder.session.verdict` judges.
 
 ::
 
@@ -26,8 +26,8 @@ def verdict(found: Findings, unreadable: Iterable[Reason] = ()) -> Verdict:
     """Judge a session.
 
     Args:
-        found: what it holds.
-        unreadable: further things that could not be read, such as pictures.
+        found: contents of the session.
+        unreadable: further read errors, such as those of pictures.
     """
     if found.accounts is None:
         return session_verdict.unreadable_session(found.fault)

@@ -1,4 +1,4 @@
-"""What boto3 reports of a server, as the errors of a store."""
+"""Conversion of boto3's errors to the errors of a store."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _REFUSALS: Final = {
 
 
 class S3Errors:
-    """Turns boto3's errors into StorageError; the code of an expected one is kept instead.
+    """Context that converts boto3's errors to StorageError, but keeps the code of an expected one.
 
     Attributes:
-        code: of the expected error that came; empty: there was none.
+        code: code of the expected error; empty if there was none.
     """
 
     def __init__(self, bucket: str, where: str, expected: tuple[str, ...]) -> None:
@@ -86,7 +86,7 @@ class S3Errors:
 
 
 def stranger(where: str) -> StoreUnreachableError:
-    """The error of an answer that no S3 server gives."""
+    """Return the error for an answer that no S3 server gives."""
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: what answers is no S3 server; check "
         "AWS_ENDPOINT_URL, and whether the network wants a login"
@@ -94,7 +94,7 @@ def stranger(where: str) -> StoreUnreachableError:
 
 
 def redirected(where: str) -> StoreUnreachableError:
-    """The error of a redirection that leads nowhere."""
+    """Return the error for a redirection that leads to no bucket."""
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: it redirects to a place that does not answer for "
         "the bucket; check AWS_ENDPOINT_URL and AWS_DEFAULT_REGION"
