@@ -1,9 +1,9 @@
-"""The command ``recorder``: its verbs, found in one table, `GROUPS`.
+"""The command ``recorder``: its verbs, listed in one table, `GROUPS`.
 
 A verb is a module, or an object in one, with ``add_arguments(parser)``, which is cheap, and
-``run(args) -> int``, which returns the exit code.  It raises `RecorderError` for what its user
-should read, prints results with `recorder.cli.output.emit`, and everything else to stderr.  Only
-the module of the verb that was asked for is imported.
+``run(args) -> int``, which returns the exit code.  ``run`` raises `RecorderError` with a message
+for the user, prints results with `recorder.cli.output.emit`, and everything else to stderr.  Only
+the module of the requested verb is imported.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost.
 """
@@ -71,22 +71,22 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("completion", "recorder.cli.completion", "print a script for completion in the shell"),
     ),
 }
-"""By when they are used: (verb, MODULE or MODULE:OBJECT, one line), in the order of the help."""
+"""Verbs by use: (verb, MODULE or MODULE:OBJECT, one line), in the order of the help."""
 VERBS = tuple(verb for group in GROUPS.values() for verb in group)
 
 
 class Verb(Protocol):
-    """What a verb has."""
+    """Interface of a verb."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments; imports nothing heavy."""
+        """Declare the verb's arguments; import nothing slow."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run the verb and return its exit code."""
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Action that reads the version only when it is requested."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
@@ -99,7 +99,7 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """The parser of the whole command, whose help lists the verbs in their groups."""
+    """Parser of the whole command; its help lists the verbs in their groups."""
 
     def format_help(self) -> str:
         lines = [self.format_usage(), f"{self.description}"]
@@ -111,16 +111,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def load_verb(verb: str) -> Verb:
-    """Import a verb; KeyError if there is no such verb."""
+    """Import a verb; raise KeyError if there is no such verb."""
     found: Any = pkgutil.resolve_name({name: place for name, place, _ in VERBS}[verb])
     return found  # type: ignore[no-any-return]
 
 
 def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command.
+    """Build the parser of the whole command.
 
     Args:
-        verb: the only verb whose arguments are needed; all where None.
+        verb: the only verb whose arguments are declared; None: all verbs.
     """
     parser = _Parser(
         "recorder",
@@ -142,10 +142,10 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code.
+    """Run the command and return its exit code.
 
     Args:
-        argv: the arguments without the program's name; `sys.argv`'s where None.
+        argv: the arguments without the program's name; None: those of `sys.argv`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((a for a in arguments if not a.startswith("-")), "")
@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain_unknown_verb(word: str) -> str:
-    """Say that a word is not a verb, and what was probably meant."""
+    """Explain that a word is not a verb, and suggest the verb that was probably meant."""
     hint = suggest(word, (name for name, _, _ in VERBS))
     if Path(word).suffix in (".yaml", ".yml"):
         hint = f" (did you mean 'recorder run {word}'?)"

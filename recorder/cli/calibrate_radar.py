@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the ``antennas`` of a calibration file; 0, or 1 where the frames give none."""
+    """Print the ``antennas`` of a calibration file; return 0."""
     from recorder.processing.calibration import Calibration
     from recorder.processing.radar_calibration import (
         as_mapping,
@@ -90,7 +90,7 @@ def _radar(streams: Mapping[str, Stream], name: str | None) -> Stream:
 
 
 def _frames(stream: Stream) -> Iterator[Any]:
-    """Complete frames, evenly over the session."""
+    """Yield complete frames, evenly spaced over the session."""
     names = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
     for index in range(0, len(stream), max(1, -(-len(stream) // _MOST_FRAMES))):
         data = stream.sample(index, names)

@@ -1,4 +1,4 @@
-"""``recorder catalog ROOT_OR_URL``: one table of all sessions, for DuckDB and the like."""
+"""``recorder catalog ROOT_OR_URL``: write one table of all sessions, for DuckDB and others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the table; 0, or 1 if a session or a folder cannot be read (the others are in it)."""
+    """Write the table; return 0, or 1 if a session or folder is unreadable (the rest is written).
+    """
     from recorder.catalog.catalog import update_catalog
     from recorder.catalog.table import CATALOG
     from recorder.contract.errors import UsageError

@@ -1,4 +1,4 @@
-"""``recorder check CONFIG``: the config, every source and the disk, before anything is recorded.
+"""``recorder check CONFIG``: check the config, every source and the disk, without recording.
 
 The command opens all sources and reports every fault, not only the first.
 """
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where (a key path), what, and the exit code that it asks for."""
+    """A problem: its place (a key path), a message, and the exit code that it causes."""
 
     key: str
     message: str
@@ -42,7 +42,7 @@ class Problem:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
+    """Check; return 0 without problems, 2 for config or source, 1 for a device or the disk."""
     from recorder.contract.control.sockets import socket_warning
     from recorder.contract.errors import ConfigError
     from recorder.contract.redaction import mask_passwords, secret_keys
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys(config: Config) -> list[Problem]:
-    """What is wrong with the keys that the config asks for: of uploads, the vehicle, and TCP."""
+    """Check the keys that the config names: for uploads, custody, and TCP."""
     from recorder.contract.curve import check_keys
     from recorder.contract.errors import StorageError, UsageError
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Cut; 0."""
+    """Cut the clip and return 0."""
     from recorder.contract.errors import UsageError
     from recorder.session.part import Part
 
@@ -99,7 +99,7 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
 
 
 def _cut_events(args: argparse.Namespace) -> int:
-    """Cut each event out of the sessions that hold it; 0, or 1 if one could not be cut."""
+    """Cut each event out of the sessions that hold it; return 0, or 1 if an event failed."""
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.session.kept_events import OPEN, read_events
     from recorder.session.part import Moment, Part

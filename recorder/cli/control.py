@@ -1,4 +1,4 @@
-"""The verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
+"""Verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
 
 A verb has the arguments of its request (`recorder.contract.control.requests`).
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
-    """Declare how the daemon is reached, and the format."""
+    """Declare the options for the daemon's address, and the format."""
     parser.add_argument(
         "--socket",
         metavar="PATH",
@@ -45,10 +45,11 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(args: argparse.Namespace) -> Client:
-    """A connection to the daemon that the arguments name.
+    """Connect to the daemon that the arguments name.
 
     Raises:
-        UsageError: TCP without keys; DaemonError: no daemon is there.
+        UsageError: an address over TCP has no keys.
+        DaemonError: no daemon answers.
     """
     from recorder.contract.control.client import Client
     from recorder.contract.errors import UsageError
@@ -63,10 +64,10 @@ def connect(args: argparse.Namespace) -> Client:
 
 
 def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
-    """Make one request; a refusal, too, is printed whole where JSON was asked for.
+    """Make one request; with ``--format json`` also print the reply of a refusal.
 
     Raises:
-        DaemonError: it was refused.
+        DaemonError: the daemon refused the request.
     """
     from recorder.contract.control.client import DaemonError
 
@@ -80,7 +81,7 @@ def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
 
 
 def one_line(status: dict[str, Any] | Any) -> str:
-    """The state in a line, and the faults, one a line."""
+    """Format the state in one line, and each fault in a line."""
     session = status.get("session")
     line = str(status.get("state"))
     if session is not None:
@@ -89,7 +90,7 @@ def one_line(status: dict[str, Any] | Any) -> str:
 
 
 def status_text(status: dict[str, Any] | Any) -> str:
-    """The whole status for people."""
+    """Format the whole status for users."""
     session, disk = status["session"], status["disk"]
     lines = [f"state     {status['state']} for {human_seconds(status['since_s'])}"]
     if session is not None:
@@ -167,7 +168,7 @@ def _table(sensors: dict[str, Any]) -> str:
 
 
 def streams_table(streams: dict[str, Any], *more: str) -> str:
-    """Samples, size and losses of each stream, and `more` of its values."""
+    """Format samples, size and losses of each stream, and the values of its keys `more`."""
     rows = [
         [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing"]
         + [s[key] for key in more]
@@ -177,14 +178,14 @@ def streams_table(streams: dict[str, Any], *more: str) -> str:
 
 
 def outage_text(outage: Mapping[str, Any], now_ns: int) -> str:
-    """An outage that goes on: ``device outage for 12 s, about 120 samples``."""
+    """Format an ongoing outage: ``device outage for 12 s, about 120 samples``."""
     about = "" if outage["estimated"] is None else f", about {outage['estimated']} samples"
     seconds = max(0, now_ns - outage["since_ns"]) / 1e9
     return f"{outage['cause']} outage for {human_seconds(seconds)}{about}"
 
 
 def lost_text(stream: dict[str, Any]) -> str:
-    """A stream's losses by cause, and its incomplete samples; empty if nothing is missing.
+    """Format a stream's losses by cause, and its incomplete samples; empty without losses.
 
     ``refused 3, 1 uncounted, 2 samples lack 32 parts (network)``.
     """
@@ -205,10 +206,10 @@ class DaemonVerb:
     """A verb that makes one request.
 
     Attributes:
-        op: the request's.
-        text: renders the reply for people.
+        op: name of the request.
+        text: formats the reply for users.
         result: the part of the reply that ``--format json`` prints.
-        exit_code: of a request that was carried out.
+        exit_code: returns the exit code for the reply of an accepted request.
     """
 
     op: str
@@ -217,7 +218,7 @@ class DaemonVerb:
     exit_code: Callable[[Reply], int] = lambda _: 0
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the request's arguments, and how the daemon is reached."""
+        """Declare the request's arguments, and the options for the daemon's address."""
         from recorder.contract.control.requests import OPS
 
         for each in fields(OPS[self.op]):
@@ -226,7 +227,7 @@ class DaemonVerb:
         add_socket(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Make the request; the exit code."""
+        """Make the request and return the exit code."""
         from recorder.contract.control.requests import OPS, make_request
 
         names = sorted(each.name for each in fields(OPS[self.op]))
@@ -240,10 +241,10 @@ class DaemonVerb:
 
 
 class Watched(DaemonVerb):
-    """Show the status, once or again and again."""
+    """The verb ``status``: it shows the status once or repeatedly."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the interval, too."""
+        """Declare the interval, and the arguments of every verb."""
         parser.add_argument(
             "--watch",
             nargs="?",
@@ -255,7 +256,7 @@ class Watched(DaemonVerb):
         super().add_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Show the status; 0."""
+        """Show the status and return 0."""
         if args.watch is None:
             return super().run(args)
         people = args.format != "json"
@@ -273,10 +274,10 @@ class Watched(DaemonVerb):
 
 
 class Keep(DaemonVerb):
-    """Keep a session's folder; a session of a daemon through the daemon."""
+    """The verb ``keep``: it protects a folder itself, or asks the daemon that owns the session."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Keep the session; 0 if it is kept now."""
+        """Keep the session, or release it, and return 0."""
         from recorder.contract.errors import StorageError
         from recorder.daemon.postprocessing.retention import keep
 
@@ -322,7 +323,7 @@ def _pairs(items: Sequence[str]) -> dict[str, str]:
 
 
 def _marked(reply: Reply) -> str:
-    """The event that is kept, and the state."""
+    """Format the kept event, and the state."""
     event = reply.values.get("event")
     line = one_line(reply.status)
     if event is None:
@@ -341,7 +342,7 @@ def _stopped(reply: Reply) -> str:
 
 
 def _stop_code(reply: Reply) -> int:
-    """0 if the session is closed, 3 with loss, 1 if recovery has to close the session."""
+    """Return 0 if the session is closed, 3 with losses, 1 if it needs recovery."""
     if (closed := reply.values.get("closed")) is None:
         return 0
     if not closed["whole"]:

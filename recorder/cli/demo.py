@@ -1,6 +1,6 @@
 """``recorder demo``: record simulated sensors, check and pack the session, and open its report.
 
-Each step is a command of the recorder, which is printed before it runs, so that it can be repeated.
+Each step is a command of the recorder, which is printed before it runs, for repetition.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs/demo.yaml"
-"""The config of the demo; in a clone, ``recorder/configs`` is a link to ``configs``."""
+"""Config of the demo; in a clone, ``recorder/configs`` is a link to ``configs``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where to record, and for how long."""
+    """Declare the folder and the duration of the recording."""
     parser.add_argument(
         "folder",
         nargs="?",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the steps; 0, or the exit code of the first that failed."""
+    """Run the steps; return 0, or the exit code of the first step that failed."""
     from recorder.contract.clock import SystemClock
     from recorder.daemon.driver_registry import load
     from recorder.daemon.recording.plans import render_config_name
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _packable(config: Config) -> list[str]:
-    """The archives of the config, but for those whose packages are not installed."""
+    """Return the archives of the config whose packages are installed."""
     from recorder.contract.errors import UsageError
     from recorder.finalizer import ArchiveRequest, prepare
 
@@ -83,7 +83,7 @@ def _packable(config: Config) -> list[str]:
 
 
 def _show(arguments: list[str]) -> int:
-    """Print a command of the recorder and run it; its exit code."""
+    """Print a command of the recorder, run it, and return its exit code."""
     from recorder.contract.launch import module_command
 
     print(f"\n$ recorder {shlex.join(arguments)}", flush=True)

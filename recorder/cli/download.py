@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which session is wanted, and where."""
+    """Declare the session and the target folder."""
     parser.add_argument(
         "url", metavar="URL/NAME", help="the store (s3://BUCKET/PREFIX) and the session in it"
     )
@@ -45,14 +45,14 @@ def add_identity(parser: argparse.ArgumentParser) -> None:
 
 
 def identity_of(args: argparse.Namespace) -> Identity | None:
-    """The secret keys that the user gave, if any."""
+    """Read the user's secret keys, if there is a file."""
     from recorder.fleet.encryption import Identity
 
     return None if args.identity is None else Identity(args.identity)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Download; 0, or an error."""
+    """Download the session and return 0."""
     from recorder.contract.errors import UsageError
     from recorder.fleet.fetching import download_session
     from recorder.fleet.store import is_store, open_store

@@ -1,9 +1,9 @@
-"""``recorder emulate CONFIG``: emulated devices on this machine, fed by a config's sources.
+"""``recorder emulate CONFIG``: emulate devices on this machine, fed by a config's sources.
 
-The config that records from them is printed once they answer, or written to ``--out``, whole or
-not at all.  The devices stay until SIGINT or SIGTERM, or until every source that feeds one has
-ended; the file goes with them, since the next ones have other addresses.  At the end stderr has
-what was injected.
+When the devices answer, the command prints the config that records from them, or writes it to
+``--out``, complete or not at all.  The devices run until SIGINT or SIGTERM, or until every source
+has ended.  The command then removes the file, since the next devices have other addresses, and
+prints the injected faults on stderr.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Emulate until a signal or the sources' end; 0, or the emulation's exit code."""
+    """Emulate until a signal or the sources' end; return 0, or the emulation's exit code."""
     from recorder.contract.errors import ConfigError, RecorderError, UsageError
     from recorder.contract.launch import module_command
     from recorder.daemon.driver_registry import load
@@ -111,11 +111,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def emulated_config(config: Config, sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The config that records the same sensors from their emulated devices, paths absolute.
+    """Build the config that records the emulated devices of a config's sensors; paths are absolute.
 
     Args:
-        config: whose sources feed the devices.
-        sources: by sensor, ``source`` and ``options`` of its device.
+        config: config whose sources feed the devices.
+        sources: ``source`` and ``options`` of each sensor's device.
     """
     from recorder.contract.config.settings import SENSOR_KEYS
 

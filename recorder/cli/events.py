@@ -1,4 +1,4 @@
-"""``recorder events``: the events that a root keeps; with ``--triggers``, when triggers fire."""
+"""``recorder events``: list a root's kept events; with ``--triggers``, evaluate triggers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the events, or evaluate triggers; 0, or 1 if something cannot be read or evaluated.
+    """List the events, or evaluate triggers; return 0, or 1 after an error in a session.
 
     Raises:
         UsageError: the options do not fit together.
@@ -100,7 +100,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _gone(root: Path, parts: Sequence[str]) -> list[str]:
-    """Parts that were deleted, or moved out of the root, although an event claims them."""
+    """Return parts of an event that are no longer in the root."""
     return [name for name in parts if not (root / name).is_dir()]
 
 

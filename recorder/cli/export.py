@@ -1,4 +1,4 @@
-"""``recorder export SESSION STREAM --to FORMAT``: a quick look at one stream."""
+"""``recorder export SESSION STREAM --to FORMAT``: export one stream for a quick look."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export; 0, or 3 where samples that cannot be read were left out."""
+    """Export; return 0, or 3 if samples that cannot be read were left out."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of the export are enough
     from recorder.contract.errors import UsageError
     from recorder.processing.export import Wanted, export

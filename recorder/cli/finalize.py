@@ -1,4 +1,4 @@
-"""``recorder finalize SESSION... --to ncore,...``: pack archives again, or later.
+"""``recorder finalize SESSION... --to ncore,...``: pack archives again or later.
 
 With ``--out DIR``, archives that can hold several sessions become one dataset in it.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sessions, the archives, and what is set about them."""
+    """Declare the sessions, the archives, and their options."""
     parser.add_argument(
         "sessions",
         nargs="*",
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
+    """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
     # Packers have threads of their own; those of a matrix library only get in their way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.contract.errors import UsageError
@@ -182,13 +182,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
-    """Read which archives the config of the sessions asks for.
+    """Read the archives that the sessions' configs name.
 
     Returns:
         Values of ``--to`` and of ``--option``.
 
     Raises:
-        UsageError: the configs name no archive, or not the same ones.
+        UsageError: the configs name no archives, or different ones.
     """
     from recorder.archives.base import available
     from recorder.contract.errors import UsageError
@@ -212,7 +212,7 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _redact(args: argparse.Namespace) -> Redact:
-    """What ``--redact`` and ``--originals`` ask for."""
+    """Read ``--redact`` and ``--originals``."""
     from recorder.contract.config.loading import load_redact
     from recorder.contract.errors import UsageError
     from recorder.finalizer import AS_CONFIGURED, ORIGINALS
@@ -233,7 +233,7 @@ def _folder(text: str) -> Path:
 
 
 def _part(args: argparse.Namespace) -> Part:
-    """The part of each session to pack, from ``--from``, ``--until`` and ``--streams``."""
+    """Parse ``--from``, ``--until`` and ``--streams``: the part of each session to pack."""
     from recorder.contract.errors import UsageError
     from recorder.session.part import Part
 
@@ -245,10 +245,10 @@ def _part(args: argparse.Namespace) -> Part:
 
 
 def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, Moment | None]:
-    """The moments of ``--from`` and ``--until``.
+    """Parse the moments of ``--from`` and ``--until``.
 
     Raises:
-        UsageError: a text is no time, or the interval ends before it begins.
+        UsageError: a text is not a time, or the interval ends before it begins.
     """
     from recorder.contract.errors import UsageError
     from recorder.session.part import Moment
@@ -266,7 +266,7 @@ def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, M
 
 
 def _as_typed(message: str, options: list[str]) -> str:
-    """A message about an archive's option, with the text that the user typed."""
+    """Rewrite a message about an archive's option to show the text that the user typed."""
     for option in options:
         key = option.partition("=")[0]
         if message.startswith(f"{key}: "):
@@ -279,7 +279,7 @@ def _share_a_name(paths: list[Path]) -> bool:
 
 
 def _name(path: Path) -> str:
-    """What archives of a session are called: its name, even if its folder has another one."""
+    """Return the name of a session's archives: the session's name, not that of its folder."""
     from recorder.contract.errors import RecorderError
     from recorder.session.reader import Session
 
@@ -297,10 +297,10 @@ def _pack_apart(
     results: list[Finalized],
     failed: set[Path],
 ) -> bool:
-    """Pack each session separately; report sessions that cannot be packed, and leave them out.
+    """Pack each session separately; report and skip sessions that cannot be packed.
 
     Returns:
-        whether anything was left out; a session of which nothing could be read is in `failed`.
+        True if anything was left out; `failed` then holds the sessions that failed as a whole.
     """
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.finalizer import finalize
@@ -345,7 +345,7 @@ def _pack_together(
     results: list[Finalized],
     failed: set[Path],
 ) -> None:
-    """All sessions that have not failed as one dataset for each archive."""
+    """Pack all sessions that have not failed into one dataset for each archive."""
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.finalizer import collect
 
@@ -378,7 +378,7 @@ def _pack_together(
 
 
 def _pending(args: argparse.Namespace) -> int:
-    """Recover, checksum and pack what is still to be done below a config's root."""
+    """Do the pending steps (recovery, checksums, archives) of all sessions in a config's root."""
     from recorder.contract.clock import SignalEvent, SystemClock
     from recorder.daemon.driver_registry import load
     from recorder.daemon.postprocessing.pending import finalize_pending
@@ -397,7 +397,7 @@ def _pending(args: argparse.Namespace) -> int:
 
 
 def parse_steps(names: str, options: list[str]) -> list[ArchiveRequest]:
-    """The archives to pack, from ``--to`` and ``--option``.
+    """Parse the archives to pack, from ``--to`` and ``--option``.
 
     Raises:
         UsageError: a name is empty or a duplicate, or an option is not of the form NAME.KEY=V.
@@ -438,7 +438,7 @@ def interrupt(_: int) -> None:
 
 @contextmanager
 def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], None]]:
-    """A bar for all archives of a session; each is an equal part of it."""
+    """Show a progress bar for all archives of a session, each an equal part of it."""
     with progress(f"verifying {path.name}", total=1.0) as advance:
         shown = 0.0
         shares: dict[str, float] = {}
@@ -459,10 +459,10 @@ def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], No
 
 
 def configured_steps(config: Config) -> list[ArchiveRequest]:
-    """The archives that a config asks for, their options checked before anything is recorded.
+    """Read and check the archives that a config names, before anything is recorded.
 
     Raises:
-        ConfigError: an option is wrong, or something is not installed.
+        ConfigError: an option is wrong, or a package is not installed.
     """
     from recorder.contract.errors import UsageError
     from recorder.finalizer import ArchiveRequest, prepare
@@ -480,15 +480,15 @@ def configured_steps(config: Config) -> list[ArchiveRequest]:
 def finalize_session(
     session: Path, steps: list[ArchiveRequest], redact: Path | None = None
 ) -> list[dict[str, Any]] | None:
-    """Pack a session that has just been recorded, in a process of its own that gives way.
+    """Pack a session that has just been recorded, in a separate process of low priority.
 
     Args:
-        session: its folder.
+        session: the session's folder.
         steps: the archives.
         redact: the config, if it has programs that redact pictures.
 
     Returns:
-        What ``--format json`` prints of the archives; None where one failed (it has said why).
+        The ``archives`` of ``--format json``; None if one failed (the process prints the reason).
     """
     from recorder.contract.launch import module_command
     from recorder.daemon.postprocessing.steps import option_arguments

@@ -1,4 +1,4 @@
-"""``recorder finalize ... --on CLUSTER --out URL``: many sessions at once, on Dask."""
+"""``recorder finalize ... --on CLUSTER --out URL``: pack many sessions in parallel, on Dask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
-    """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
+    """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.fleet.dask_cluster import cluster, run_jobs, workers_of
     from recorder.fleet.packing_jobs import plan_jobs

@@ -1,7 +1,7 @@
-"""``recorder import FILE``: make a session of a recording of others, with the recording's times.
+"""``recorder import FILE``: make a session of a foreign recording, with the recording's times.
 
-The drivers play the recording as fast as the disk takes it, through the writer, as any other
-source: an imported session is checked, repaired and packed as a recorded one.
+The drivers play the recording as fast as the disk permits, through the writer, like any other
+source.  An imported session is checked, repaired and packed like a recorded one.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class _Plan:
-    """What an import does.
+    """Plan of an import.
 
     Attributes:
         bag: the recording.
-        found: its topics.
-        config: of the session.
-        calibration: text of ``calibration.yaml``; None without one.
-        notes: what the calibration lacks.
-        start_ns: the recording's beginning, epoch ns.
+        found: topics of the recording.
+        config: config of the session.
+        calibration: text of ``calibration.yaml``; None if there is none.
+        notes: remarks on the calibration and the recording.
+        start_ns: start of the recording, epoch ns.
     """
 
     bag: Bag
@@ -80,7 +80,7 @@ class _Plan:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import; 0, 3 where messages could not be read, 1 if the disk failed, 2 for a wrong file."""
+    """Import; return 0, 3 if messages were unreadable, 1 if the disk failed, 2 for a wrong file."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError, UsageError
     from recorder.contract.session_names import check_name
@@ -113,10 +113,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
-    """Look at the recording, and write the config of its session.
+    """Read the recording, and write the config of its session.
 
     Raises:
-        UsageError, SourceError: the file cannot be imported, or a selected topic cannot.
+        UsageError, SourceError: the file or a selected topic cannot be imported.
     """
     from recorder.contract.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
@@ -150,7 +150,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
 
 
 def _wanted(text: str) -> dict[str, str | None]:
-    """The topics of ``--topics`` with their sensors' names."""
+    """Parse the topics of ``--topics`` with their sensors' names."""
     from recorder.contract.errors import UsageError
 
     wanted: dict[str, str | None] = {}
@@ -169,7 +169,7 @@ def _config(
     folder: Path,
     calibration: str | None = None,
 ) -> Config:
-    """Write and load the config of the session: it plays the recording as any config could."""
+    """Write and load the config of the session, which plays the recording as any config can."""
     import yaml
 
     from recorder.contract.errors import ConfigFaultsError, UsageError
@@ -195,7 +195,7 @@ def _config(
 
 
 def _reasons(bag: Bag, found: Findings) -> str:
-    """Why a recording has nothing to import."""
+    """Explain why a recording has nothing to import."""
     reasons = [f"{topic}: {why}" for topic, why in found.left_out.items()]
     reasons += [cut.reason for cut in bag.cuts]
     return "; ".join((*reasons, *bag.conflicts)) or "it has no topic"
@@ -204,16 +204,16 @@ def _reasons(bag: Bag, found: Findings) -> str:
 def _opened(
     config: Config, found: Findings, selected: bool, unread: dict[str, str]
 ) -> dict[str, CheckResult] | None:
-    """Have the drivers open their topics.
+    """Open the topics with their drivers.
 
     Args:
-        config: of the session.
-        found: its sensors.
+        config: config of the session.
+        found: sensors of the session.
         selected: the user selected the topics.
-        unread: gets the topics that a driver cannot play, with the reason.
+        unread: receives the topics that a driver cannot play, with the reason.
 
     Returns:
-        What the drivers found; None: there are such topics.
+        Results of the drivers; None if `unread` received topics.
 
     Raises:
         SourceError: a topic that the user selected cannot be played.
@@ -248,14 +248,14 @@ def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:
 
 
 def _name_of(file: Path) -> str:
-    """A session's name of the file's: what no name may have becomes ``_``."""
+    """Derive a session's name from the file's name; replace invalid characters by ``_``."""
     stem = file.resolve().stem if file.is_file() else file.resolve().name
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip("._-")[:80]
     return name or "imported"
 
 
 def _origin(plan: _Plan) -> dict[str, Any]:
-    """Where the session is from, for its metadata."""
+    """Return the origin of the session, for its metadata."""
     return {
         "from": str(plan.bag.path.absolute()),
         "profile": plan.bag.profile,
@@ -266,12 +266,12 @@ def _origin(plan: _Plan) -> dict[str, Any]:
 
 
 def _drops(found: Findings) -> str:
-    """Whether the messages that are not in the recording are counted in it."""
+    """Return ``recorded`` if the recording counts its missing messages, else ``unknown``."""
     return "recorded" if found.counts_losses else "unknown"
 
 
 class _Bar:
-    """Moves the bar on with the times that all sensors which still play have reached."""
+    """Progress bar that follows the least time of the sensors that still play."""
 
     def __init__(self, foreground: Foreground, advance: Any) -> None:
         self._foreground, self._advance, self._done_s = foreground, advance, 0.0

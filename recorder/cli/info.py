@@ -1,4 +1,4 @@
-"""``recorder info SESSION``: what a session holds, also while it is being written."""
+"""``recorder info SESSION``: show the contents of a session, also while it is being written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_LINES = 20  # of marks, and of faults
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session, what is shown of it, and the format."""
+    """Declare the session, the listing of gaps, and the format."""
     parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
     parser.add_argument(
         "--gaps", action="store_true", help="list every loss with its time, duration and cause"
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the summary; 0, or 1 if a part of the session cannot be read."""
+    """Print the summary; return 0, or 1 if a part of the session cannot be read."""
     from recorder.session.reader import Session
     from recorder.session.summary import summarize
 
@@ -46,17 +46,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def state_text(state: str | None, live: bool) -> str:
-    """The state for people: a session without a writer that was not closed needs ``recover``."""
+    """Format the state for users: an unclosed session without a writer needs ``recover``."""
     if state == "recording" and not live:
         return "not closed (run `recorder recover`)"
     return state or "unreadable"
 
 
 def verdict_lines(judged: Mapping[str, Any]) -> list[str]:
-    """The verdict and its reasons, one a line.
+    """Format the verdict and its reasons, one a line.
 
     Args:
-        judged: with ``verdict`` and ``reasons``, as `summarize` gives them.
+        judged: mapping with ``verdict`` and ``reasons``, from `summarize`.
     """
     from recorder.session.verdict import Reason
 
@@ -69,7 +69,7 @@ def verdict_lines(judged: Mapping[str, Any]) -> list[str]:
 
 
 def lost_text(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
-    """Losses by cause: ``refused 3, 2 uncounted intervals (device, driver)``."""
+    """Format losses by cause: ``refused 3, 2 uncounted intervals (device, driver)``."""
     parts = [f"{cause} {count}" for cause, count in lost.items() if count]
     if intervals:
         causes = ", ".join(dict.fromkeys(str(interval["cause"]) for interval in intervals))
@@ -79,10 +79,10 @@ def lost_text(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
 
 
 def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
-    """Why a session ended, its marks and faults with their time since its start, one a line.
+    """Format the end of a session, its marks and its faults with their time, one a line.
 
     Args:
-        happened: with ``ended``, ``marks`` and ``faults``, as `incidents` gives them.
+        happened: mapping with ``ended``, ``marks`` and ``faults``, from `incidents`.
         start_ns: epoch ns of the session's start.
     """
     lines = []
@@ -102,10 +102,10 @@ def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
 
 
 def event_lines(events: Sequence[Mapping[str, Any]], start_ns: int | None) -> list[str]:
-    """The events that touch a session, and what is missing of each, one a line.
+    """Format the events that touch a session, and the missing parts of each, one a line.
 
     Args:
-        events: as `summarize` gives them.
+        events: events from `summarize`.
         start_ns: epoch ns of the session's start.
     """
     lines = []
@@ -119,14 +119,14 @@ def event_lines(events: Sequence[Mapping[str, Any]], start_ns: int | None) -> li
 
 
 def window_text(event: Mapping[str, Any]) -> str:
-    """The promised window of an event: ``30 s before, 15 s after``."""
+    """Format the promised window of an event: ``30 s before, 15 s after``."""
     before_s = (event["t_ns"] - event["from_ns"]) / 1e9
     after_s = (event["until_ns"] - event["t_ns"]) / 1e9
     return f"{before_s:g} s before, {after_s:g} s after"
 
 
 def shortfall_text(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> str:
-    """What is missing of an event: ``missing: lidar, -30.0 s to -22.5 s: samples were lost``."""
+    """Format a missing part: ``missing: lidar, -30.0 s to -22.5 s: samples were lost``."""
     from recorder.session.kept_events import CAUSES
 
     since, until = ((shortfall[key] - event["t_ns"]) / 1e9 for key in ("from_ns", "until_ns"))
@@ -136,7 +136,7 @@ def shortfall_text(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> st
 
 
 def _gap_lines(summary: dict[str, Any]) -> list[str]:
-    """The losses as a table, and how many of them are not shown."""
+    """Format the losses as a table, with the number of losses left out."""
     rows, more = [], []
     for name, stream in summary["streams"].items():
         for gap in stream["gaps"][:_MOST_LINES]:
@@ -160,7 +160,7 @@ def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
 
 
 def _missing_text(stream: dict[str, Any]) -> str:
-    """Losses, and incomplete samples: ``0; 22 samples lack 353 parts (network)``."""
+    """Format losses and incomplete samples: ``0; 22 samples lack 353 parts (network)``."""
     from recorder.session.accounts import incomplete_text
 
     parts = [lost_text(stream["lost"], stream["lost_intervals"])]
@@ -221,7 +221,7 @@ def _text(summary: dict[str, Any]) -> str:
 
 
 def _flat(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values that are not empty, those of nested mappings with dotted keys."""
+    """Yield the non-empty values; keys of nested mappings are dotted."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(f"{before}{key}.", value)

@@ -1,4 +1,4 @@
-"""``recorder keys init|show``: the vehicle's key, which signs its sessions."""
+"""``recorder keys init|show``: make or show the vehicle's key, which signs its sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOLDER = Path("/var/lib/recorder/keys")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is done, and where."""
+    """Declare the action and the folder."""
     parser.add_argument(
         "action",
         choices=("init", "show"),
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make or show the key; 0."""
+    """Make or show the key; return 0."""
     from recorder.session.vehicle_key import KEY, VehicleKey, make_key
 
     folder = args.dir.absolute()  # the config may be elsewhere

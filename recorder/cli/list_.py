@@ -1,4 +1,4 @@
-"""``recorder list ROOT``: the sessions below a folder, or of a catalog, one line each."""
+"""``recorder list ROOT``: list the sessions below a folder or in a catalog, one line each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 0, or 1 if a session or folder cannot be read (the others are listed)."""
+    """Print the list; return 0, or 1 if a session or folder is unreadable (the rest is listed)."""
     from recorder.contract.clock import SystemClock
     from recorder.session.summary import Filter
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def _lines(
     root: Path, wanted: Filter, recursive: bool, unlisted: list[str]
 ) -> Iterator[dict[str, Any] | None]:
-    """What `brief` gives of each session; None of one that is not wanted."""
+    """Yield the result of `brief` for each session; None if the filter excludes the session."""
     from recorder.catalog.catalog import KnownRows, is_wanted
     from recorder.catalog.table import CATALOG, read_table
     from recorder.session.search import find_sessions, sessions_below
@@ -101,14 +101,14 @@ def _lines(
 
 
 def parse_since(text: str, now_ns: int) -> int:
-    """A UTC date, a UTC time, or an age (``30m``, ``12h``, ``7d``, ``2w``) as epoch ns.
+    """Parse a UTC date, a UTC time, or an age (``30m``, ``12h``, ``7d``, ``2w``) as epoch ns.
 
     Args:
-        text: what the user typed.
+        text: the user's text.
         now_ns: epoch ns, from which ages count.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text has another form.
     """
     from recorder.contract.errors import UsageError
     from recorder.session.part import Moment
@@ -130,7 +130,7 @@ def parse_since(text: str, now_ns: int) -> int:
 
 
 def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
-    """A table; sessions are named by their path below `root`, where that is given."""
+    """Format a table; with `root`, sessions are named by their path below it."""
     if not sessions:
         return ""
     rows = []
@@ -156,7 +156,7 @@ def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
 
 
 def _verdict(session: dict[str, Any]) -> str | None:
-    """The verdict with its first reason."""
+    """Format the verdict with its first reason."""
     word, reasons = session["verdict"], session["reasons"]
     if not reasons:
         return None if word is None else str(word)

@@ -1,4 +1,4 @@
-"""What `recorder run` shows while it records: a live table at a terminal, else a log line."""
+"""Display of `recorder run` while it records: a live table at a terminal, else log lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS = ("stream", "rate", "expected", "samples", "MB/s", "lost", "incomplete"
 
 
 class LiveView:
-    """Shows each state that it is handed; use as ``watch`` of `Supervisor.record`."""
+    """Display of the recording's states; use it as ``watch`` of `Supervisor.record`."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr) if sys.stderr.isatty() else None
@@ -34,13 +34,15 @@ class LiveView:
             self._log(status)
 
     def say(self, line: str, /, *_: Any, **__: Any) -> None:
-        """Print a line for people, passwords masked; at a terminal above the table."""
+        """Print a line for users with masked passwords; at a terminal above the table."""
         if self._screen is not None:
             self._screen.clear()
         note(mask_passwords(line))
 
     def rows(self, status: Status) -> list[list[str]]:
-        """One row per stream, in the order of the config; one for a sensor that declared none."""
+        """Return a row for each stream, in the order of the config, or for a sensor without
+        streams.
+        """
         before_s, before = self._history[0]
         seconds = status.elapsed_s - before_s
         rows = []
@@ -91,7 +93,7 @@ def _ended(stream: dict[str, Any] | None) -> str | None:
 
 
 def _lost(stream: dict[str, Any] | None, outage: bool = False) -> str:
-    """Samples that are counted as lost, and ``+?`` if more is lost, or is being lost now."""
+    """Format the lost samples, with ``+?`` if there are uncounted or ongoing losses."""
     count = sum(stream["lost"].values()) if stream else 0
     return f"{count}+?" if outage or (stream and stream["unknown_losses"]) else str(count)
 

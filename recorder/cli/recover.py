@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Recover; 0 if nothing was lost, 3 where something was, 1 if a session could not be."""
+    """Recover; return 0 without losses, 3 with losses, 1 if a session could not be recovered."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.formats.disk import PosixDisk

@@ -1,7 +1,8 @@
-"""``recorder replay SESSION``: a recorded session as live streams on the PUB tap.
+"""``recorder replay SESSION``: publish a recorded session as live streams on a PUB tap.
 
-Subscribers see what they see of a live recording (`recorder.contract.bus.TapSubscriber`): the
-same declarations, the same encoded frames, `t_mono` on this machine's monotonic clock.
+Subscribers receive the same messages as from a live recording
+(`recorder.contract.bus.TapSubscriber`): the same declarations, the same encoded frames, `t_mono` on
+this machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay to the end, or until SIGINT or SIGTERM; both are a clean end."""
+    """Replay to the end, or until SIGINT or SIGTERM; return 0."""
     from recorder.contract.bus import TapPublisher
     from recorder.contract.clock import SignalEvent, SystemClock
     from recorder.contract.errors import UsageError

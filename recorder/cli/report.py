@@ -1,4 +1,4 @@
-"""``recorder report SESSION_OR_ROOT``: a session as one HTML file, or the index of a root."""
+"""``recorder report SESSION_OR_ROOT``: write a session's HTML report, or the index of a root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_REASONS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session or root, and where the file goes."""
+    """Declare the session or root, and the output file."""
     parser.add_argument(
         "path", type=Path, metavar="SESSION_OR_ROOT", help="a session's folder, or a root of them"
     )
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file; 0, or 1 where a report of ``--missing`` failed (the others are made)."""
+    """Write the file; return 0, or 1 if a report of ``--missing`` failed (the rest is written)."""
     # As for packing: threads of a matrix library only get in the way of what records.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.contract.errors import SessionError, UsageError
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_out(session: Path | None, out: Path) -> None:
-    """Check that a file of ``--out`` replaces nothing of a session but its own report."""
+    """Check that ``--out`` replaces no file of a session except its own report."""
     from recorder.contract.errors import UsageError
     from recorder.session.layout import REPORT
     from recorder.session.search import session_around
@@ -85,7 +85,7 @@ def _check_out(session: Path | None, out: Path) -> None:
 
 
 def _is_session(path: Path) -> bool:
-    """Whether a folder is a session, if only a damaged one."""
+    """Check that a folder is a session, intact or damaged."""
     from recorder.session.layout import private
     from recorder.session.reader import sensor_folders
     from recorder.session.search import is_session
@@ -130,7 +130,7 @@ def _session_text(result: dict[str, Any]) -> str:
 
 
 def _report_root(args: argparse.Namespace) -> int:
-    """Write the index of a root, with ``--missing`` after the reports that are missing."""
+    """Write the index of a root; with ``--missing``, first write the missing reports."""
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.session.search import find_sessions
 
@@ -163,7 +163,7 @@ def _root_text(index: Path, rows: list[Row]) -> str:
 
 
 def _lacks_report(path: Path) -> bool:
-    """Whether a session has no report of its present state; links out of the root are left."""
+    """Check that a session has no current report; skip links out of the root."""
     from recorder.contract.errors import RecorderError
     from recorder.report.embedded import read_summary
     from recorder.session.layout import CLEAN, REPORT
@@ -181,7 +181,7 @@ def _lacks_report(path: Path) -> bool:
 
 
 def _make(session: Path, out: Path | None) -> Path:
-    """Make the report of a session, while nobody else makes it, repairs or deletes the session."""
+    """Write the report of a session under a lock against other reports, repair and deletion."""
     from recorder.contract.errors import SessionError
     from recorder.report import write_report
     from recorder.session.lock import reading
@@ -205,7 +205,7 @@ def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time write its file into a folder."""
+    """Lock a folder so that one process at a time writes its file there."""
     from recorder.contract.errors import StorageError
 
     try:
@@ -225,7 +225,7 @@ def _interrupt(_: int) -> None:
 
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
-    """A bar for one file."""
+    """Show a progress bar for one file."""
     with progress(f"reporting {name}", total=1.0) as advance:
         shown = 0.0
 
@@ -238,10 +238,10 @@ def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
 
 
 def report_session(session: Path) -> Path | None:
-    """Report a session that has just been recorded, in a process of its own that gives way.
+    """Report a session that has just been recorded, in a separate process of low priority.
 
     Returns:
-        The report; None where it failed (the process has said why).
+        The report; None if it failed (the process prints the reason).
     """
     from recorder.cli.truth import succeeds
     from recorder.session.layout import REPORT

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
+    """Record; return 0, 3 with losses or a full disk, 1 after a disk failure, 2 without a start."""
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
     from recorder.contract.clock import SystemClock
@@ -125,7 +125,7 @@ def _record(
     """Record a session, and complete it while its drivers end.
 
     Returns:
-        The outcome, and whether a signal came after the end of the recording.
+        The outcome, and True if a signal came after the end of the recording.
     """
     from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock
@@ -165,7 +165,7 @@ def _record(
 
 
 def _recover_all(root: Path) -> None:
-    """Recover what an earlier run left open; the new recording does not depend on it."""
+    """Recover sessions that an earlier run left open; errors do not stop the new recording."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError
     from recorder.daemon.root_lock import is_held
@@ -191,7 +191,7 @@ def _recover_all(root: Path) -> None:
 
 
 def happened_in(session: Path) -> dict[str, Any]:
-    """Why the session ended, its marks, its length, and the verdict, by its own accounts."""
+    """Read the session's end, marks, length, state and verdict from its own accounts."""
     from recorder.contract.errors import RecorderError
     from recorder.session.accounts import accounts_of
     from recorder.session.reader import Session
@@ -240,7 +240,7 @@ def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
 
 
 def seconds(text: str) -> float:
-    """The number of an argument ``--duration``, above 0."""
+    """Parse the argument of ``--duration``, a number above 0."""
     try:
         value = float(text)
     except ValueError:

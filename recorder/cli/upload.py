@@ -1,4 +1,4 @@
-"""``recorder upload SESSION_OR_ROOT URL``: bring recordings off the vehicle."""
+"""``recorder upload SESSION_OR_ROOT URL``: upload sessions into a store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is uploaded, where to, and how."""
+    """Declare the sessions, the store, and the options of the upload."""
     parser.add_argument(
         "source", type=Path, nargs="?", metavar="SESSION_OR_ROOT",
         help="a session, or a folder with sessions",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Upload; 0, or 1 if a session is not in the store (the others are)."""
+    """Upload; return 0, or 1 if a session could not be uploaded (the others are uploaded)."""
     from recorder.contract.errors import UsageError
 
     if args.pending is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session or archive and how deep to look."""
+    """Declare the session or archive, and the depth of the check."""
     parser.add_argument(
         "session",
         type=Path,
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report; 0 for what is sound (warnings or none), 1 where there is an error."""
+    """Print the report; return 0 if there is no error (warnings are allowed), else 1."""
     from recorder.contract.errors import SessionError
 
     try:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge(path: Path, report: Report) -> Verdict:
-    """The verdict on a session whose files were checked."""
+    """Judge a session whose files were checked."""
     from recorder.contract.errors import SessionError
     from recorder.session.accounts import accounts_of
     from recorder.session.reader import Session
@@ -79,7 +79,7 @@ def _validate_session(args: argparse.Namespace) -> Report:
 
 
 def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
-    """Check archives one after the other, and print what was checked and what was not."""
+    """Check archives one after the other, and print the items checked and not checked."""
     from recorder.archives.validation import validate_archive
 
     reports = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is verified, and who is trusted."""
+    """Declare the path, and the trusted keys."""
     parser.add_argument(
         "path",
         metavar="PATH_OR_URL",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is proven; 0 if nothing is changed, missing or added, else 1."""
+    """Print the proof; return 0 if nothing is changed, missing or added, else 1."""
     from recorder.contract.errors import UsageError
     from recorder.custody.proof import Trust
     from recorder.custody.verifying import verify

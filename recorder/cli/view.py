@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session, where it is served, and to whom."""
+    """Declare the session, the server's address, and the access options."""
     parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
     parser.add_argument(
         "--port",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM; both are a clean end."""
+    """Serve until SIGINT or SIGTERM; return 0."""
     import asyncio
 
     from recorder.live.playback_backend import serve_session
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> LiveSettings:
-    """The options as the config's section ``live``, checked by the same rules."""
+    """Convert the options to the config's section ``live``, and check them by its rules."""
     from recorder.contract.config.settings import LiveSettings
     from recorder.contract.errors import UsageError
 
