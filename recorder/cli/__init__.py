@@ -35,21 +35,21 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Control a daemon": (
         ("start", "recorder.cli.control:start", "start recording"),
         ("stop", "recorder.cli.control:stop", "stop recording"),
-        ("mark", "recorder.cli.control:mark", "put a mark into the session that is being recorded"),
+        ("mark", "recorder.cli.control:mark", "add a mark to the session that is being recorded"),
         ("status", "recorder.cli.control:status", "show the daemon's status"),
     ),
     "Look at sessions": (
         ("list", "recorder.cli.list_", "list the sessions in a folder"),
-        ("info", "recorder.cli.info", "show what a session holds"),
+        ("info", "recorder.cli.info", "show the contents of a session"),
         ("validate", "recorder.cli.validate", "check a session, or packed archives"),
         ("verify", "recorder.cli.verify", "prove that a recording is unchanged"),
         (
             "events",
             "recorder.cli.events",
-            "list the events that are kept, or when triggers would fire",
+            "list kept events, or evaluate triggers in recorded sessions",
         ),
         ("export", "recorder.cli.export", "export a stream as a table, arrays, pictures or points"),
-        ("catalog", "recorder.cli.catalog", "make a table of all sessions, in Parquet"),
+        ("catalog", "recorder.cli.catalog", "write a table of all sessions, in Parquet"),
         ("report", "recorder.cli.report", "report a session, or list a folder's reports, in HTML"),
         ("view", "recorder.cli.view", "play a session in the dashboard of the live view"),
         ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
@@ -59,8 +59,8 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
         ("clip", "recorder.cli.clip", "cut sessions, or merge parts, into a new session"),
         ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
-        ("upload", "recorder.cli.upload", "bring sessions into an S3 bucket or a folder"),
-        ("download", "recorder.cli.download", "get a session back from where it was uploaded"),
+        ("upload", "recorder.cli.upload", "upload sessions into an S3 bucket or a folder"),
+        ("download", "recorder.cli.download", "download a session from a store"),
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),
@@ -68,7 +68,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("keys", "recorder.cli.keys", "make or show the key that signs sessions"),
         ("emulate", "recorder.cli.emulate", "emulate sensors on this machine"),
         ("calibrate-radar", "recorder.cli.calibrate_radar", "calibrate a radar's antennas"),
-        ("completion", "recorder.cli.completion", "print a script for completion in the shell"),
+        ("completion", "recorder.cli.completion", "print a completion script for the shell"),
     ),
 }
 """Verbs by use: (verb, MODULE or MODULE:OBJECT, one line), in the order of the help."""

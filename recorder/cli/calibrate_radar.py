@@ -18,16 +18,18 @@ _MOST_FRAMES = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the reflector and the sensor."""
     parser.add_argument(
-        "session", type=Path, metavar="SESSION", help="a session of a standing vehicle"
+        "session", type=Path, metavar="SESSION", help="read this session of a standing vehicle"
     )
     parser.add_argument(
         "--reflector",
         type=_place,
         metavar="RANGE:AZIMUTH:ELEVATION",
-        help="place of a corner reflector, seen from the radar: m, degrees to the left, degrees "
-        "up; without it, static clutter is used",
+        help="use a corner reflector at this place, seen from the radar: m, degrees to the left, "
+        "degrees up (default: use static clutter)",
     )
-    parser.add_argument("--sensor", metavar="NAME", help="the radar (default: the only one)")
+    parser.add_argument(
+        "--sensor", metavar="NAME", help="calibrate this radar (default: the only one)"
+    )
     add_format(parser)
 
 

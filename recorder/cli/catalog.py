@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "root",
         metavar="ROOT_OR_URL",
-        help="a folder of sessions, also in folders below it; or a store to which sessions were "
-        "uploaded (s3://BUCKET/PREFIX)",
+        help="list the sessions in this folder and in all folders below it, or in a store to which "
+        "sessions were uploaded (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--out",
@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the table; return 0, or 1 if a session or folder is unreadable (the rest is written).
-    """
+    """Write the table; return 0, or 1 if a session or folder is unreadable (others are in it)."""
     from recorder.catalog.catalog import update_catalog
     from recorder.catalog.table import CATALOG
     from recorder.contract.errors import UsageError

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config and the format."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="check this config")
     add_format(parser)
 
 

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sessions, the interval and the streams."""
     parser.add_argument(
         "sessions", nargs="+", type=Path, metavar="SESSION",
-        help="the session's folder; several are parts of one recording, and make one clip",
+        help="cut this session; several sessions are parts of one recording and make one clip",
     )  # fmt: skip
     parser.add_argument(
         "--from",
@@ -34,16 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events",
         action="store_true",
-        help="make a clip of each event that the sessions hold, named after the event",
+        help="make a clip of each event in the sessions, named after the event",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder that the clip is made in (default: that of the first session)",
+        help="make the clip in DIR (default: the folder of the first session)",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="name of the clip (default: from session and interval)"
+        "--name",
+        metavar="NAME",
+        help="give the clip this name (default: from session and interval)",
     )
     parser.add_argument(
         "--key", type=Path, metavar="FILE", help="sign the clip with this key (`recorder keys`)"

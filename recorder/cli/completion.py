@@ -10,7 +10,9 @@ SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shell."""
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.add_argument(
+        "shell", choices=SHELLS, metavar="SHELL", help=f"complete for {', '.join(SHELLS)}"
+    )
     parser.epilog = (
         "bash: put 'source <(recorder completion bash)' into ~/.bashrc.  zsh: save the script as "
         "_recorder in a folder of $fpath.  fish: 'recorder completion fish | source'."

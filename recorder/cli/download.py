@@ -1,4 +1,4 @@
-"""``recorder download URL/NAME FOLDER``: get a session back from a store."""
+"""``recorder download URL/NAME FOLDER``: download a session from a store."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session and the target folder."""
     parser.add_argument(
-        "url", metavar="URL/NAME", help="the store (s3://BUCKET/PREFIX) and the session in it"
+        "url", metavar="URL/NAME", help="get this session from its store (s3://BUCKET/PREFIX/NAME)"
     )
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="where the folder of the session is made"
+        "folder", type=Path, metavar="FOLDER", help="make the session in this folder"
     )
     parser.add_argument(
         "--credentials",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the driver and the format."""
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="a driver, or the dotted name of a module"
+        "name", nargs="?", metavar="NAME", help="show this driver, or the dotted name of its module"
     )
     add_format(parser)
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config, the faults and the seed."""
     parser.add_argument(
-        "config", type=Path, metavar="CONFIG", help="config whose sources feed the devices"
+        "config",
+        type=Path,
+        metavar="CONFIG",
+        help="feed the devices from the sources of this config",
     )
     parser.add_argument(
         "--fault",

@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the folders, the filters and the config."""
     parser.add_argument(
         "folders", nargs="+", type=Path, metavar="ROOT_OR_SESSION",
-        help="a folder of sessions; with --triggers, a session, or the parts of one recording, "
-        "in order",
+        help="read this folder of sessions; with --triggers, this session, or the parts of one "
+        "recording, in order",
     )  # fmt: skip
     parser.add_argument(
         "--since",

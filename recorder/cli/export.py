@@ -21,16 +21,19 @@ _FORMATS = ("csv", "npz", "png", "jpg", "pcd", "pcap")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the stream, the format and the samples."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
-    parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="read the session in this folder"
+    )
+    parser.add_argument("stream", metavar="STREAM", help="export this stream")
     parser.add_argument(
         "--to",
         choices=_FORMATS,
         required=True,
         metavar="FORMAT",
-        help="csv: stamps and channels of few values; npz: arrays; jpg: pictures of a camera; png: "
-        "pictures of a camera, ranges of a lidar, range and speed of a radar; pcd: points of a "
-        "lidar, detections of a radar; pcap: datagrams of a udp sensor as a network capture",
+        help="write csv: stamps and channels of few values; npz: arrays; jpg: pictures of a "
+        "camera; png: pictures of a camera, ranges of a lidar, range and speed of a radar; pcd: "
+        "points of a lidar, detections of a radar; pcap: datagrams of a udp sensor as a network "
+        "capture",
     )
     parser.add_argument(
         "--from",
@@ -57,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="PATH",
-        help="the new file, or the new folder of several files (default: SESSION_STREAM... in the "
+        help="create this file, or this folder of several files (default: SESSION_STREAM... in the "
         "working directory)",
     )
     add_format(parser)

@@ -39,22 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sessions",
         nargs="*",
         metavar="SESSION",
-        help="folders of finished sessions; with --on also folders of sessions, and stores to "
-        "which sessions were uploaded (s3://BUCKET/PREFIX)",
+        help="pack these finished sessions; with --on also folders of sessions, and stores of "
+        "uploaded sessions (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--to",
         metavar="NAMES",
         action="append",
-        help="pack these archives, as in ncore,l5kit; may be repeated (default: those that the "
-        "session's config names)",
+        help="pack these archives, as in ncore,l5kit; may be repeated (default: the archives in "
+        "the session's config)",
     )
     parser.add_argument(
         "--pending",
         type=Path,
         metavar="CONFIG",
         help="do what is pending for all sessions in this config's root, as the daemon would: "
-        "repair, checksums, archives, packing of rows that were stored",
+        "repair, checksums, archives, deferred compression",
     )
     parser.add_argument(
         "--out",
@@ -70,8 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--identity",
         metavar="FILE",
-        help="with --on: the secret keys that decrypt encrypted sessions of stores; a file on each "
-        "worker",
+        help="decrypt sessions of stores with the secret keys in this file, on each worker of --on",
     )
     parser.add_argument(
         "--calibration",
@@ -374,7 +373,7 @@ def _pack_together(
     except RecorderError as error:
         if not results:
             raise
-        refused(args.out, error)  # what other archives there are is told all the same
+        refused(args.out, error)  # the other archives are reported all the same
 
 
 def _pending(args: argparse.Namespace) -> int:

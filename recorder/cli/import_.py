@@ -38,7 +38,7 @@ _DROPS: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="an MCAP file, or the folder of a ROS 2 bag"
+        "file", type=Path, metavar="FILE", help="import this MCAP file, or folder of a ROS 2 bag"
     )
     parser.add_argument(
         "--root", type=Path, default=Path("sessions"), metavar="DIR",
@@ -49,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--topics", metavar="[NAME=]TOPIC,...",
-        help="import only these topics; NAME is the sensor's name (default: made of the topic)",
+        help="import only these topics; NAME names the sensor (default: derived from the topic)",
     )  # fmt: skip
     parser.add_argument(
         "--metadata", type=Path, metavar="FILE",
-        help="metadata of the Ouster lidar, where the recording has none",
+        help="use this metadata of the Ouster lidar if the recording has none",
     )  # fmt: skip
     add_format(parser)
 

@@ -25,7 +25,9 @@ _MOST_LINES = 20  # of marks, and of faults
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the listing of gaps, and the format."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="read the session in this folder"
+    )
     parser.add_argument(
         "--gaps", action="store_true", help="list every loss with its time, duration and cause"
     )

@@ -16,14 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("init", "show"),
-        help="init: make a key; show: print its fingerprint and the public key",
+        help="make a key (init), or print its fingerprint and the public key (show)",
     )
     parser.add_argument(
         "--dir",
         type=Path,
         default=_FOLDER,
         metavar="FOLDER",
-        help="folder of the key (default: /var/lib/recorder/keys)",
+        help="use the key in this folder (default: /var/lib/recorder/keys)",
     )
     add_format(parser)
 

@@ -28,7 +28,10 @@ _AGES = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the root, the filters and the format."""
     parser.add_argument(
-        "root", type=Path, metavar="ROOT", help="a folder of sessions, or a catalog (.parquet)"
+        "root",
+        type=Path,
+        metavar="ROOT",
+        help="read this folder of sessions, or this catalog (.parquet)",
     )
     parser.add_argument(
         "--recursive",

@@ -40,9 +40,7 @@ class LiveView:
         note(mask_passwords(line))
 
     def rows(self, status: Status) -> list[list[str]]:
-        """Return a row for each stream, in the order of the config, or for a sensor without
-        streams.
-        """
+        """Return a row for each stream in the order of the config, or for a sensor without any."""
         before_s, before = self._history[0]
         seconds = status.elapsed_s - before_s
         rows = []

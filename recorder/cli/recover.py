@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "path", type=Path, metavar="SESSION_OR_ROOT", help="a session, or a folder of sessions"
+        "path",
+        type=Path,
+        metavar="SESSION_OR_ROOT",
+        help="repair this session, or the sessions in this folder",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="report what would be repaired; change nothing"

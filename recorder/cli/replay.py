@@ -18,7 +18,9 @@ from recorder.cli.signals import handled
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, its streams, the pace and the endpoint."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="play the session in this folder"
+    )
     parser.add_argument(
         "--speed",
         type=float,

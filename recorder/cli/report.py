@@ -24,7 +24,10 @@ _MOST_REASONS = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session or root, and the output file."""
     parser.add_argument(
-        "path", type=Path, metavar="SESSION_OR_ROOT", help="a session's folder, or a root of them"
+        "path",
+        type=Path,
+        metavar="SESSION_OR_ROOT",
+        help="read this session, or this root of sessions",
     )
     parser.add_argument(
         "--out",
@@ -35,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index",
         action="store_true",
-        help="of a session: write the index of its root anew, too",
+        help="rewrite the index of the session's root, too",
     )
     parser.add_argument(
         "--missing",
         action="store_true",
-        help="of a root: first make the reports that sessions lack, or that are out of date",
+        help="write the missing and outdated reports of a root's sessions first",
     )
     add_format(parser)
 

@@ -26,7 +26,7 @@ _OF_STREAM = ("samples", "lost", "unknown_losses", "incomplete", "ended")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="record with this config")
     parser.add_argument("--duration", type=seconds, metavar="S", help="stop after S seconds")
     parser.add_argument(
         "--root", type=Path, metavar="DIR", help="record into DIR instead of session.root"
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--live",
         action="store_true",
-        help="show the streams in a browser, where the config's section live says",
+        help="show the streams in a browser, at the address in the config's section live",
     )
     add_format(parser)
 

@@ -15,7 +15,7 @@ from recorder.cli.signals import handled
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config, the control socket, and the log format."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="use this config")
     parser.add_argument(
         "--socket", type=Path, metavar="PATH", help="listen on this socket instead of the config's"
     )

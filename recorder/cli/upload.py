@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sessions, the store, and the options of the upload."""
     parser.add_argument(
         "source", type=Path, nargs="?", metavar="SESSION_OR_ROOT",
-        help="a session, or a folder with sessions",
+        help="upload this session, or the sessions in this folder",
     )  # fmt: skip
     parser.add_argument(
-        "url", nargs="?", metavar="URL", help="s3://BUCKET/PREFIX, or file:///FOLDER"
+        "url", nargs="?", metavar="URL", help="upload into s3://BUCKET/PREFIX, or file:///FOLDER"
     )
     parser.add_argument(
         "--pending",
@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="upload the finished sessions in this config's root, as its section 'upload' says",
     )
     parser.add_argument(
-        "--mbit", type=float, metavar="N", help="send at most N Mbit/s on average (default: all)"
+        "--mbit",
+        type=float,
+        metavar="N",
+        help="send at most N Mbit/s on average (default: no limit)",
     )
     parser.add_argument(
         "--credentials",
@@ -57,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY",
-        help="encrypt for who has the secret key of this public one (age1..., from age-keygen); "
-        "may be given again, and each can decrypt",
+        help="encrypt for the owner of this public key (age1..., from age-keygen); may be "
+        "repeated, and each owner can decrypt",
     )
     parser.add_argument(
         "--read-back",
         action="store_true",
-        help="read all objects afterwards and compare them with what was sent",
+        help="read all objects back and compare them with the sent bytes",
     )
     add_format(parser)
 

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "session",
         type=Path,
         metavar="SESSION_OR_ARCHIVE",
-        help="the session's folder; or an archive, or a folder with archives: these are read "
+        help="check this session; or this archive, or folder with archives, which are read "
         "completely, with the format's own software if it is installed",
     )
     parser.add_argument(

@@ -21,16 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="PATH_OR_URL",
-        help="a session, a clip, an archive, a folder of sessions or archives, or a store to which "
-        "they were uploaded (s3://BUCKET/PREFIX)",
+        help="verify this session, clip, archive, folder of sessions or archives, or store "
+        "(s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--public-key",
         action="append",
         default=[],
         metavar="FILE_OR_FINGERPRINT",
-        help="trust only this key (vehicle.pub, or its fingerprint); may be given again. Without "
-        "it, the key in a session is taken on its word",
+        help="trust only this key (vehicle.pub, or its fingerprint); may be repeated. Without it, "
+        "the key in a session is trusted",
     )
     parser.add_argument(
         "--sources",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FOLDER",
-        help="find the sessions that an archive or a clip was made from in this folder, too",
+        help="search this folder, too, for the source sessions of an archive or a clip",
     )
     add_identity(parser)
     add_format(parser)

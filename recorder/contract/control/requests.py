@@ -208,7 +208,9 @@ class Status(_Request):
 class Mark(_Request):
     """Put a mark into the session that is being recorded."""
 
-    text: str | None = _argument(_mark_text, "text", metavar="TEXT", help="text of the mark")
+    text: str | None = _argument(
+        _mark_text, "text", metavar="TEXT", help="store this text in the mark"
+    )
     age_s: float | None = _argument(
         _age,
         "--age",
@@ -221,7 +223,7 @@ class Mark(_Request):
         _keep,
         "--keep",
         metavar="BEFORE:AFTER",
-        help="keep so many seconds before and after the moment, as an event",
+        help="keep this many seconds before and after the moment, as an event",
     )
     t_ns: int | None = _argument(_t_ns)
     trigger: str | None = _argument(_trigger)
@@ -235,7 +237,7 @@ class Keep(_Request):
         _name,
         "session",
         metavar="SESSION",
-        help="the session's folder, or its name in a daemon's root",
+        help="keep the session in this folder, or of this name in a daemon's root",
     )
     release: bool | None = _argument(
         _release, "--release", action="store_true", help="permit its deletion again"
