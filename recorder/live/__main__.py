@@ -18,9 +18,9 @@ from recorder.contract.config.settings import LiveSettings, read_settings
 from recorder.contract.errors import RecorderError
 from recorder.contract.process import end_visibly
 from recorder.live import serving
-from recorder.live.backend import Tell
+from recorder.live.backend import Notify
 from recorder.live.hub import Hub
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 
 
 async def serve(given: dict[str, Any]) -> None:
@@ -35,12 +35,12 @@ async def serve(given: dict[str, Any]) -> None:
     from recorder.live.daemon_link import LiveBackend
     from recorder.live.tap_source import TapSource
 
-    def stage(hub: Hub, tell: Tell) -> tuple[LiveBackend, TapSource, Shown]:
+    def stage(hub: Hub, notify: Notify) -> tuple[LiveBackend, TapSource, StaticContent]:
         source = TapSource(hub)
         socket, root = Path(given["socket"]), Path(given["root"])
-        backend = LiveBackend(hub, source, socket, root, tell)
+        backend = LiveBackend(hub, source, socket, root, notify)
         calibration = Path(given["calibration"]) if given.get("calibration") else None
-        return backend, source, Shown(calibration, lambda: backend.config)
+        return backend, source, StaticContent(calibration, lambda: backend.config)
 
     def announce(url: str) -> None:
         print(json.dumps({"event": "listening", "url": url}), flush=True)

@@ -81,12 +81,12 @@ class Access:
         self._secure = secure
         self._cookie = f"recorder_{port}"
 
-    def refusal(self, scope: Scope) -> tuple[int, str] | None:
+    def find_refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return the HTTP status and a sentence if a request is refused; else None."""
         size = sum(len(name) + len(text) for name, text in scope["headers"])
         if size + len(scope["query_string"]) + len(scope["path"]) > MOST_HEAD:
             return 431, "The request is too large."
-        headers = headers_of(scope)
+        headers = parse_headers(scope)
         host = headers.get("host", "")
         if self.loopback and not self._is_here(host):
             return 421, "This address is not served here."
@@ -159,25 +159,25 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def headers_of(scope: Scope) -> dict[str, str]:
+def parse_headers(scope: Scope) -> dict[str, str]:
     """Return a request's headers by their lower-case names; the last of several wins."""
     return {
         name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]
     }
 
 
-def without_paths(value: Any) -> Any:
+def strip_paths(value: Any) -> Any:
     """Return a JSON value in which each file path is reduced to its last part.
 
-    >>> without_paths({"error": "/data/sessions/a: is full", "address": "rtsp://cam/1"})
+    >>> strip_paths({"error": "/data/sessions/a: is full", "address": "rtsp://cam/1"})
     {'error': 'a: is full', 'address': 'rtsp://cam/1'}
     """
     if isinstance(value, str):
         return _PATH.sub(r"\1", value) if "/" in value else value
     if isinstance(value, dict):
-        return {key: without_paths(item) for key, item in value.items()}
+        return {key: strip_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_paths(item) for item in value]
+        return [strip_paths(item) for item in value]
     return value
 
 

@@ -15,17 +15,17 @@ from recorder.live.backend import Note
 class Listener(Protocol):
     """Receiver of notes; see `recorder.live.browser.Browser`."""
 
-    def tell(self, note: Note) -> None:
+    def notify(self, note: Note) -> None:
         """Take a note; never blocks."""
 
     def refresh(self) -> None:
         """React to streams that were declared or removed."""
 
 
-class Audience:
+class ClientRegistry:
     """Registry that admits clients up to a limit::
 
-        async with audience.admits(websocket) as admitted:
+        async with registry.admit(websocket) as admitted:
             if admitted:
                 await websocket.accept()
                 ...
@@ -44,7 +44,7 @@ class Audience:
         self._listeners: list[Listener] = []
 
     @contextlib.asynccontextmanager
-    async def admits(self, websocket: WebSocket) -> AsyncIterator[bool]:
+    async def admit(self, websocket: WebSocket) -> AsyncIterator[bool]:
         """Count a client while it is connected; refuse it and yield False at the limit."""
         if self.clients >= self._limit:
             refusal = PlainTextResponse("Too many clients are connected.\n", 503)
@@ -58,7 +58,7 @@ class Audience:
             self._count(-1)
 
     @contextlib.contextmanager
-    def listening(self, listener: Listener) -> Iterator[None]:
+    def register(self, listener: Listener) -> Iterator[None]:
         """Hand all notes to this listener."""
         self._listeners.append(listener)
         try:
@@ -66,10 +66,10 @@ class Audience:
         finally:
             self._listeners.remove(listener)
 
-    def tell(self, note: Note) -> None:
+    def notify(self, note: Note) -> None:
         """Send a note to every browser."""
         for listener in self._listeners:
-            listener.tell(note)
+            listener.notify(note)
 
     def refresh(self) -> None:
         """Report to every listener that streams were declared or removed."""

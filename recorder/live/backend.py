@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 Note = dict[str, Any]
 """One text message of the protocol ``/live`` (docs/live-views.md), with its ``type``."""
-Tell = Callable[[Note], None]
+Notify = Callable[[Note], None]
 """Function that sends a note to every browser, in the event loop."""
 
 LATEST = frozenset({"status", "streams", "timeline", "sessions", "playback"})
 """Types of notes of which only the newest matters: older ones are dropped for a slow browser."""
 
 
-def sent_ms() -> float:
+def read_send_ms() -> float:
     """Return CLOCK_MONOTONIC in ms: the send time from which browsers compute the age of a note."""
     return round(time.monotonic_ns() / 1e6, 1)
 
@@ -24,7 +24,7 @@ def sent_ms() -> float:
 class Backend(Protocol):
     """Backend of the server: `LiveBackend`, or `PlaybackBackend` for a recorded session.
 
-    Its constructor takes a `Tell`.  All methods are called in the event loop and never block.
+    Its constructor takes a `Notify`.  All methods are called in the event loop and never block.
 
     Attributes:
         mode: ``live`` or ``playback``.

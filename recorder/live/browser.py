@@ -23,9 +23,9 @@ import numpy as np
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.live.backend import LATEST, Backend, Note, sent_ms
+from recorder.live.backend import LATEST, Backend, Note, read_send_ms
 from recorder.live.hub import Hub, Watch
-from recorder.live.pace import Pace
+from recorder.live.pace import RateLimit
 from recorder.live.packing import pack, to_json
 from recorder.live.views import Drawing, View, make_view
 
@@ -80,7 +80,7 @@ class Browser:
         self.live = backend.mode == "live"
         self._socket = socket
         self._backend = backend
-        self._shown: dict[int, _Shown] = {}
+        self._shown: dict[int, _WatchTask] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._latest: dict[str, Note] = {}
         self._waiting: deque[Note] = deque()
@@ -90,7 +90,7 @@ class Browser:
         self.numbers = itertools.count(1)  # of samples, so that none is reported for another watch
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell(self, note: Note) -> None:
+    def notify(self, note: Note) -> None:
         """Send a note when there is room; never blocks."""
         if note["type"] in LATEST:
             self._latest[note["type"]] = note
@@ -142,7 +142,7 @@ class Browser:
                 case "drawn":
                     shown = self._shown.get(_identifier(values))
                     if shown is not None:
-                        shown.drawn(values.get("number"))
+                        shown.confirm_drawn(values.get("number"))
                 case str() if op in self._backend.ops:
                     self._request(op, values)
                 case _:
@@ -152,7 +152,7 @@ class Browser:
             self._errors += 1
             if self._errors > MOST_ERRORS:
                 self.fail(StalledError("too many malformed messages"))
-            self.tell({"type": "error", "text": str(error)})
+            self.notify({"type": "error", "text": str(error)})
 
     def refresh(self) -> None:
         """Restart the watches of streams that were declared again or removed."""
@@ -174,7 +174,7 @@ class Browser:
         hz = MOST_HZ if hz is None else hz
         if isinstance(hz, bool) or not isinstance(hz, int | float) or not 0.01 <= hz <= 1000.0:
             raise UsageError("watch: max_hz is not a number from 0.01 to 1000")
-        shown = _Shown(self, number, stream, view, options or {}, 1.0 / min(hz, MOST_HZ))
+        shown = _WatchTask(self, number, stream, view, options or {}, 1.0 / min(hz, MOST_HZ))
         self._shown[number] = shown
 
     def _request(self, op: str, values: Mapping[str, Any]) -> None:
@@ -191,9 +191,9 @@ class Browser:
         except RecorderError as error:
             reply |= {"ok": False, "error": str(error)}
         if isinstance(reply["request"], int | str):
-            self.tell(reply)
+            self.notify(reply)
         elif not reply["ok"]:
-            self.tell({"type": "error", "text": reply["error"]})
+            self.notify({"type": "error", "text": reply["error"]})
 
     async def _send_notes(self) -> None:
         while True:
@@ -223,7 +223,7 @@ class Browser:
                 raise StalledError("the browser takes nothing") from None
 
 
-class _Shown:
+class _WatchTask:
     """One watch of a browser; draws the newest sample when the browser has drawn the last one."""
 
     def __init__(
@@ -247,9 +247,9 @@ class _Shown:
         self._number = 0
         self._watch: Watch | None = None
         self.task = asyncio.create_task(self._run())
-        self.task.add_done_callback(self._ended)
+        self.task.add_done_callback(self._handle_end)
 
-    def drawn(self, number: Any) -> None:
+    def confirm_drawn(self, number: Any) -> None:
         """Take the browser's report that it has drawn the sample of that number."""
         if number == self._number:
             self._drawn.set()
@@ -259,7 +259,7 @@ class _Shown:
         if self._watch is not None:
             self._watch.close()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _handle_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._browser.fail(error)
 
@@ -270,7 +270,7 @@ class _Shown:
             if spec is not None:
                 await self._show(spec)
             while hub.specs.get(self._stream) == spec:
-                await self._until_news()
+                await self._wait_for_news()
 
     async def _show(self, spec: StreamSpec) -> None:
         """Show samples until the stream's declaration changes, or its view is refused."""
@@ -283,32 +283,32 @@ class _Shown:
         if view.static is not None:
             await self._send(view.static, self._values(static=True))
         self._watch = watch = hub.watch(self._stream, self.news.set, every=view.every)
-        pace = Pace(self._period_s, spec.rate_hz)
+        rate_limit = RateLimit(self._period_s, spec.rate_hz)
         try:
             while hub.specs.get(self._stream) == spec:
-                await self._until_news()
-                await self._until_turn(pace)
+                await self._wait_for_news()
+                await self._wait_for_turn(rate_limit)
                 messages = watch.take_every() if view.every else [watch.take()]
                 data = [m for m in messages if m is not None and m.kind is Kind.DATA]
                 if data:
-                    pace.shown(time.monotonic())
+                    rate_limit.record_shown(time.monotonic())
                     await self._draw(view, data)
         finally:
             watch.close()
 
-    async def _until_news(self) -> None:
+    async def _wait_for_news(self) -> None:
         await self.news.wait()
         self.news.clear()
 
-    async def _until_turn(self, pace: Pace) -> None:
+    async def _wait_for_turn(self, rate_limit: RateLimit) -> None:
         """Wait for the watch's turn, and then for a sample that is due soon."""
-        pause_s, patience_s = pace.turn(time.monotonic())
+        pause_s, patience_s = rate_limit.compute_wait(time.monotonic())
         if pause_s + patience_s > 0.0:
             await asyncio.sleep(pause_s)
             self.news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
-                    await self._until_news()
+                    await self._wait_for_news()
 
     async def _draw(self, view: View, messages: list[Message]) -> None:
         try:
@@ -331,7 +331,7 @@ class _Shown:
             seq=newest.next_seq - 1,
             t_ns=str(mono_ns + self._browser.hub.offset_ns),
             age_ms=age_ms,
-            sent_ms=sent_ms(),
+            sent_ms=read_send_ms(),
             static=False,
         )
         if await self._send(drawing, values):
@@ -359,7 +359,7 @@ class _Shown:
         """Report a problem once, until a drawing succeeds again."""
         if not self._complained:
             self._complained = True
-            self._browser.tell({"type": "error", "text": text, "id": self._id})
+            self._browser.notify({"type": "error", "text": text, "id": self._id})
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()

@@ -51,9 +51,9 @@ class Cursor:
     @property
     def next_ns(self) -> int | None:
         """Stamp of the next sample, epoch ns; None at the end."""
-        return self.time_of(self.index) if self.index < self.length else None
+        return self.read_stamp(self.index) if self.index < self.length else None
 
-    def time_of(self, index: int) -> int:
+    def read_stamp(self, index: int) -> int:
         """Return the stamp of a sample, epoch ns."""
         at = self._offset(index)  # may replace the window
         return int(self._times[at])
@@ -106,7 +106,7 @@ class Cursor:
         times = self._times[at : at + stop - start]
         return message_of(read_chunk(self._stream, start, int(self._seq[at]), times), self._spec)
 
-    def passed(self, stop: int) -> None:
+    def mark_sent(self, stop: int) -> None:
         """Record that the samples before `stop` were sent."""
         self.index, self.shown = stop, stop - 1
 

@@ -20,7 +20,7 @@ _MOST_EVENTS = 2000
 Event = dict[str, Any]
 
 
-class Happenings:
+class EventTail:
     """Reader that follows a session's event log, in one worker thread.
 
     Args:
@@ -75,7 +75,7 @@ class Timeline:
                 intervals = self._streams.setdefault(event["stream"], [])
                 intervals.append((begin_ns, begin_ns + duration_ns, kind))
                 if len(intervals) > MOST_INTERVALS:
-                    self._streams[event["stream"]] = _merged(intervals)
+                    self._streams[event["stream"]] = _merge(intervals)
         del self._marks[:-_MOST_EVENTS]
 
     def note(self, end_ns: int, outages: Mapping[str, Mapping[str, Any]] | None = None) -> Note:
@@ -113,7 +113,7 @@ def event_note(event: Event, text: str | None = None) -> Note:
     }
 
 
-def _merged(intervals: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+def _merge(intervals: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Halve the number of intervals: merge each pair, with the gap between them."""
     pairs = [intervals[i : i + 2] for i in range(0, len(intervals), 2)]
     return [(pair[0][0], max(end for _, end, _ in pair), pair[0][2]) for pair in pairs]

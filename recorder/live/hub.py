@@ -213,10 +213,10 @@ class Hub:
                 self._due[watch] = None
                 self._call()
         if before is None:
-            self._tell_source()
+            self._update_source()
         return watch
 
-    def watched(self, stream: str) -> bool:
+    def is_watched(self, stream: str) -> bool:
         """Check that the stream has a viewer."""
         return stream in self._watches
 
@@ -237,9 +237,9 @@ class Hub:
                 return
             del self._watches[watch.stream]
             self._newest.pop(watch.stream, None)
-        self._tell_source()
+        self._update_source()
 
-    def _tell_source(self) -> None:
+    def _update_source(self) -> None:
         if self._source is not None:
             self._source.want(frozenset(self._watches))
 

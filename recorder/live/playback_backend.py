@@ -14,13 +14,13 @@ from typing import Any
 
 from recorder.contract.config.settings import LiveSettings
 from recorder.contract.errors import UsageError
-from recorder.live.access import without_paths
-from recorder.live.backend import Note, Tell
+from recorder.live.access import strip_paths
+from recorder.live.backend import Note, Notify
 from recorder.live.happenings import event_note
 from recorder.live.hub import Hub
 from recorder.live.player import Player, Position
 from recorder.live.serving import serve
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 from recorder.session.accounts import accounts_of
 from recorder.session.layout import RECORDING
 from recorder.session.reader import Session
@@ -52,10 +52,10 @@ class PlaybackBackend:
     mode = "playback"
     ops = frozenset({"play", "pause", "speed", "seek", "step"})
 
-    def __init__(self, player: Player, path: Path, tell: Tell) -> None:
+    def __init__(self, player: Player, path: Path, notify: Notify) -> None:
         self._player = player
         self._path = path
-        self._tell = tell
+        self._notify = notify
         self._loop = asyncio.get_running_loop()
         self._viewers = 0
         self._changed = asyncio.Event()
@@ -121,7 +121,7 @@ class PlaybackBackend:
             if len(self._player.problems) != self._problems:
                 self._outdated.set()
             if self._viewers:
-                self._tell(position_note(self._player))
+                self._notify(position_note(self._player))
 
     async def _describe(self) -> None:
         """Report timeline and state, repeatedly while the session is being recorded."""
@@ -133,7 +133,7 @@ class PlaybackBackend:
                 self._reader, self._read, position
             )
             for note in (*self._notes, *(e for e in events if e not in self._events)):
-                self._tell(note)
+                self._notify(note)
             self._events = events
             pause_s = max(TIMELINE_S, _IDLE_SHARE * (time.monotonic() - began_s))
             with contextlib.suppress(TimeoutError):
@@ -149,7 +149,7 @@ class PlaybackBackend:
                 timeline_note(timeline),
                 status_note(session, timeline, self._player.problems, position.recording),
             ]
-        return without_paths(notes), without_paths([event_note(dict(e)) for e in timeline.events])
+        return strip_paths(notes), strip_paths([event_note(dict(e)) for e in timeline.events])
 
 
 _NEEDS = {
@@ -278,11 +278,11 @@ async def serve_session(
     with Player(path) as player:
         player.set_speed(speed)
 
-        def stage(hub: Hub, tell: Tell) -> tuple[PlaybackBackend, Player, Shown]:
+        def stage(hub: Hub, notify: Notify) -> tuple[PlaybackBackend, Player, StaticContent]:
             if player.position.recording:
                 os.nice(_NICE)  # before the threads begin, which inherit it
             player.start(hub)
-            shown = Shown(playback=player, session=path)
-            return PlaybackBackend(player, path, tell), player, shown
+            shown = StaticContent(playback=player, session=path)
+            return PlaybackBackend(player, path, notify), player, shown
 
         await serve(settings, stage, lambda url: announce(url, player.name, player.problems))

@@ -241,7 +241,7 @@ class Player(Closing):
             self._look_ns = now_ns + _LOOK_NS
             changed |= self._look_again()
         if changed:
-            self._changed()
+            self._report_change()
         if not self._now[1].playing:
             return _LOOK_NS / 1e9 if self._now[1].recording else None
         return self._play_due()
@@ -299,7 +299,7 @@ class Player(Closing):
             self._move(end_ns)
             return max(self._look_ns - self._clock.monotonic_ns(), _TICK_NS) / 1e9
         self._move(end_ns, playing=False)
-        self._changed()
+        self._report_change()
         return 0.0
 
     # What commands do
@@ -325,7 +325,7 @@ class Player(Closing):
         self._place(cursor, self._now[1].t_ns)
         if cursor.length:
             at = min(max(cursor.index - 1 + by, 0), cursor.length - 1)
-            self._jump(cursor.time_of(at))
+            self._jump(cursor.read_stamp(at))
 
     def _move(
         self,
@@ -390,7 +390,7 @@ class Player(Closing):
         else:
             if self._sink is not None:
                 self._sink.put(message)
-        cursor.passed(stop)
+        cursor.mark_sent(stop)
 
     def _give_up(self, cursor: Cursor, error: Exception) -> None:
         """Stop playing a stream whose times cannot be read."""
@@ -400,7 +400,7 @@ class Player(Closing):
 
     def _fail(self, stream: str, error: Exception) -> None:
         if self._session.fail(stream, error):
-            self._changed()
+            self._report_change()
 
     def _look_again(self) -> bool:
         """Read the new data of a session that is being recorded; return True if there is some."""
@@ -430,6 +430,6 @@ class Player(Closing):
         self._wake.set()
         return future
 
-    def _changed(self) -> None:
+    def _report_change(self) -> None:
         for call in tuple(self.on_change):
             call()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Note
 from recorder.session.layout import RECORDING
 from recorder.session.search import find_sessions
@@ -62,7 +62,7 @@ def _line(path: Path) -> dict[str, Any]:
         "unknown_losses": found["lost_intervals"],
         "incomplete": found["incomplete"],
         "verdict": found["verdict"],
-        "reasons": [without_paths(reason) for reason in found["reasons"]],
+        "reasons": [strip_paths(reason) for reason in found["reasons"]],
         "damaged": found["problem"] is not None,
     }
 

@@ -57,7 +57,7 @@ def listen(address: str, port: int) -> socket.socket:
     return bound
 
 
-def url_of(address: str, port: int, *, secure: bool) -> str:
+def format_url(address: str, port: int, *, secure: bool) -> str:
     """Return the URL of the page; of this machine where the server listens on all addresses."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, address)
     name = f"[{name}]" if ":" in name and not name.startswith("[") else name

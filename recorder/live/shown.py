@@ -49,7 +49,7 @@ class Playback(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class StaticContent:
     """Files and player of a server.
 
     Attributes:

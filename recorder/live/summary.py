@@ -116,7 +116,7 @@ class Summary:
             "type": "status",
             "status": {key: status[key] for key in status if key not in _LEFT_OUT},
             "streams": dict(sorted(streams.items(), key=lambda item: _ORDER[item[1]["level"]])),
-            "verdict": verdict_of(status, streams, hours, fresh),
+            "verdict": judge_rig(status, streams, hours, fresh),
             "disk_hours": None if hours is None else round(hours, 2),
             "session": name,
             "elapsed_s": session and session["elapsed_s"],
@@ -151,7 +151,7 @@ def judge(row: Mapping[str, Any]) -> tuple[str, str]:
     return GOOD, "simulated" if row["simulated"] else "ok"
 
 
-def verdict_of(
+def judge_rig(
     status: Status,
     streams: Mapping[str, Mapping[str, Any]],
     disk_hours: float | None,

@@ -101,17 +101,17 @@ class Catalog:
         for name, spec in specs.items():
             known = self._of_stream.get(name)
             if known is None or known[0] != spec:
-                self._of_stream[name] = spec, self._made(spec)
+                self._of_stream[name] = spec, self._make_channels(spec)
         found = [*self._others]
         for _, channels in self._of_stream.values():
             found += channels
         return {
             advertised.id: (advertised, channel)
             for channel in found
-            for advertised in (self._advertised(channel),)
+            for advertised in (self._advertise(channel),)
         }
 
-    def _made(self, spec: StreamSpec) -> list[Channel]:
+    def _make_channels(self, spec: StreamSpec) -> list[Channel]:
         self.problems.pop(spec.name, None)
         try:
             return offered_channels(spec, self._calibration)
@@ -119,7 +119,7 @@ class Catalog:
             self.problems[spec.name] = str(error)
             return [*json_channels(spec)]
 
-    def _advertised(self, channel: Channel) -> Advertised:
+    def _advertise(self, channel: Channel) -> Advertised:
         key = (channel.topic, message_encoding(channel.schema), channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)

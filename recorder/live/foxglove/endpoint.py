@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 import recorder
 from recorder.contract.errors import ConfigError
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Backend
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.catalog import Catalog, Channel
@@ -30,7 +30,7 @@ from recorder.live.foxglove.scene import (
 )
 from recorder.live.foxglove.services import offered_services
 from recorder.live.hub import Hub
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.foxglove.channels import Encoded, SampleChannel
 
@@ -53,7 +53,7 @@ class Foxglove:
         backend: carries out requests: start, stop, mark.
         executor: thread pool that decodes and encodes.
         shown: what the server shows besides the streams.
-        listening: hands notes to a connection while it lasts (`Audience.listening`).
+        register: hands notes to a connection while it lasts (`ClientRegistry.register`).
 
     Attributes:
         connections: the connected viewers.
@@ -64,9 +64,9 @@ class Foxglove:
         hub: Hub,
         backend: Backend,
         executor: Executor,
-        shown: Shown,
+        shown: StaticContent,
         *,
-        listening: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
+        register: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         session = shown.session
         self.hub = hub
@@ -76,7 +76,7 @@ class Foxglove:
         self._backend = backend
         self._executor = executor
         self._config = shown.config or (lambda: session and session / "config.yaml")
-        self._listening = listening
+        self._register = register
         self._id = str(uuid.uuid4())
         self.connections: set[Connection] = set()
         self._shared: dict[SampleChannel, tuple[object, asyncio.Future[Encoded]]] = {}
@@ -105,7 +105,7 @@ class Foxglove:
         connection = Connection(self, websocket)
         self.connections.add(connection)
         try:
-            with self._listening(connection):
+            with self._register(connection):
                 await connection.run()
         finally:
             self.connections.discard(connection)
@@ -188,7 +188,7 @@ class Foxglove:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-def _calibration(shown: Shown) -> tuple[Calibration, str]:
+def _calibration(shown: StaticContent) -> tuple[Calibration, str]:
     """Return the calibration, and the error in its file (empty without one)."""
     path, session = shown.calibration, shown.session
     if path is None and session is not None and (session / "calibration.yaml").is_file():
@@ -198,4 +198,4 @@ def _calibration(shown: Shown) -> tuple[Calibration, str]:
     try:
         return read_calibration(path), ""
     except ConfigError as error:
-        return Calibration(), without_paths(str(error))
+        return Calibration(), strip_paths(str(error))

@@ -37,7 +37,7 @@ class PlaybackControl:
         while True:
             async with self._handling:
                 position = self._player.position
-                if self._reported != _state_of(position):
+                if self._reported != _read_state(position):
                     await self._report(position)
             if position.t_ns != self._t_ns:
                 self._t_ns = position.t_ns
@@ -65,7 +65,7 @@ class PlaybackControl:
         await self._report(player.position, request.request)
 
     async def _report(self, position: Position, request: str = "") -> None:
-        status, speed, jumps = state = _state_of(position)
+        status, speed, jumps = state = _read_state(position)
         before = jumps if self._reported is None else self._reported[2]
         self._reported = state
         frame = protocol.playback_state(
@@ -74,7 +74,7 @@ class PlaybackControl:
         await self._outbox.answer(frame)
 
 
-def _state_of(position: Position) -> tuple[PlaybackStatus, float, int]:
+def _read_state(position: Position) -> tuple[PlaybackStatus, float, int]:
     status = PlaybackStatus.PLAYING if position.playing else PlaybackStatus.PAUSED
     if position.ended:
         status = PlaybackStatus.ENDED

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, RecorderError
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Note
 from recorder.live.foxglove.catalog import STATIC_NS, EncodeTime, LogChannel, TimedChannel
 from recorder.live.happenings import event_note
@@ -143,7 +143,7 @@ class LabelSets:
 
         def due(t_ns: int) -> Encoded:
             nonlocal last
-            times, ends = self._indexed()
+            times, ends = self._read_index()
             at = int(np.searchsorted(times, t_ns, side="right")) - 1
             if at < 0 or int(times[at]) == last:
                 return []
@@ -152,7 +152,7 @@ class LabelSets:
 
         return due
 
-    def _indexed(self) -> tuple[Times, npt.NDArray[np.int64]]:
+    def _read_index(self) -> tuple[Times, npt.NDArray[np.int64]]:
         """Return the times of the sets, int64 [n], and their file offsets, int64 [n + 1]."""
         if self._index is None:
             times: list[int] = []
@@ -209,7 +209,7 @@ def events_channel(session: Path) -> TimedChannel:
         opened = Session(session)
         try:
             events = sorted(opened.events(), key=lambda event: int(event["t_ns"]))
-            return [without_paths(event_note(event)) for event in events]
+            return [strip_paths(event_note(event)) for event in events]
         finally:
             opened.close()
 

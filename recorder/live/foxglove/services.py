@@ -29,7 +29,7 @@ def offered_services(ops: Iterable[str]) -> dict[int, tuple[str, Service]]:
     }
 
 
-def arguments_of(op: str, payload: bytes) -> dict[str, Any]:
+def parse_arguments(op: str, payload: bytes) -> dict[str, Any]:
     """Parse the arguments of a call; an empty payload, an empty text and null give none.
 
     Raises:

@@ -34,9 +34,9 @@ _VIEWS: Final[Mapping[str, type[_AnyView]]] = {
 }
 
 
-def views_of(spec: StreamSpec) -> tuple[str, ...]:
+def list_views(spec: StreamSpec) -> tuple[str, ...]:
     """Return the names of the views that a stream offers, the preferred one first."""
-    return tuple(name for name, view in _VIEWS.items() if view.offered(spec))
+    return tuple(name for name, view in _VIEWS.items() if view.is_offered(spec))
 
 
 def make_view(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
@@ -46,7 +46,7 @@ def make_view(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
         UsageError: the stream does not offer the view, or an option is wrong.
         FormatError: a file of the stream (``lidar.json``, ``radar.json``) is wrong.
     """
-    offered = views_of(spec)
+    offered = list_views(spec)
     if name not in offered:
         known = ", ".join(offered) or "none"
         raise UsageError(f"{spec.name}: has no view {name!r} (views: {known})")

@@ -37,7 +37,7 @@ class PictureView:
         self._where = f"{spec.name}: {self._channel.name}"
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
+    def is_offered(spec: StreamSpec) -> bool:
         """Check that the stream has pictures that can be shown."""
         return bool(_channels(spec))
 

@@ -65,7 +65,7 @@ class _MapView(ABC):
         }
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
+    def is_offered(spec: StreamSpec) -> bool:
         """Check that the stream has raw samples and the radar's parameters."""
         samples = [c for c in spec.channels if c.name == _SAMPLES and c.dtype == "i2"]
         return _METADATA in spec.files and bool(samples) and len(samples[0].shape) == 4
@@ -94,11 +94,11 @@ class _MapView(ABC):
             "noise_db": noise_db,
             "valid": valid,
             **self._axes,
-            "detections": [] if found is None else self._listed(found),
+            "detections": [] if found is None else self._to_json(found),
         }
         return Drawing(header, [("db", in_db_steps(level_db, _LEAST_DB, _STEP_DB))])
 
-    def _listed(self, found: Detections) -> list[dict[str, Any]]:
+    def _to_json(self, found: Detections) -> list[dict[str, Any]]:
         """Return the detections as JSON."""
         x, y, z = found.direction.T.astype(np.float64)
         columns: dict[str, list[Any]] = {
@@ -135,9 +135,9 @@ class RangeAzimuthView(_MapView):
     name, axis = "range_azimuth", "azimuth_deg"
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
+    def is_offered(spec: StreamSpec) -> bool:
         """Check that the radar's antennas are known, too."""
-        if not _MapView.offered(spec):
+        if not _MapView.is_offered(spec):
             return False
         try:
             return _geometry(spec).tx_m is not None
@@ -154,7 +154,7 @@ class RangeAzimuthView(_MapView):
 def _geometry(spec: StreamSpec) -> RadarGeometry:
     """Return the radar's geometry; raise FormatError if it is wrong or does not fit the samples."""
     shape, where = spec.channel(_SAMPLES).shape, f"{spec.name}: {_METADATA}"
-    geometry = _parsed(spec.files[_METADATA], where, shape)
+    geometry = _parse_geometry(spec.files[_METADATA], where, shape)
     chirps, tx, rx, samples = geometry.shape
     found = (chirps, tx, rx, samples if geometry.iq_order is None else 2 * samples)
     if found != shape:
@@ -165,5 +165,5 @@ def _geometry(spec: StreamSpec) -> RadarGeometry:
 
 
 @functools.lru_cache(maxsize=8)
-def _parsed(text: str, where: str, shape: tuple[int, ...]) -> RadarGeometry:
+def _parse_geometry(text: str, where: str, shape: tuple[int, ...]) -> RadarGeometry:
     return RadarGeometry.of_metadata(text, where, shape)

@@ -59,7 +59,7 @@ class SeriesView:
         self._about = {"channels": listed, "position": self._position}
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
+    def is_offered(spec: StreamSpec) -> bool:
         """Check that the samples are small and hold numbers that can be plotted."""
         return has_series(spec)
 

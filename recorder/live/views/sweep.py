@@ -70,7 +70,7 @@ class SweepView:
         )
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
+    def is_offered(spec: StreamSpec) -> bool:
         """Check that the stream has ranges and the metadata of the sensor."""
         channels = {channel.name: channel for channel in spec.channels}
         found = channels.get(_RANGE)
