@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.report.markup import Content, Html, element, number
+from recorder.report.markup import Content, Html, element, format_number
 
 Values = npt.NDArray[np.floating[Any]]
 
@@ -82,10 +82,10 @@ def count_axis(counts: Sequence[int], unit: str) -> tuple[Axis, list[float]]:
     levels = [math.log10(count + 1) for count in counts]
     top = max(1, math.ceil(max(levels, default=0.0)))
     marks = [float(power) for power in range(0, top + 1, 1 if top < 5 else 2)]
-    return Axis(0.0, float(top), marks, unit, _power_text), levels
+    return Axis(0.0, float(top), marks, unit, _format_power), levels
 
 
-def _power_text(power: float) -> str:
+def _format_power(power: float) -> str:
     """Format a power of ten: ``0``, ``10``, ``100``, ``1 k``, ``1 M``."""
     thousands, rest = divmod(round(power), 3)
     return f"{10**rest}{('', ' k', ' M', ' G', ' T')[min(thousands, 4)]}" if power else "0"
@@ -124,9 +124,9 @@ def clock_text(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Format a share of the width as a percentage, clamped to the picture."""
-    return f"{number(100 * min(1.0, max(0.0, share)))}%"
+    return f"{format_number(100 * min(1.0, max(0.0, share)))}%"
 
 
 def axis_row(axis: Axis) -> Html:
@@ -135,7 +135,9 @@ def axis_row(axis: Axis) -> Html:
     for at in axis.ticks:
         share = axis.share(at)
         anchor = "start" if share < 0.04 else "end" if share > 0.94 else "middle"
-        labels.append(element("text", axis.text(at), x=percent(share), y=12, text_anchor=anchor))
+        labels.append(
+            element("text", axis.text(at), x=format_percent(share), y=12, text_anchor=anchor)
+        )
     return element("svg", labels, class_="axis", height=16, aria_hidden="true")
 
 
@@ -245,7 +247,7 @@ def line(x: Axis, y: Axis, across: Values, values: Values, series: int, height: 
     return element("path", d="".join(words), class_=style(series))
 
 
-def band_of(
+def draw_band(
     x: Axis, y: Axis, across: Values, low: Values, high: Values, series: int, height: int = 120
 ) -> Html:
     """Draw the area between the least and the greatest values, where both are finite."""

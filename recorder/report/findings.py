@@ -19,7 +19,7 @@ from recorder.session.timeline import Timeline, make_timeline
 from recorder.session.validation import validate
 from recorder.session.validation_report import Report
 
-ODD = (
+READ_ERRORS = (
     *(RecorderError, OSError, ValueError, TypeError, LookupError, ArithmeticError),
     *(AttributeError, RecursionError, AssertionError),
 )
@@ -27,7 +27,7 @@ ODD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class SessionScan:
     """Contents of a session.
 
     Attributes:
@@ -79,7 +79,8 @@ class Findings:
         """Names of the previous and the next part of the same recording."""
         previous, following = self.header.get("previous"), None
         if self.recorded:
-            with contextlib.suppress(*ODD):  # the verdict reports a journal that cannot be read
+            # The verdict reports a journal that cannot be read.
+            with contextlib.suppress(*READ_ERRORS):
                 following = read_journal(layout.private(self.path, layout.JOURNAL)).next
         return None if previous is None else str(previous), following
 
@@ -89,7 +90,7 @@ class Findings:
         return postprocessing_steps(self.path)
 
 
-def look(path: Path, *, check: bool = True) -> Findings:
+def scan_session(path: Path, *, check: bool = True) -> SessionScan:
     """Read a session in any state.
 
     Args:
@@ -101,25 +102,25 @@ def look(path: Path, *, check: bool = True) -> Findings:
     """
     try:
         session = Session(path)
-    except ODD as error:
+    except READ_ERRORS as error:
         if not layout.private(path).is_dir() and isinstance(error, RecorderError):
             raise
-        return Findings(path, path.resolve().name, fault=odd_text(error))
+        return SessionScan(path, path.resolve().name, fault=format_error(error))
     with session:
         try:
             accounts = accounts_of(session)
             summary = summarize(session, accounts=accounts)
-            timeline = _timeline(path, summary)
-        except ODD as error:
-            fault = f"{path}: {odd_text(error)}"
-            return Findings(path, session.name, fault, session.state, session.live)
+            timeline = _read_timeline(path, summary)
+        except READ_ERRORS as error:
+            fault = f"{path}: {format_error(error)}"
+            return SessionScan(path, session.name, fault, session.state, session.live)
         report, fault = None, ""
         if check:
             try:
                 report = validate(path, digests=False)
-            except ODD as error:
-                fault = odd_text(error)
-        return Findings(
+            except READ_ERRORS as error:
+                fault = format_error(error)
+        return SessionScan(
             path,
             session.name,
             state=session.state,
@@ -135,21 +136,21 @@ def look(path: Path, *, check: bool = True) -> Findings:
         )
 
 
-def _timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
+def _read_timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
     """Return the timeline, which includes the contents of damaged files."""
-    start_ns, end_ns = _extent(summary)
+    start_ns, end_ns = _find_extent(summary)
     if start_ns is None or end_ns is None:
         return None
     with Session(path, partial=True) as session:
         return make_timeline(session, start_ns, end_ns)
 
 
-def odd_text(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Format an error of any type."""
     return str(error) if isinstance(error, RecorderError) else f"{type(error).__name__}: {error}"
 
 
-def _extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
+def _find_extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Return start and end of the shown time, epoch ns."""
     streams = summary["streams"].values()
     first = [s["first_ns"] for s in streams if s["first_ns"] is not None]

@@ -24,7 +24,7 @@ from recorder.contract.errors import StorageError
 from recorder.contract.redaction import mask_secrets
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
-from recorder.report.findings import ODD, odd_text
+from recorder.report.findings import READ_ERRORS, format_error
 from recorder.report.fleet_page import fleet_page
 from recorder.report.index_rows import Row, group
 from recorder.session.layout import CLEAN, INDEX, RECOVERED, REPORT
@@ -77,28 +77,28 @@ def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> 
     sessions, known = find_sessions(root), KnownRows.of(root / CATALOG)
     for number, path in enumerate(sessions):
         progress(path.name, number / len(sessions))
-        row = _row(path, place, known)
+        row = _read_row(path, place, known)
         if path.is_dir():  # else it was deleted meanwhile
             yield row
 
 
-def _row(path: Path, place: Path, known: KnownRows) -> Row:
+def _read_row(path: Path, place: Path, known: KnownRows) -> Row:
     report = path / REPORT
     summary = read_summary(report)
     header: Mapping[str, Any] = {}
-    with contextlib.suppress(*ODD):  # `brief` has the error
+    with contextlib.suppress(*READ_ERRORS):  # `brief` has the error
         header = read_header(path) or {}
-    if summary is not None and _is_of(summary, header):
+    if summary is not None and _matches(summary, header):
         line: dict[str, Any] = {key: getattr(summary, key) for key in _SUMMARIZED}
         line |= {"name": header["name"], "live": False, "bytes": folder_bytes(path)}
         line["problem"] = None
     else:
-        line = _look(path, known)
+        line = _read_line(path, known)
     return Row(
         **line,
-        metadata=_metadata(header),
+        metadata=_read_metadata(header),
         archives=archives_of(path),
-        report=_url(report, place) if report.is_file() else None,
+        report=_format_url(report, place) if report.is_file() else None,
         summary=summary,
     )
 
@@ -109,32 +109,32 @@ _SUMMARIZED = (
 )
 
 
-def _is_of(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
+def _matches(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
     """Check that a report matches the present state of a closed session."""
     if header.get("state") not in (CLEAN, RECOVERED):
         return False
     return all(getattr(summary, key) == header.get(key) for key in ("state", "start_ns", "end_ns"))
 
 
-def _look(path: Path, known: KnownRows) -> dict[str, Any]:
+def _read_line(path: Path, known: KnownRows) -> dict[str, Any]:
     try:
         row = known.get(path)
         line = brief(path) if row is None else row.line()
-    except ODD as error:  # one strange session must not cost the index of the others
+    except READ_ERRORS as error:  # one strange session must not cost the index of the others
         line = dict.fromkeys(_SUMMARIZED) | {"reasons": []}
         line |= {"name": path.name, "live": False, "bytes": folder_bytes(path), "streams": []}
-        line["problem"] = f"{path}: {odd_text(error)}"
+        line["problem"] = f"{path}: {format_error(error)}"
     line.pop("path", None)
     return line
 
 
-def _metadata(header: Mapping[str, Any]) -> dict[str, str]:
+def _read_metadata(header: Mapping[str, Any]) -> dict[str, str]:
     values = mask_secrets(header.get("metadata"))
     if not isinstance(values, dict):
         return {}
     return {str(key): str(value) for key, value in values.items() if value not in (None, "")}
 
 
-def _url(path: Path, place: Path) -> str:
+def _format_url(path: Path, place: Path) -> str:
     """Return the URL of a file relative to a folder; names may hold any bytes."""
     return quote(os.path.relpath(os.fsencode(path.absolute()), os.fsencode(place.absolute())))

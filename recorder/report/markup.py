@@ -55,7 +55,7 @@ def escape_lines(text: str, longest: int) -> Html:
     return Html("\n".join(escape(line, longest) for line in cut))
 
 
-def joined(content: Content) -> Html:
+def join_content(content: Content) -> Html:
     """Join the parts of a content into markup."""
     match content:
         case None:
@@ -65,8 +65,8 @@ def joined(content: Content) -> Html:
         case str():
             return escape(content)
         case int() | float():
-            return escape(number(content))
-    return Html("".join(map(joined, content)))
+            return escape(format_number(content))
+    return Html("".join(map(join_content, content)))
 
 
 def element(name: str, /, *content: Content, **attributes: Attribute) -> Html:
@@ -85,11 +85,11 @@ def element(name: str, /, *content: Content, **attributes: Attribute) -> Html:
         if value is True:
             words.append(key)
             continue
-        text = number(value) if isinstance(value, int | float) else value
+        text = format_number(value) if isinstance(value, int | float) else value
         shown = text if isinstance(text, Html) else escape(text, 1 << 24)
         words.append(f'{key}="{shown}"')
     start = " ".join(words)
-    inside = joined(content)
+    inside = join_content(content)
     if name in _VOID:
         return Html(f"<{start}>")
     if name in _DRAWN and not inside:
@@ -102,7 +102,7 @@ def raw(text: str) -> Html:
     return Html(text)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number in few characters; ``-`` if it is not finite."""
     if not math.isfinite(value):
         return "-"

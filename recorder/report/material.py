@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from recorder.report.findings import Findings, odd_text
+from recorder.report.findings import SessionScan, format_error
 from recorder.report.markup import Html, element
 from recorder.report.rasters import Picture, data_uri
 from recorder.report.verdict import Reason
@@ -18,7 +18,7 @@ _LARGEST = 40_000  # bytes of one picture
 
 
 @dataclass
-class Material:
+class ReportContext:
     """Context that every section uses.
 
     Attributes:
@@ -28,7 +28,7 @@ class Material:
         unreadable: read errors of the sections.
     """
 
-    found: Findings
+    found: SessionScan
     session: Session
     pictures: int = 1
     unreadable: list[Reason] = field(default_factory=list)
@@ -63,11 +63,11 @@ class Material:
             return []
         step_ns = (end_ns - start_ns) / count
         wanted = (round(start_ns + (k + 0.5) * step_ns) for k in range(count))
-        return sorted({nearest(stream, t_ns) for t_ns in wanted})
+        return sorted({find_nearest(stream, t_ns) for t_ns in wanted})
 
     def fail(self, where: str, error: BaseException) -> Html:
         """Record a read error; return the text that is shown in its place."""
-        text = odd_text(error)
+        text = format_error(error)
         self.unreadable.append(Reason("unreadable", where, text))
         return element("p", f"{where}: {text}", class_="odd")
 
@@ -80,7 +80,7 @@ class Material:
         return address
 
 
-def nearest(stream: Stream, t_ns: int) -> int:
+def find_nearest(stream: Stream, t_ns: int) -> int:
     """Return the index of the sample nearest to a time; read few stamps of any stream."""
 
     def stamp(index: int) -> int:
@@ -100,5 +100,5 @@ def nearest(stream: Stream, t_ns: int) -> int:
     return low
 
 
-Make = Callable[[Material], Html | None]
+Make = Callable[[ReportContext], Html | None]
 """Function that makes a section; None if the session has no data for it."""

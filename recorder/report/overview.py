@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recorder.contract.texts import human_bytes, human_seconds, human_time
-from recorder.report.findings import Findings
-from recorder.report.markup import Content, Html, details, element, escape, joined, pairs, table
+from recorder.report.findings import SessionScan
+from recorder.report.markup import (
+    Content,
+    Html,
+    details,
+    element,
+    escape,
+    join_content,
+    pairs,
+    table,
+)
 from recorder.report.verdict import FAIL, PASS, Reason, Verdict
 from recorder.session import layout
 from recorder.session.endings import ENDS
@@ -27,7 +36,7 @@ _WORDS = {
 _OPEN = ("open", "● PASS so far", "The session is being recorded. Nothing broke so far.")
 
 
-def head(found: Findings, judged: Verdict, linked: bool) -> Html:
+def head(found: SessionScan, judged: Verdict, linked: bool) -> Html:
     """Make the head: name, verdict and key facts.
 
     Args:
@@ -49,7 +58,7 @@ def head(found: Findings, judged: Verdict, linked: bool) -> Html:
         ),
         _reasons(judged.reasons, "What broke"),
         _remarks(judged.remarks),
-        pairs(_facts(found, linked)),
+        pairs(_list_facts(found, linked)),
     )  # fmt: skip
 
 
@@ -80,7 +89,7 @@ def _remarks(remarks: Sequence[Reason]) -> Content:
     return details(count, table(("Remark", "Where", "How much"), rows))
 
 
-def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
+def _list_facts(found: SessionScan, linked: bool) -> list[tuple[Content, Content]]:
     summary = found.summary
     if summary is None:
         return [("Folder", str(found.path))]
@@ -89,8 +98,8 @@ def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
         ("End", human_time(summary["end_ns"]) if summary["end_ns"] else "not closed"),
         ("Duration", human_seconds(summary["duration_s"])),
         ("Size", human_bytes(summary["bytes"])),
-        ("State", _state_text(found)),
-        ("Ended", _ended(summary)),
+        ("State", _format_state(found)),
+        ("Ended", _format_end(summary)),
     ]
     for key, value in summary["metadata"].items():
         if value not in (None, ""):
@@ -100,11 +109,11 @@ def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
     rows.append(("Folder", str(found.path)))
     for title, name in zip(("Continues", "Continued in"), found.parts, strict=True):
         if name is not None:
-            rows.append((title, _linked(found, name) if linked else name))
-    return [(name, joined(value)) for name, value in rows]
+            rows.append((title, _make_link(found, name) if linked else name))
+    return [(name, join_content(value)) for name, value in rows]
 
 
-def _state_text(found: Findings) -> str:
+def _format_state(found: SessionScan) -> str:
     if not found.recorded:
         return "a roverd trace of another recorder"
     if found.state == layout.RECORDING:
@@ -112,7 +121,7 @@ def _state_text(found: Findings) -> str:
     return str(found.state)
 
 
-def _ended(summary: Mapping[str, Any]) -> str | None:
+def _format_end(summary: Mapping[str, Any]) -> str | None:
     ended = summary["ended"]
     if ended is None:
         return "–"
@@ -120,7 +129,7 @@ def _ended(summary: Mapping[str, Any]) -> str | None:
     return f"{ENDS.get(ended['cause'], ended['cause'])}{detail}"
 
 
-def _linked(found: Findings, name: str) -> Html:
+def _make_link(found: SessionScan, name: str) -> Html:
     """Make a link to the report of a neighbour; only its name if there is no such session."""
     neighbour = found.path.parent / os.path.basename(name)  # noqa: PTH119  a name, not a path
     try:

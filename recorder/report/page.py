@@ -31,9 +31,9 @@ def page(title: str, *content: Content, script: str = "", data: str = "") -> str
         data: an element with data for other programs (`recorder.report.embedded`), in the head.
     """
     sheet = style_sheet()
-    rules = ["default-src 'none'", "img-src data:", f"style-src {_source(sheet)}"]
+    rules = ["default-src 'none'", "img-src data:", f"style-src {_hash_source(sheet)}"]
     if script:
-        rules.append(f"script-src {_source(script)}")
+        rules.append(f"script-src {_hash_source(script)}")
     rules += ["base-uri 'none'", "form-action 'none'"]
     head = element(
         "head",
@@ -50,7 +50,7 @@ def page(title: str, *content: Content, script: str = "", data: str = "") -> str
     return f'<!DOCTYPE html>\n<html lang="en">{head}\n{element("body", content, end)}</html>\n'
 
 
-def _source(text: str) -> str:
+def _hash_source(text: str) -> str:
     """Return the digest of an inline element's text, as a source of the policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -26,27 +26,27 @@ _ANCHORS: Final = (
 picture can be read without colours (matplotlib, colormaps/_listed)."""
 
 
-def _table() -> Picture:
+def _make_table() -> Picture:
     steps = np.linspace(0, 255, len(_ANCHORS))
     rgb = np.array(_ANCHORS, np.float64)
     table = np.stack([np.interp(np.arange(256), steps, rgb[:, c]) for c in (2, 1, 0)], axis=1)
     return np.asarray(np.rint(table), np.uint8)
 
 
-TABLE: Final = _table()
+TABLE: Final = _make_table()
 """Colour table, u1 [256, 3], BGR."""
 BACKGROUND: Final = np.array((19, 14, 11), np.uint8)
 """Background of points, BGR."""
 
 
-def coloured(values: npt.NDArray[Any], low: float, high: float) -> Picture:
+def apply_colours(values: npt.NDArray[Any], low: float, high: float) -> Picture:
     """Map values [...] to colours [..., 3], from `low` to `high`."""
     scaled = (values.astype(np.float32) - low) * (255.0 / ((high - low) or 1.0))
     picture: Picture = TABLE[np.clip(np.nan_to_num(scaled), 0, 255).astype(np.uint8)]
     return picture
 
 
-def fitted(picture: Picture, longest: int) -> Picture:
+def shrink_picture(picture: Picture, longest: int) -> Picture:
     """Shrink a picture so that its longer side has at most `longest` pixels."""
     height, width = picture.shape[:2]
     factor = longest / max(height, width)
@@ -64,17 +64,17 @@ def data_uri(picture: Picture, most_bytes: int) -> tuple[str, int]:
     Raises:
         FormatError: the picture cannot be encoded.
     """
-    data = _encoded(picture, _GOOD)
+    data = _encode(picture, _GOOD)
     if len(data) > most_bytes:
-        data = _encoded(picture, _POOR)
+        data = _encode(picture, _POOR)
     while len(data) > most_bytes and (longest := max(picture.shape[:2])) > _LEAST:
         shrunk = longest * min(0.9, 0.9 * math.sqrt(most_bytes / len(data)))
-        picture = fitted(picture, max(_LEAST, int(shrunk)))
-        data = _encoded(picture, _POOR)
+        picture = shrink_picture(picture, max(_LEAST, int(shrunk)))
+        data = _encode(picture, _POOR)
     return f"data:image/webp;base64,{base64.b64encode(data).decode()}", len(data)
 
 
-def _encoded(picture: Picture, quality: int) -> bytes:
+def _encode(picture: Picture, quality: int) -> bytes:
     good, encoded = cv2.imencode(".webp", picture, [cv2.IMWRITE_WEBP_QUALITY, quality])
     if not good:
         raise FormatError(f"{list(picture.shape)} pixels cannot be encoded as WebP")

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from recorder.contract.streams import ChannelSpec
 from recorder.processing.earth import declared_position
 from recorder.processing.series import count_values, has_series, is_plotted, value_names
-from recorder.report.drawing import band_of, line, plot, time_axis, value_axis
-from recorder.report.findings import ODD
+from recorder.report.drawing import draw_band, line, plot, time_axis, value_axis
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
@@ -73,7 +73,7 @@ class Envelope:
         return float(self.low.min()), float(self.high.max())
 
 
-def series_section(material: Material) -> Html | None:
+def series_section(material: ReportContext) -> Html | None:
     """Make the section with plots of every stream with small samples."""
     plots: list[Content] = []
     for stream in material.streams:
@@ -84,8 +84,8 @@ def series_section(material: Material) -> Html | None:
             position = declared_position(spec)
             for channel in spec.channels:
                 if is_plotted(channel) and channel.name != position and len(plots) < _MOST_PLOTS:
-                    plots.append(_plot(material, stream, channel))
-        except ODD as error:
+                    plots.append(_plot_channel(material, stream, channel))
+        except READ_ERRORS as error:
             plots.append(material.fail(stream.name, error))
     return section("Motion and other values", element("div", plots, class_="plots"),
                    id_="series") if plots else None  # fmt: skip
@@ -101,7 +101,7 @@ def ranges_to_read(length: int) -> Iterator[tuple[int, int]]:
         yield at, at + _PIECE
 
 
-def _plot(material: Material, stream: Stream, channel: ChannelSpec) -> Html:
+def _plot_channel(material: ReportContext, stream: Stream, channel: ChannelSpec) -> Html:
     shown = min(count_values(channel), _MOST_VALUES)
     envelope = Envelope(*material.span_ns, shown)
     for start, stop in ranges_to_read(len(stream)):
@@ -112,7 +112,7 @@ def _plot(material: Material, stream: Stream, channel: ChannelSpec) -> Html:
     across = (np.arange(_COLUMNS) + 0.5) * material.seconds / _COLUMNS
     shapes: list[Content] = []
     for k in range(shown):
-        shapes.append(band_of(x, y, across, envelope.low[:, k], envelope.high[:, k], k))
+        shapes.append(draw_band(x, y, across, envelope.low[:, k], envelope.high[:, k], k))
         shapes.append(line(x, y, across, envelope.mean[:, k], k))
     names = value_names(channel)
     more = f", the first {shown} of {len(names)}" if len(names) > shown else ""

@@ -2,7 +2,7 @@
 
 ::
 
-    judged = verdict(look(path))
+    judged = verdict(scan_session(path))
     judged.word                                    # PASS or FAIL
     for reason in judged.reasons:
         reason.what, reason.where, reason.how_much
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recorder.report.findings import Findings
+from recorder.report.findings import SessionScan
 from recorder.session import verdict as session_verdict
 from recorder.session.verdict import CAUSES as CAUSES
 from recorder.session.verdict import FAIL as FAIL
@@ -22,7 +22,7 @@ from recorder.session.verdict import Verdict as Verdict
 from recorder.session.verdict import interval_text as interval_text
 
 
-def verdict(found: Findings, unreadable: Iterable[Reason] = ()) -> Verdict:
+def verdict(found: SessionScan, unreadable: Iterable[Reason] = ()) -> Verdict:
     """Judge a session.
 
     Args:
