@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.catalog.rows import Row, read_row, stamp_of
+from recorder.catalog.rows import Row, compute_stamp, read_row
 from recorder.catalog.table import CATALOG, read_table, write_table
 from recorder.contract.errors import FormatError, UsageError
 from recorder.session.search import sessions_below
@@ -50,7 +50,7 @@ class Update:
 class KnownRows:
     """Rows of an earlier catalog, for unchanged sessions.
 
-    >>> known = KnownRows.of(root)
+    >>> known = KnownRows.read(root)
     >>> row = known.get(root / "drive")          # None: not known, or changed since
     """
 
@@ -58,7 +58,7 @@ class KnownRows:
         self.rows = rows
 
     @classmethod
-    def of(cls, path: Path) -> KnownRows:
+    def read(cls, path: Path) -> KnownRows:
         """Read a catalog file; empty if there is none of this version, or no pyarrow."""
         rows: list[Row] = []
         if path.is_file():
@@ -69,7 +69,9 @@ class KnownRows:
     def get(self, session: Path) -> Row | None:
         """Return the row of a session that has not changed since, else None."""
         row = self.rows.get(str(session.absolute()))
-        return row if row is not None and row.stamp and row.stamp == stamp_of(session) else None
+        return (
+            row if row is not None and row.stamp and row.stamp == compute_stamp(session) else None
+        )
 
 
 def update_catalog(
@@ -88,7 +90,7 @@ def update_catalog(
         StorageError: the file cannot be written.
     """
     path = root / CATALOG if out is None else out
-    known, unlisted = KnownRows.of(path), list[str]()
+    known, unlisted = KnownRows.read(path), list[str]()
     rows, read = [], 0
     for session in sessions_below(root.absolute(), unlisted.append):
         if (row := known.get(session)) is None:

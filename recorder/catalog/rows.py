@@ -114,7 +114,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         place: bounds of its positions; None without positions.
         archives: names of the packed archives.
         problem: read errors; None if there are none.
-        stamp: `stamp_of` its folder; empty while the session may change.
+        stamp: `compute_stamp` its folder; empty while the session may change.
     """
 
     session: str
@@ -183,7 +183,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def stamp_of(folder: Path) -> str:
+def compute_stamp(folder: Path) -> str:
     """Return a digest of names, sizes and times of the files that change with a session.
 
     The function reads no file.  The digest is empty if the session is inaccessible.
@@ -202,17 +202,17 @@ def stamp_of(folder: Path) -> str:
 
 def read_row(folder: Path) -> Row:
     """Read the row of a session; on failure the row has only its name, size and the problem."""
-    stamp = stamp_of(folder)
+    stamp = compute_stamp(folder)
     recording, part = recording_of(folder.name)
     empty = Row(session=folder.name, location=str(folder), recording=recording, part=part)
     try:
         header = read_header(folder) or {}
         with Session(folder) as session:
-            summary, place = summarize(session), _place(session)
+            summary, place = summarize(session), _find_place(session)
     except (SessionError, FormatError, OSError) as error:
         size = folder_bytes(folder)
         return msgspec.structs.replace(empty, problem=str(error), bytes=size, verdict=FAIL)
-    streams = tuple(_stream(name, entry) for name, entry in summary["streams"].items())
+    streams = tuple(_make_stream_row(name, entry) for name, entry in summary["streams"].items())
     ended = summary["ended"] or {}
     finished = summary["state"] in _FINISHED and not summary["live"]
     metadata = {str(k): str(v) for k, v in summary["metadata"].items() if v not in (None, "")}
@@ -223,8 +223,8 @@ def read_row(folder: Path) -> Row:
         part=part,
         **{key: summary[key] for key in ("state", "live", "start_ns", "end_ns", "duration_s")},
         vehicle=metadata.get("vehicle"),
-        host=_text(header.get("hostname")),
-        software=_text(header.get("recorder_version")),
+        host=_format_value(header.get("hostname")),
+        software=_format_value(header.get("recorder_version")),
         metadata=metadata,
         bytes=summary["bytes"],
         streams=streams,
@@ -236,15 +236,15 @@ def read_row(folder: Path) -> Row:
         verdict=summary["verdict"],
         reasons=tuple(Reason(**reason).text for reason in summary["reasons"]),
         faults=len(summary["faults"]),
-        ended=_text(ended.get("cause")),
+        ended=_format_value(ended.get("cause")),
         place=place,
-        archives=archives_of(folder),
+        archives=list_archives(folder),
         problem="; ".join(summary["problems"]) or None,
         stamp=stamp if finished else "",
     )
 
 
-def archives_of(folder: Path) -> tuple[str, ...]:
+def list_archives(folder: Path) -> tuple[str, ...]:
     """Return the names of complete archives; unfinished files are hidden."""
     return tuple(n for n in ARCHIVE_NAMES if _holds_files(folder / layout.ARCHIVES / n))
 
@@ -256,7 +256,7 @@ def _holds_files(folder: Path) -> bool:
         return False
 
 
-def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
+def _make_stream_row(name: str, entry: Mapping[str, Any]) -> StreamRow:
     first, last = entry["first_ns"], entry["last_ns"]
     incomplete, parts = sum_incomplete(entry["incomplete"])
     return StreamRow(
@@ -272,7 +272,7 @@ def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
     )
 
 
-def _place(session: Session) -> Place | None:
+def _find_place(session: Session) -> Place | None:
     """Return the bounds of the positions of all streams."""
     latitudes, longitudes = [], []
     for name, stream in session.streams.items():
@@ -282,8 +282,8 @@ def _place(session: Session) -> Place | None:
         for batch in stream.iterate(_WINDOW, [channel]):
             positions = batch.data[channel].astype(np.float64)
             positions = positions[is_position(positions)]
-            latitudes += _ends(positions[:, 0])
-            longitudes += _ends(positions[:, 1])
+            latitudes += _find_ends(positions[:, 0])
+            longitudes += _find_ends(positions[:, 1])
     if not latitudes:
         return None
     west, east = min(longitudes), max(longitudes)
@@ -293,7 +293,7 @@ def _place(session: Session) -> Place | None:
     return Place(min(latitudes), west, max(latitudes), east)
 
 
-def _ends(values: Iterable[float]) -> list[float]:
+def _find_ends(values: Iterable[float]) -> list[float]:
     found = np.asarray(values)
     if not len(found):
         return []
@@ -304,5 +304,5 @@ def _ends(values: Iterable[float]) -> list[float]:
     return [float(value) for value in ends]
 
 
-def _text(value: object) -> str | None:
+def _format_value(value: object) -> str | None:
     return None if value in (None, "") else str(value)

@@ -60,7 +60,7 @@ def cluster(on: str) -> Iterator[Any]:
         with ExitStack() as stack:
             # No worker is given a job while it works on another one.
             stack.enter_context(dask.config.set({"distributed.scheduler.worker-saturation": 1.0}))
-            with _uninterrupted():
+            with _defer_interrupt():
                 made = stack.enter_context(distributed.LocalCluster(**options))
                 client = stack.enter_context(distributed.Client(made, timeout=_CONNECT_S))
             yield client
@@ -75,7 +75,7 @@ def cluster(on: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _defer_interrupt() -> Iterator[None]:
     """Defer Ctrl-C: it would end workers that are still starting, each with a traceback."""
     resource_tracker.ensure_running()  # starting it lets Ctrl-C through again
     came: list[int] = []
@@ -90,7 +90,7 @@ def _uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def workers_of(client: Any) -> int:
+def count_workers(client: Any) -> int:
     """Return the number of threads that the cluster has for jobs now."""
     found: Mapping[str, int] = client.nthreads()
     return sum(found.values())
@@ -104,7 +104,7 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
     """
     from distributed import as_completed
 
-    waiting = {key_of(job): job for job in jobs}
+    waiting = {make_task_key(job): job for job in jobs}
     asked = dict.fromkeys(waiting, 1)
     # The largest first, so that no worker begins a long job when the others are done.
     ordered = sorted(waiting, key=lambda key: -waiting[key].size)
@@ -128,17 +128,17 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
                     f"{job.title}: the cluster lost it again and again"
                 )
             else:
-                outcome = _outcome(job, future)
+                outcome = _read_outcome(job, future)
             future.release()
             del waiting[key]
             yield job, outcome
     except (OSError, TimeoutError) as error:  # of Dask's connections
-        raise _gone(client) from error
+        raise _make_gone_error(client) from error
     if waiting:
-        raise _gone(client)
+        raise _make_gone_error(client)
 
 
-def key_of(job: Job) -> tuple[str, str, str]:
+def make_task_key(job: Job) -> tuple[str, str, str]:
     """Return the job's name on the cluster.
 
     Its first word names one group of tasks for all jobs.  Dask hands the tasks of a group to the
@@ -151,17 +151,17 @@ def _check_scheduler(client: Any) -> None:
     try:
         client.sync(client.scheduler.identity)
     except Exception as error:  # what a broken connection raises is not documented
-        raise _gone(client) from error
+        raise _make_gone_error(client) from error
 
 
-def _gone(client: Any) -> StorageError:
+def _make_gone_error(client: Any) -> StorageError:
     address = getattr(client.scheduler, "address", "the scheduler")
     return StorageError(
         f"{address}: the scheduler is gone; run the command again, what is finished is skipped"
     )
 
 
-def _outcome(job: Job, future: Any) -> Outcome:
+def _read_outcome(job: Job, future: Any) -> Outcome:
     from distributed import KilledWorker
 
     if future.status == "finished":

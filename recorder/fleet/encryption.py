@@ -46,17 +46,17 @@ class Recipients:
         self.names = tuple(sorted(dict.fromkeys(text.strip() for text in texts)))
         if not self.names:
             raise UsageError("there is no recipient")
-        self._keys = [_recipient(name) for name in self.names]
+        self._keys = [_parse_recipient(name) for name in self.names]
 
     def encrypt(self, plain: Readable, cipher: BinaryIO) -> tuple[int, str]:
         """Write one age file; return its size in bytes and its SHA-256 in hex."""
         tee = Tee(cipher)
-        _pyrage().encrypt_io(plain, tee, self._keys)
+        _import_pyrage().encrypt_io(plain, tee, self._keys)
         return tee.size, tee.sha256
 
     def encrypt_bytes(self, plain: bytes) -> bytes:
         """Return one age file of a few bytes."""
-        cipher: bytes = _pyrage().encrypt(plain, self._keys)
+        cipher: bytes = _import_pyrage().encrypt(plain, self._keys)
         return cipher
 
 
@@ -73,7 +73,7 @@ class Identity:
 
     def __init__(self, path: Path) -> None:
         check_private(path)
-        self._path, self._keys = path, _identities(path)
+        self._path, self._keys = path, _read_identities(path)
 
     def decrypt(self, cipher: Path, plain: BinaryIO | Tee, where: str) -> None:
         """Write the content of an age file.
@@ -86,23 +86,23 @@ class Identity:
         Raises:
             StorageError: the file is not for this identity, or is damaged; a part may be written.
         """
-        rage = _pyrage()
+        rage = _import_pyrage()
         try:
             with cipher.open("rb") as file:
                 rage.decrypt_io(file, plain, self._keys)
         except (rage.DecryptError, OSError) as error:
-            raise StorageError(f"{where}: {self._failure(error)}") from None
+            raise StorageError(f"{where}: {self._describe_failure(error)}") from None
 
     def decrypt_bytes(self, cipher: bytes, where: str) -> bytes:
         """Return the content of a small age file; raise the same errors as `decrypt`."""
-        rage = _pyrage()
+        rage = _import_pyrage()
         try:
             plain: bytes = rage.decrypt(cipher, self._keys)
         except rage.DecryptError as error:
-            raise StorageError(f"{where}: {self._failure(error)}") from None
+            raise StorageError(f"{where}: {self._describe_failure(error)}") from None
         return plain
 
-    def _failure(self, error: Exception) -> str:
+    def _describe_failure(self, error: Exception) -> str:
         return f"cannot be decrypted with {self._path}: {error}"
 
 
@@ -130,8 +130,8 @@ class Tee:
         return self._digest.hexdigest()
 
 
-def _recipient(text: str) -> Any:
-    rage = _pyrage()
+def _parse_recipient(text: str) -> Any:
+    rage = _import_pyrage()
     if _SECRET.search(text) or "PRIVATE KEY" in text:
         raise UsageError("a recipient is a secret key; give the public one, which begins with age1")
     kind = rage.ssh.Recipient if text.startswith("ssh-") else rage.x25519.Recipient
@@ -141,8 +141,8 @@ def _recipient(text: str) -> Any:
         raise UsageError(f"{text[:80]!r} is no recipient of age: {error}") from None
 
 
-def _identities(path: Path) -> list[Any]:
-    rage = _pyrage()
+def _read_identities(path: Path) -> list[Any]:
+    rage = _import_pyrage()
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES)
@@ -160,7 +160,7 @@ def _identities(path: Path) -> list[Any]:
     return found
 
 
-def _pyrage() -> Any:
+def _import_pyrage() -> Any:
     try:
         import pyrage
     except ModuleNotFoundError:

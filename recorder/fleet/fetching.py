@@ -61,12 +61,14 @@ def fetch_file(
     elif identity is None:
         raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
     else:
-        sha256 = _decrypted(store, manifest.folder, entry, target, identity)
+        sha256 = _fetch_decrypted(store, manifest.folder, entry, target, identity)
     if sha256 != entry.sha256:
         raise StorageError(f"{where}: is not what was uploaded")
 
 
-def _decrypted(store: Store, folder: str, entry: Entry, target: Path, identity: Identity) -> str:
+def _fetch_decrypted(
+    store: Store, folder: str, entry: Entry, target: Path, identity: Identity
+) -> str:
     cipher = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:24]}.part")
     with disk_errors(target):
         make_private_folders(target.parent)
@@ -122,7 +124,7 @@ def download_session(
         make_private_folders(part)
         for entry in manifest.files:
             target = part / entry.path
-            if not _is_here(target, entry):
+            if not _check_local(target, entry):
                 fetch_file(store, manifest, entry, target, identity)
                 fetched += entry.size
             progress(entry.size, manifest.size)
@@ -134,7 +136,7 @@ def download_session(
     return Downloaded(session, len(manifest.files), manifest.size, fetched)
 
 
-def _is_here(target: Path, entry: Entry) -> bool:
+def _check_local(target: Path, entry: Entry) -> bool:
     """Check that a file came in an earlier call; remove it if it is wrong."""
     if target.is_symlink() or not target.exists():
         target.unlink(missing_ok=True)

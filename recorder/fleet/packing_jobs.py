@@ -33,8 +33,13 @@ from recorder.fleet.store import (
     open_store,
 )
 from recorder.fleet.store.base import Source, canonical_json, is_store
-from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, listed, session_manifest
-from recorder.fleet.uploading import files_of
+from recorder.fleet.store.manifest import (
+    ENCRYPTED,
+    archive_manifest,
+    list_manifests,
+    session_manifest,
+)
+from recorder.fleet.uploading import list_files
 from recorder.processing.calibration import read_calibration
 from recorder.processing.redaction.pictures import describe
 from recorder.session.layout import (
@@ -73,7 +78,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         out: URL of the store for the result.
         redact: entries of ``redact`` (`RedactSettings`), for archives with pictures.
         redaction: the part of `redact` that the result depends on, by camera; see
-            `planned_redaction`.
+            `plan_redaction`.
         version: version of the recorder that plans.
         identity_file: path, on the worker, of the secret keys that decrypt the session; no job
             holds the keys themselves.
@@ -164,14 +169,16 @@ def plan_jobs(
         StorageError: a store cannot be read.
     """
     prepared = prepare(steps)
-    given = None if calibration is None else _checked(calibration)
+    given = None if calibration is None else _check_calibration(calibration)
     store = open_store(out)
     refused: dict[str, str] = {}
     found: dict[str, _Found] = {}
     for source in sources:
         readable = identity_file is not None
         for session in (
-            _stored(source, refused, readable) if is_store(source) else _local(source, refused)
+            _find_stored(source, refused, readable)
+            if is_store(source)
+            else _find_local(source, refused)
         ):
             if session.name in found:
                 refused[f"{session.source}: {session.name}"] = (
@@ -180,8 +187,8 @@ def plan_jobs(
             else:
                 found[session.name] = session
     programs = tuple(map(plain_settings, redact))
-    planned = planned_redaction(redact)
-    there = {(name, archive) for name, archive, _ in listed(store) if archive}
+    planned = plan_redaction(redact)
+    there = {(name, archive) for name, archive, _ in list_manifests(store) if archive}
     jobs, known = list[Job](), list[Job]()
     for session in found.values():
         for step in prepared:
@@ -197,13 +204,13 @@ def plan_jobs(
             )
             (known if (job.name, job.archive) in there else jobs).append(job)
     with ThreadPoolExecutor(_READERS) as pool:
-        reasons = list(pool.map(lambda job: conflict(job, store), known))
+        reasons = list(pool.map(lambda job: find_conflict(job, store), known))
     refused |= {job.title: why for job, why in zip(known, reasons, strict=True) if why is not None}
     finished = [job for job, why in zip(known, reasons, strict=True) if why is None]
     return Plan(tuple(jobs), tuple(finished), refused)
 
 
-def planned_redaction(redact: Redact) -> dict[str, Any]:
+def plan_redaction(redact: Redact) -> dict[str, Any]:
     """Describe the redaction that the pictures depend on, by camera; empty for recorded pictures.
 
     Raises:
@@ -212,7 +219,7 @@ def planned_redaction(redact: Redact) -> dict[str, Any]:
     return {} if redact == ORIGINALS else {entry.camera: describe(entry) for entry in redact}
 
 
-def conflict(job: Job, store: Store) -> str | None:
+def find_conflict(job: Job, store: Store) -> str | None:
     """Return the reason why the stored result is not the job's result; None if it is."""
     key = archive_manifest(job.name, job.archive)
     try:
@@ -232,7 +239,7 @@ def is_input(path: str) -> bool:
     return path.partition("/")[0] != ARCHIVES and path != REPORT
 
 
-def _inputs(entries: Iterable[Entry]) -> str:
+def _hash_inputs(entries: Iterable[Entry]) -> str:
     """Return the digest of a session's data, in hex."""
     files = {entry.path: entry.sha256 for entry in entries if is_input(entry.path)}
     if _JOURNAL in files:
@@ -240,7 +247,7 @@ def _inputs(entries: Iterable[Entry]) -> str:
     return hashlib.sha256(canonical_json(files)).hexdigest()
 
 
-def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Found]:
+def _find_stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Found]:
     store = open_store(url)
 
     def read(key: str) -> _Found | None:
@@ -255,9 +262,9 @@ def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Foun
             refused[f"{store.url}/{manifest.name}"] = "is encrypted; give --identity"
             return None
         size = sum(entry.size for entry in manifest.files if is_input(entry.path))
-        return _Found(manifest.name, store.url, True, _inputs(manifest.files), size)
+        return _Found(manifest.name, store.url, True, _hash_inputs(manifest.files), size)
 
-    keys = [session_manifest(name) for name, archive, _ in listed(store) if not archive]
+    keys = [session_manifest(name) for name, archive, _ in list_manifests(store) if not archive]
     if not keys:
         refused[store.url] = "has no uploaded sessions"
     with ThreadPoolExecutor(_READERS) as pool:
@@ -266,7 +273,7 @@ def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Foun
                 yield found
 
 
-def _local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
+def _find_local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
     def unlisted(message: str) -> None:
         refused[folder] = message
 
@@ -274,29 +281,29 @@ def _local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
     for path in sessions_below(Path(folder).absolute(), unlisted):
         nothing = False
         try:
-            yield _folder(path)
+            yield _read_folder(path)
         except (RecorderError, OSError) as error:
             refused[str(path)] = str(error)
     if nothing:
         refused[folder] = "has no sessions"
 
 
-def _folder(path: Path) -> _Found:
+def _read_folder(path: Path) -> _Found:
     with Session(path) as session:
         name, state = session.name, session.state
     if state not in (CLEAN, RECOVERED):
         raise SessionError(f"was not closed; run `recorder recover {path}` first")
-    paths = [file for file in files_of(path) if is_input(file)]
+    paths = [file for file in list_files(path) if is_input(file)]
     telling = [file for file in paths if file in _TELLING] if _JOURNAL in paths else paths
     entries = []
     for file in telling:
         with Source(path / file) as source:
             entries.append(Entry(file, source.size, source.read_all()))
     size = sum((path / file).stat().st_size for file in paths)
-    return _Found(name, str(path), False, _inputs(entries), size)
+    return _Found(name, str(path), False, _hash_inputs(entries), size)
 
 
-def _checked(path: Path) -> bytes:
+def _check_calibration(path: Path) -> bytes:
     """Check a calibration file and return its bytes."""
     read_calibration(path)
     return path.read_bytes()

@@ -1,6 +1,6 @@
 """Upload of the sessions that are not in the config's store yet, when the conditions permit it.
 
-`obstacle` returns the reason against an upload now: the daemon records (``when: idle``), it is
+`find_obstacle` returns the reason against an upload now: the daemon records (``when: idle``), it is
 outside the hours (``when: 22:00-06:00``), or the link is metered.
 """
 
@@ -25,7 +25,7 @@ from recorder.daemon.postprocessing.steps import due_of
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
 from recorder.fleet.store.folder import FolderStore
-from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
+from recorder.fleet.uploading import Limit, Progress, Uploaded, sort_by_urgency, upload_session
 from recorder.session.layout import read_session_json
 from recorder.session.search import find_sessions
 from recorder.session.upload_record import is_safe_at, read_uploaded
@@ -38,7 +38,7 @@ class NotNowError(RecorderError):
     """The conditions do not permit an upload now; the next upload resumes this one."""
 
 
-def obstacle(
+def find_obstacle(
     settings: UploadSettings,
     recording: Callable[[], bool],
     minute_of_day: int,
@@ -106,7 +106,7 @@ class Gate:
 
     def __init__(self, config: Config, look: Callable[[], str | None] | None = None) -> None:
         self._config = config
-        self._look = look or self._obstacle
+        self._look = look or self._find_obstacle
         self._limit = None if config.upload.mbit is None else Limit(config.upload.mbit)
         self._again_s = 0.0
 
@@ -119,13 +119,15 @@ class Gate:
         if self._limit is not None:
             self._limit(size)
 
-    def _obstacle(self) -> str | None:
+    def _find_obstacle(self) -> str | None:
         now = time.localtime()
         minute = now.tm_hour * 60 + now.tm_min
-        return obstacle(self._config.upload, lambda: is_recording(self._config), minute, is_metered)
+        return find_obstacle(
+            self._config.upload, lambda: is_recording(self._config), minute, is_metered
+        )
 
 
-def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
+def find_due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
     """Return the sessions to upload, and the reason by path for each that must wait.
 
     Raises:
@@ -133,7 +135,7 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
     """
     url, reads_back = str(config.upload.url).rstrip("/"), _reads_back(config)
     archives, ready, waiting = frozenset(available()), [], dict[str, str]()
-    for session in urgent_first(find_sessions(config.session.root)):
+    for session in sort_by_urgency(find_sessions(config.session.root)):
         uploaded = read_uploaded(session)
         if uploaded is not None and uploaded.url == url and not reads_back:
             continue
@@ -145,7 +147,7 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
             )
             continue
         due = due_of(session, archives)
-        if _is_unclaimed(session):
+        if _belongs_to_ring(session):
             continue  # it is kept for an event, or deleted with the ring
         if due is None:
             waiting[str(session)] = "is being recorded; uploaded later"
@@ -157,7 +159,7 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
     return ready, waiting
 
 
-def _is_unclaimed(session: Path) -> bool:
+def _belongs_to_ring(session: Path) -> bool:
     try:
         return is_unclaimed(session, read_session_json(session))
     except RecorderError:
@@ -175,14 +177,14 @@ def upload_pending(
     progress: Callable[[Path], Progress] = lambda _: lambda _: None,
     look: Callable[[], str | None] | None = None,
 ) -> Iterator[Uploaded]:
-    """Upload the sessions of `due_uploads`.
+    """Upload the sessions of `find_due_uploads`.
 
     Args:
         config: with `upload.url`.
         failed: called with each session that could not be uploaded, and its error; the other
             sessions are still uploaded.
         progress: returns the `Progress` of a session.
-        look: replaces the machine's `obstacle`.
+        look: replaces the machine's `find_obstacle`.
 
     Yields:
         Each session that is in the store.
@@ -200,7 +202,7 @@ def upload_pending(
     store = open_store(str(upload.url), credentials=upload.credentials)
     if isinstance(store, FolderStore) and not store.folder.is_dir():
         raise NotNowError(f"{store.folder}: there is no such folder; is its disk mounted?")
-    for session in due_uploads(config)[0]:
+    for session in find_due_uploads(config)[0]:
         try:
             yield upload_session(
                 session,

@@ -69,7 +69,7 @@ class SealedUpload:
         self, session: Path, store: Store, recipients: Recipients, pace: Pace | None
     ) -> None:
         self._store, self._recipients, self._pace = store, recipients, pace
-        self._record, self._cipher, self._part = _files(session, store.url)
+        self._record, self._cipher, self._part = _local_files(session, store.url)
         self._known: dict[tuple[str, int], _Sealed] = {}
         with disk_errors(self._record):
             self._record.parent.mkdir(exist_ok=True)
@@ -197,14 +197,14 @@ class SealedUpload:
 
 def forget(session: Path, store: Store) -> None:
     """Remove the local files of a session's encrypted upload, which is complete or abandoned."""
-    record, cipher, part = _files(session, store.url)
+    record, cipher, part = _local_files(session, store.url)
     store.abandon(part)
     with disk_errors(record):
         for path in (record, cipher, part):
             path.unlink(missing_ok=True)
 
 
-def _files(session: Path, url: str) -> tuple[Path, Path, Path]:
+def _local_files(session: Path, url: str) -> tuple[Path, Path, Path]:
     """Return the paths of the record, of the age file being sent, and of its upload record."""
     stem = hashlib.sha256(f"{url} encrypted".encode()).hexdigest()[:24]
     folder = private(session, PARTS)

@@ -119,7 +119,7 @@ class Limit:
         self._free_s = max(self._free_s, now_s) + size / self._bytes_per_s
 
 
-def files_of(session: Path) -> list[str]:
+def list_files(session: Path) -> list[str]:
     """Return the paths of a session's files, in the order of their upload.
 
     The list has no unfinished files, such as an archive that is being packed, and no local files,
@@ -152,7 +152,7 @@ def _rank(path: str) -> int:
     return 1 if path == REPORT else 2
 
 
-def urgent_first(sessions: Iterable[Path]) -> list[Path]:
+def sort_by_urgency(sessions: Iterable[Path]) -> list[Path]:
     """Sort sessions: clips and sessions kept for an event first, then by name."""
 
     def rank(session: Path) -> tuple[bool, str]:
@@ -192,7 +192,7 @@ def upload_session(
             resumes the upload.
     """
     started = time.monotonic()
-    with reading(session) as held, _alone(session):
+    with reading(session) as held, _lock_session(session):
         if not held:
             raise SessionError(f"{session}: is being recorded or recovered; not uploaded")
         name = _check(session)
@@ -207,7 +207,7 @@ def upload_session(
 
         with disk_errors(session):
             stamp = stamp_of(session)
-        manifest = _stored(store, key)
+        manifest = _find_manifest(store, key)
         is_new = manifest is None
         if manifest is None:
             _check_soundness(session)
@@ -218,7 +218,7 @@ def upload_session(
                     f"{store.url}/{name}: was uploaded before, and is not encrypted; upload into "
                     f"another prefix, or remove {store.url}/{key} and {store.url}/{name} there"
                 )
-            changed = _changed(session, manifest, store)
+            changed = _find_changes(session, manifest, store)
         if read_back:
             check_objects(store, manifest)
         data = manifest.encode()
@@ -243,7 +243,7 @@ def upload_session(
 
 
 @contextmanager
-def _alone(session: Path) -> Iterator[None]:
+def _lock_session(session: Path) -> Iterator[None]:
     """Lock a session against other uploads, which would share the upload records of its parts."""
     with disk_errors(session):
         folder = os.open(session, os.O_RDONLY | os.O_CLOEXEC)
@@ -292,7 +292,7 @@ def _check_soundness(session: Path) -> None:
             )
 
 
-def _stored(store: Store, key: str) -> Manifest | None:
+def _find_manifest(store: Store, key: str) -> Manifest | None:
     if store.stat(key) is None:
         return None
     return Manifest.read(store, key)
@@ -308,7 +308,7 @@ def _upload(
 ) -> tuple[Manifest, tuple[str, ...]]:
     """Upload the files; return the manifest, and the paths that changed after they were sent."""
     entries, before = [], {}
-    paths = files_of(session)
+    paths = list_files(session)
     for path in paths:
         check_key(f"{name}/{path}")
     with (
@@ -316,31 +316,31 @@ def _upload(
     ) as sealed:
         for path in paths:
             source = session / path
-            before[path] = _stamp(source)
+            before[path] = _read_stamp(source)
             if sealed is not None:
                 entry = sealed.upload(name, path, source)
             else:
-                entry = _plain(session, name, path, store, pace)
+                entry = _upload_plain(session, name, path, store, pace)
             entries.append(entry)
             progress(entry.size)
     entries.sort(key=lambda entry: entry.path)
-    row = _row(session, entries)
+    row = _make_row(session, entries)
     manifest = Manifest(
         kind="session",
         name=name,
         folder=name,
         files=tuple(entries),
-        about=_values(row if recipients is None else row.public()),
+        about=_to_values(row if recipients is None else row.public()),
         recipients=() if recipients is None else recipients.names,
         sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
         version=VERSION if recipients is None else ENCRYPTED,
     ).with_digest()
     manifest.put(store)
-    after = {path: _stamp(session / path) for path in files_of(session)}
+    after = {path: _read_stamp(session / path) for path in list_files(session)}
     return manifest, tuple(sorted(dict(before.items() ^ after.items())))
 
 
-def _plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Entry:
+def _upload_plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Entry:
     """Upload a file without encryption."""
     source = session / path
     digest = hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
@@ -358,34 +358,34 @@ def _plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Ent
     return Entry(path, size, sha256)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _read_stamp(path: Path) -> tuple[int, int] | None:
     with suppress(OSError):
         found = path.stat()
         return found.st_size, found.st_mtime_ns
     return None
 
 
-def _row(session: Path, entries: Iterable[Entry]) -> Row:
+def _make_row(session: Path, entries: Iterable[Entry]) -> Row:
     """Return the session's row of a catalog, without values that hold on this machine only."""
     return msgspec.structs.replace(
         read_row(session), location="", stamp="", bytes=sum(entry.size for entry in entries)
     )
 
 
-def _values(row: Row) -> dict[str, Any]:
+def _to_values(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(row)
     return values
 
 
-def _changed(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:
+def _find_changes(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:
     """Return the paths by which a session differs from its upload, among those that may change.
 
     Raises:
         ObjectExistsError: the data differ: the upload is of another session.
     """
-    here, changed = set(files_of(session)), []
+    here, changed = set(list_files(session)), []
     for entry in manifest.files:
-        if entry.path in here and _is_as(session / entry.path, entry):
+        if entry.path in here and _matches(session / entry.path, entry):
             continue
         if _rank(entry.path) == 2 or entry.path == f"{PRIVATE}/session.json":
             raise ObjectExistsError(
@@ -396,7 +396,7 @@ def _changed(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]
     return (*changed, *sorted(here - {entry.path for entry in manifest.files}))
 
 
-def _is_as(path: Path, entry: Entry) -> bool:
+def _matches(path: Path, entry: Entry) -> bool:
     with Source(path) as given:
         return given.size == entry.size and given.read_all() == entry.sha256
 

@@ -63,7 +63,7 @@ def verify_store(
         try:
             data = store.read(key)
             found = Manifest.decode(data, f"{store.url}/{key}")
-            if (why := _why_not(found, key, data)) is not None:
+            if (why := _find_mismatch(found, key, data)) is not None:
                 proof.faults.append(f"{store.url}/{key}: {why}")
                 if found.key != key:
                     continue
@@ -74,16 +74,18 @@ def verify_store(
     for key, manifest in sorted(manifests.items(), key=lambda item: item[1].kind != "session"):
         known |= {each.path for each in manifest.objects()}
         if manifest.kind == "session":
-            part = sessions[manifest.name] = _session(store, manifest, trust, scratch, identity)
+            part = sessions[manifest.name] = _verify_session(
+                store, manifest, trust, scratch, identity
+            )
         else:
-            part = _archive(store, manifest, key, trust, sessions)
+            part = _verify_archive(store, manifest, key, trust, sessions)
         proof.parts.append(part)
     _check_others(proof, objects, known, manifests.values())
     check_rows(proof, list(sessions.values()), whole=False)
     return proof
 
 
-def _why_not(manifest: Manifest, key: str, data: bytes) -> str | None:
+def _find_mismatch(manifest: Manifest, key: str, data: bytes) -> str | None:
     """Return the reason why a manifest differs from what was written under its key, or None."""
     if manifest.key != key:
         text = f"is the manifest of the {manifest.kind} {manifest.name}"
@@ -122,7 +124,7 @@ def _check_others(
             proof.faults.append(f"{proof.path}/{manifest}: {text}")
 
 
-def _session(
+def _verify_session(
     store: Store,
     manifest: Manifest,
     trust: Trust,
@@ -132,7 +134,7 @@ def _session(
     url = f"{store.url}/{manifest.folder}"
     proof = Proof(url, "session")
     if manifest.version == ENCRYPTED and identity is None:
-        return _sealed(store, manifest, proof)
+        return _verify_sealed(store, manifest, proof)
     with tempfile.TemporaryDirectory(prefix="recorder-verify-", dir=scratch) as folder:
         session = Path(folder).resolve() / manifest.name
         if shutil.disk_usage(folder).free < manifest.size:
@@ -145,10 +147,10 @@ def _session(
                 proof.faults.append(str(error))
         if proof.faults:
             return proof
-        return _elsewhere(verify(session, trust), str(session), url)
+        return _rewrite_paths(verify(session, trust), str(session), url)
 
 
-def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
+def _verify_sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
     """Check an encrypted session without its key."""
     key, count = session_manifest(manifest.name), 0
     for each in manifest.objects():
@@ -165,23 +167,23 @@ def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
     return proof
 
 
-def _elsewhere(proof: Proof, here: str, url: str) -> Proof:
+def _rewrite_paths(proof: Proof, here: str, url: str) -> Proof:
     """Rewrite the paths in a proof of a copy so that it names the original."""
 
-    def told(lines: Iterable[str]) -> list[str]:
+    def rewrite(lines: Iterable[str]) -> list[str]:
         return [line.replace(here, url) for line in lines]
 
     return dataclasses.replace(
         proof,
         path=str(proof.path).replace(here, url),
-        proven=told(proof.proven),
-        unproven=told(proof.unproven),
-        faults=told(proof.faults),
-        parts=[_elsewhere(part, here, url) for part in proof.parts],
+        proven=rewrite(proof.proven),
+        unproven=rewrite(proof.unproven),
+        faults=rewrite(proof.faults),
+        parts=[_rewrite_paths(part, here, url) for part in proof.parts],
     )
 
 
-def _archive(
+def _verify_archive(
     store: Store, manifest: Manifest, key: str, trust: Trust, sessions: dict[str, Proof]
 ) -> Proof:
     """Verify an archive from a cluster, by its manifest and the session's journal."""

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recorder.catalog.catalog import KnownRows
-from recorder.catalog.rows import archives_of
+from recorder.catalog.rows import list_archives
 from recorder.catalog.table import CATALOG
 from recorder.contract.errors import StorageError
 from recorder.contract.redaction import mask_secrets
@@ -74,7 +74,7 @@ def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> 
     Raises:
         SessionError: the root cannot be listed.
     """
-    sessions, known = find_sessions(root), KnownRows.of(root / CATALOG)
+    sessions, known = find_sessions(root), KnownRows.read(root / CATALOG)
     for number, path in enumerate(sessions):
         progress(path.name, number / len(sessions))
         row = _read_row(path, place, known)
@@ -97,7 +97,7 @@ def _read_row(path: Path, place: Path, known: KnownRows) -> Row:
     return Row(
         **line,
         metadata=_read_metadata(header),
-        archives=archives_of(path),
+        archives=list_archives(path),
         report=_format_url(report, place) if report.is_file() else None,
         summary=summary,
     )

@@ -88,7 +88,7 @@ class UploadRecord(msgspec.Struct):
             return None
         return record if record is not None and url in (None, record.url) else None
 
-    def is_of(self, given: Source) -> bool:
+    def matches(self, given: Source) -> bool:
         """Check that the file has not changed."""
         return (self.size, self.mtime_ns) == (given.size, given.mtime_ns)
 

@@ -121,7 +121,7 @@ class FolderStore:
         record = UploadRecord.read(kept, path.as_uri())
         hidden = None if record is None else self._hidden(path, record.upload_id)
         with disk_errors(path):
-            if record is None or hidden is None or not (record.is_of(given) and hidden.is_file()):
+            if record is None or hidden is None or not (record.matches(given) and hidden.is_file()):
                 if hidden is not None:  # the source has changed: nobody resumes it
                     hidden.unlink(missing_ok=True)
                 token = secrets.token_hex(8)

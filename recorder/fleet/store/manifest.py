@@ -192,7 +192,7 @@ def is_manifest(key: str) -> bool:
     return _KEY.fullmatch(key) is not None
 
 
-def listed(store: Store) -> Iterator[tuple[str, str, int]]:
+def list_manifests(store: Store) -> Iterator[tuple[str, str, int]]:
     """Yield session, archive (or an empty text) and size of each manifest in a store."""
     for found in store.list(MANIFESTS):
         if match := _KEY.fullmatch(found.key):

@@ -40,7 +40,13 @@ from recorder.fleet.store.base import (
     same_content,
     send_parts,
 )
-from recorder.fleet.store.s3_errors import REASONS, REDIRECTS, S3Errors, redirected, stranger
+from recorder.fleet.store.s3_errors import (
+    REASONS,
+    REDIRECTS,
+    S3Errors,
+    make_redirect_error,
+    make_stranger_error,
+)
 
 _CHUNK: Final = 1 << 20
 _EXISTS: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
@@ -85,7 +91,7 @@ class S3Store:
         self._client.meta.events.register("before-parse.s3", self._refuse_redirection)
         self._client.meta.events.register("after-call.s3", self._refuse_stranger)
 
-    def _at(self, key: str) -> dict[str, str]:
+    def _locate(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
 
     def _name(self, key: str) -> str:
@@ -101,18 +107,18 @@ class S3Store:
             return
         names = [str(name).lower() for name in response_dict["headers"]]
         if not any(name.startswith("x-amz-") for name in names):
-            raise stranger(self.url)
+            raise make_stranger_error(self.url)
         if operation_model.name == "HeadBucket" and "x-amz-bucket-region" not in names:
-            raise redirected(self.url)
+            raise make_redirect_error(self.url)
 
     def _refuse_stranger(self, http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
         field = _FIELDS.get(model.name)
         if http_response.status_code < 300 and field is not None and field not in parsed:
-            raise stranger(self.url)
+            raise make_stranger_error(self.url)
 
     def stat(self, key: str) -> StoredObject | None:
         with self._errors(key, _MISSING + _UNTOLD) as found:
-            size = self._client.head_object(**self._at(key)).get("ContentLength")
+            size = self._client.head_object(**self._locate(key)).get("ContentLength")
             if size is None:
                 raise StorageError(
                     f"{self._name(key)}: the server does not give the size of the object (HEAD "
@@ -171,7 +177,7 @@ class S3Store:
         """Yield an object's bytes; request the rest when the connection breaks."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
-        reply = self._client.get_object(**self._at(key))
+        reply = self._client.get_object(**self._locate(key))
         size, etag, done, breaks = reply.get("ContentLength"), reply["ETag"], 0, 0
         encoding = reply.get("ContentEncoding", "")
         while True:
@@ -185,7 +191,7 @@ class S3Store:
                     text = "the server sent other bytes than the rest"
                     raise StorageError(f"{self._name(key)}: {text}")
                 try:
-                    for chunk in _pieces(body, self._name(key)):
+                    for chunk in _read_pieces(body, self._name(key)):
                         done, breaks = done + len(chunk), 0
                         yield chunk
                     return
@@ -193,7 +199,9 @@ class S3Store:
                     breaks += 1
                     if breaks > _BREAKS or size is None or done >= size:
                         raise
-            reply = self._client.get_object(**self._at(key), Range=f"bytes={done}-", IfMatch=etag)
+            reply = self._client.get_object(
+                **self._locate(key), Range=f"bytes={done}-", IfMatch=etag
+            )
 
     def put_new(self, key: str, data: bytes) -> None:
         if self._put(key, data):
@@ -204,7 +212,7 @@ class S3Store:
     def _put(self, key: str, data: bytes) -> bool:
         with self._errors(key, _EXISTS) as found:
             self._client.put_object(
-                **self._at(key), Body=data, IfNoneMatch="*", ChecksumSHA256=_sha256(data)
+                **self._locate(key), Body=data, IfNoneMatch="*", ChecksumSHA256=_sha256(data)
             )
         return not found.code
 
@@ -246,8 +254,8 @@ class S3Store:
         self, key: str, given: Source, path: Path | None, pace: Pace | None
     ) -> tuple[bool, str]:
         """Upload a file in parts; return True if an object was created, and the file's SHA-256."""
-        at = self._at(key)
-        record = self._resumed(key, given, path)
+        at = self._locate(key)
+        record = self._resume(key, given, path)
         upload = {**at, "UploadId": record.upload_id}
 
         def send(number: int, _offset: int, data: bytes) -> str:
@@ -282,13 +290,13 @@ class S3Store:
             raise StorageError(f"{self._name(key)}: {REASONS['NoSuchUpload']} ({found.code})")
         return not found.code, digest
 
-    def _resumed(self, key: str, given: Source, path: Path | None) -> UploadRecord:
+    def _resume(self, key: str, given: Source, path: Path | None) -> UploadRecord:
         """Return the record of a resumed or new upload; it is durable before the first part."""
-        at, record = self._at(key), UploadRecord.read(path, self._name(key))
+        at, record = self._locate(key), UploadRecord.read(path, self._name(key))
         unheard = record is not None and not record.upload_id
         if unheard:
             record = None
-        if record is not None and record.is_of(given):
+        if record is not None and record.matches(given):
             there: dict[int, tuple[str, int]] = {}
             with self._errors(key, _NO_UPLOAD) as found:
                 there = self._parts(key, record.upload_id)
@@ -324,7 +332,7 @@ class S3Store:
             there: dict[int, tuple[str, int]] = {}
             with self._errors(key, _NO_UPLOAD + _NOT_ALLOWED) as found:
                 there = self._parts(key, upload_id)
-            parts = None if found.code else _same_parts(given.path, record.part_bytes, there)
+            parts = None if found.code else _match_parts(given.path, record.part_bytes, there)
             if parts is not None:
                 record.upload_id, record.parts = upload_id, parts
                 return True
@@ -332,7 +340,7 @@ class S3Store:
 
     def _parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
         """Return ETag and size of the parts that the server has, by number."""
-        pages = self._pages("list_parts", **self._at(key), UploadId=upload_id)
+        pages = self._pages("list_parts", **self._locate(key), UploadId=upload_id)
         return {
             part["PartNumber"]: (part["ETag"], part["Size"])
             for page in pages
@@ -341,7 +349,7 @@ class S3Store:
 
     def _uploads(self, key: str) -> tuple[str, ...]:
         """Return the ids of a key's unfinished uploads; empty if the server forbids the listing."""
-        full = self._at(key)["Key"]
+        full = self._locate(key)["Key"]
         pages = self._pages("list_multipart_uploads", Bucket=self._bucket, Prefix=full)
         with self._errors(key, _NOT_ALLOWED):
             return tuple(
@@ -360,20 +368,20 @@ class S3Store:
         """
         for upload_id in self._uploads(key):
             if upload_id != wanted:
-                upload = {**self._at(key), "UploadId": upload_id}
+                upload = {**self._locate(key), "UploadId": upload_id}
                 with self._errors(key, _NO_UPLOAD + _NOT_ALLOWED):
                     if not self._client.list_parts(**upload, MaxParts=1).get("Parts"):
                         self._client.abort_multipart_upload(**upload)
 
     def _abort(self, key: str, record: UploadRecord) -> None:
         with self._errors(key, _NO_UPLOAD):
-            self._client.abort_multipart_upload(**self._at(key), UploadId=record.upload_id)
+            self._client.abort_multipart_upload(**self._locate(key), UploadId=record.upload_id)
 
     def _errors(self, key: str, expected: tuple[str, ...] = ()) -> S3Errors:
         return S3Errors(self._bucket, self._name(key) if key else self.url, expected)
 
 
-def _pieces(body: Any, where: str) -> Iterator[bytes]:
+def _read_pieces(body: Any, where: str) -> Iterator[bytes]:
     """Yield an answer's bytes, in pieces that grow while they arrive quickly.
 
     A read waits for all of its bytes, and the time limit of the socket holds for each byte alone.
@@ -400,7 +408,7 @@ def _pieces(body: Any, where: str) -> Iterator[bytes]:
         size = min(2 * size, _CHUNK) if took_s < 1.0 else max(1, size // 2)
 
 
-def _same_parts(
+def _match_parts(
     source: Path, part_bytes: int, there: dict[int, tuple[str, int]]
 ) -> list[UploadedPart] | None:
     """Return the parts of an upload if they are the first parts of a file; else None."""

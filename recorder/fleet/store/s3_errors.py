@@ -50,7 +50,7 @@ class S3Errors:
             about = error.response.get("Error", {})
             code = str(about.get("Code", ""))
             if not code:
-                raise stranger(self._where) from None
+                raise make_stranger_error(self._where) from None
             if code in self._expected:
                 self.code = code
                 return True
@@ -61,7 +61,7 @@ class S3Errors:
             if status in _BUSY:
                 kind, why = StoreUnreachableError, f"the server cannot be reached: {why}"
             if status in REDIRECTS:
-                raise redirected(self._where) from None
+                raise make_redirect_error(self._where) from None
             raise kind(f"{where}: {why} ({code})") from None
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError):
             raise StoreRefusedError(
@@ -73,9 +73,9 @@ class S3Errors:
                 f"{self._where}: the server cannot be reached: {error}"
             ) from None
         if isinstance(error, ResponseParserError):
-            raise stranger(self._where) from None
+            raise make_stranger_error(self._where) from None
         if isinstance(error, known.InvalidRegionError):
-            raise redirected(self._where) from None
+            raise make_redirect_error(self._where) from None
         if isinstance(error, known.BotoCoreError | HTTPError):
             raise StorageError(f"{self._where}: {error}") from None
         if isinstance(error, LookupError | ValueError | TypeError):  # botocore takes it for granted
@@ -85,7 +85,7 @@ class S3Errors:
         return False
 
 
-def stranger(where: str) -> StoreUnreachableError:
+def make_stranger_error(where: str) -> StoreUnreachableError:
     """Return the error for an answer that no S3 server gives."""
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: what answers is no S3 server; check "
@@ -93,7 +93,7 @@ def stranger(where: str) -> StoreUnreachableError:
     )
 
 
-def redirected(where: str) -> StoreUnreachableError:
+def make_redirect_error(where: str) -> StoreUnreachableError:
     """Return the error for a redirection that leads to no bucket."""
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: it redirects to a place that does not answer for "

@@ -2,7 +2,7 @@
 
 ::
 
-    views_of(spec)                                   # ("picture",)
+    list_views(spec)                                 # ("picture",)
     view = make_view(spec, "picture", {"width": 640})
     drawing = view.draw([message])
 """
@@ -20,7 +20,7 @@ from recorder.live.views.radar import RangeAzimuthView, RangeDopplerView
 from recorder.live.views.series import SeriesView
 from recorder.live.views.sweep import SweepView
 
-__all__ = ["Drawing", "View", "make_view", "views_of"]
+__all__ = ["Drawing", "View", "list_views", "make_view"]
 
 
 _AnyView = PictureView | SweepView | RangeDopplerView | RangeAzimuthView | SeriesView
