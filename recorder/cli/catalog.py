@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.download import add_identity, identity_of
+from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, emit, human_bytes, note
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def run(args: argparse.Namespace) -> int:
     from recorder.fleet.stored_catalog import catalog_store
 
     if is_store(args.root):
-        identity = identity_of(args)
+        identity = read_identity(args)
         update = catalog_store(open_store(args.root), args.out or Path(CATALOG), identity)
     elif args.identity is not None:
         raise UsageError("--identity: is of stores; what is here is not encrypted")
     else:
         update = update_catalog(Path(args.root), args.out)
-    emit(_values(update), args, _text)
+    emit(_collect_values(update), args, _format_text)
     if not update.rows:
         note(f"recorder catalog: {args.root}: no sessions here")
     problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if update.unlisted or problems else 0
 
 
-def _values(update: Update) -> dict[str, Any]:
+def _collect_values(update: Update) -> dict[str, Any]:
     from recorder.catalog.table import total_hours
     from recorder.session.verdict import FAIL
 
@@ -75,7 +75,7 @@ def _values(update: Update) -> dict[str, Any]:
     }
 
 
-def _text(values: dict[str, Any]) -> str:
+def _format_text(values: dict[str, Any]) -> str:
     count = values["sessions"]
     return (
         f"{values['path']}: {count} session{'' if count == 1 else 's'}, {values['hours']:.2f} h, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import interrupt, parse_interval
 from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.clip.writing import Clip
@@ -61,14 +61,14 @@ def run(args: argparse.Namespace) -> int:
     if args.events:
         return _cut_events(args)
     begin, end = parse_interval(args.begin, args.until)
-    names = _streams(args)
+    names = _parse_streams(args)
     if len(args.sessions) == 1 and Part(begin, end, names).is_whole:
         raise UsageError("needs --from, --until or --streams, or several sessions to merge")
-    emit(_cut(args, args.sessions, Part(begin, end, names), args.name), args, _text)
+    emit(_cut(args, args.sessions, Part(begin, end, names), args.name), args, _format_text)
     return 0
 
 
-def _streams(args: argparse.Namespace) -> tuple[str, ...] | None:
+def _parse_streams(args: argparse.Namespace) -> tuple[str, ...] | None:
     from recorder.contract.errors import UsageError
 
     names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
@@ -77,7 +77,7 @@ def _streams(args: argparse.Namespace) -> tuple[str, ...] | None:
     return names
 
 
-def _folder(args: argparse.Namespace) -> Path:
+def _choose_folder(args: argparse.Namespace) -> Path:
     folder: Path = args.sessions[0].resolve().parent if args.out is None else args.out
     return folder
 
@@ -86,7 +86,7 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
     from recorder.clip.writing import write_clip
 
     with (
-        handled(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
+        handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
         progress("cutting", total=1.0) as advance,
     ):
         shown = 0.0
@@ -97,7 +97,7 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
                 advance(share - shown)
                 shown = share
 
-        return write_clip(sessions, part, _folder(args), name, show, args.key)
+        return write_clip(sessions, part, _choose_folder(args), name, show, args.key)
 
 
 def _cut_events(args: argparse.Namespace) -> int:
@@ -110,15 +110,15 @@ def _cut_events(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None:
             shown = "from" if option == "begin" else option
             raise UsageError(f"--{shown}: an event has its own interval and name")
-    names, holders = _streams(args), {path: read_events(path) for path in args.sessions}
+    names, holders = _parse_streams(args), {path: read_events(path) for path in args.sessions}
     known = {event.id: event for events in holders.values() for event in events}
     clips, failed = [], 0
     for event in sorted(known.values(), key=lambda event: event.t_ns):
         if event.state == OPEN:
             note(f"recorder clip: {event.id}: is not over yet")
             continue
-        if (_folder(args) / event.id).exists():
-            note(f"recorder clip: {_folder(args) / event.id}: exists")
+        if (_choose_folder(args) / event.id).exists():
+            note(f"recorder clip: {_choose_folder(args) / event.id}: exists")
             continue
         bounds = (event.from_ns, event.until_ns + 1)
         begin, end = (Moment(str(ns), ns, since_epoch=True) for ns in bounds)
@@ -130,11 +130,11 @@ def _cut_events(args: argparse.Namespace) -> int:
             note(f"recorder clip: {event.id}: {error}")
     if not known:
         note("recorder clip: the sessions hold no event")
-    emit(clips, args, lambda _: "\n".join(map(_text, clips)))
+    emit(clips, args, lambda _: "\n".join(map(_format_text, clips)))
     return 1 if failed else 0
 
 
-def _text(clip: Clip) -> str:
+def _format_text(clip: Clip) -> str:
     seconds = (clip.end_ns - clip.start_ns) / 1e9
     lines = [f"{clip.session}: {seconds:.3f} s, {human_bytes(clip.bytes)}"]
     lines += [f"  {name}: {count} samples" for name, count in clip.samples.items()]

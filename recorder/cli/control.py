@@ -80,16 +80,16 @@ def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
             raise
 
 
-def one_line(status: dict[str, Any] | Any) -> str:
+def format_line(status: dict[str, Any] | Any) -> str:
     """Format the state in one line, and each fault in a line."""
     session = status.get("session")
     line = str(status.get("state"))
     if session is not None:
         line += f"  {session['path']}"
-    return "\n".join(map(clean, [line, *map(_fault, status.get("faults", ()))]))
+    return "\n".join(map(clean, [line, *map(_format_fault, status.get("faults", ()))]))
 
 
-def status_text(status: dict[str, Any] | Any) -> str:
+def format_status(status: dict[str, Any] | Any) -> str:
     """Format the whole status for users."""
     session, disk = status["session"], status["disk"]
     lines = [f"state     {status['state']} for {human_seconds(status['since_s'])}"]
@@ -128,17 +128,17 @@ def status_text(status: dict[str, Any] | Any) -> str:
         lines.append(f"packing   {len(finalizing['queue'])} waiting")
     if (live := status.get("live")) is not None:
         lines.append(f"live      {live['url'] or live['fault'] or 'starting'}")
-    lines += map(_fault, status["faults"])
+    lines += map(_format_fault, status["faults"])
     lines += [f"warning   {text}" for text in status["warnings"]]
-    return "\n".join(map(clean, lines)) + "\n\n" + _table(status["sensors"])
+    return "\n".join(map(clean, lines)) + "\n\n" + _format_sensors(status["sensors"])
 
 
-def _fault(fault: dict[str, str]) -> str:
+def _format_fault(fault: dict[str, str]) -> str:
     about, message = fault["about"], fault["message"]
     return "fault     " + (message if message.startswith(f"{about}: ") else f"{about}: {message}")
 
 
-def _table(sensors: dict[str, Any]) -> str:
+def _format_sensors(sensors: dict[str, Any]) -> str:
     rows: list[list[Any]] = []
     for name, sensor in sensors.items():
         ring = sensor["ring_size_bytes"]
@@ -158,7 +158,7 @@ def _table(sensors: dict[str, Any]) -> str:
                     human_seconds(values["age_s"]),
                     values["samples"],
                     human_bytes(values["bytes"]),
-                    None if values["lost"] is None else lost_text(values) or "0",
+                    None if values["lost"] is None else format_losses(values) or "0",
                     queue if i == 0 else "",
                 ]
             )
@@ -167,24 +167,24 @@ def _table(sensors: dict[str, Any]) -> str:
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
-def streams_table(streams: dict[str, Any], *more: str) -> str:
+def format_streams(streams: dict[str, Any], *more: str) -> str:
     """Format samples, size and losses of each stream, and the values of its keys `more`."""
     rows = [
-        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing"]
+        [name, s["samples"], human_bytes(s["bytes"]), format_losses(s) or "nothing"]
         + [s[key] for key in more]
         for name, s in streams.items()
     ]
     return format_table(["stream", "samples", "bytes", "lost", *more], rows, right=(1, 2))
 
 
-def outage_text(outage: Mapping[str, Any], now_ns: int) -> str:
+def format_outage(outage: Mapping[str, Any], now_ns: int) -> str:
     """Format an ongoing outage: ``device outage for 12 s, about 120 samples``."""
     about = "" if outage["estimated"] is None else f", about {outage['estimated']} samples"
     seconds = max(0, now_ns - outage["since_ns"]) / 1e9
     return f"{outage['cause']} outage for {human_seconds(seconds)}{about}"
 
 
-def lost_text(stream: dict[str, Any]) -> str:
+def format_losses(stream: dict[str, Any]) -> str:
     """Format a stream's losses by cause, and its incomplete samples; empty without losses.
 
     ``refused 3, 1 uncounted, 2 samples lack 32 parts (network)``.
@@ -195,7 +195,7 @@ def lost_text(stream: dict[str, Any]) -> str:
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
     if (outage := stream.get("outage")) is not None:
-        parts.append(outage_text(outage, time.time_ns()))
+        parts.append(format_outage(outage, time.time_ns()))
     if incomplete := incomplete_text(stream.get("incomplete") or {}):
         parts.append(incomplete)
     return ", ".join(parts)
@@ -213,7 +213,7 @@ class DaemonVerb:
     """
 
     op: str
-    text: Callable[[Reply], str] = lambda reply: one_line(reply.status)
+    text: Callable[[Reply], str] = lambda reply: format_line(reply.status)
     result: Callable[[Reply], Mapping[str, Any]] = lambda reply: reply.values
     exit_code: Callable[[Reply], int] = lambda _: 0
 
@@ -233,7 +233,7 @@ class DaemonVerb:
         names = sorted(each.name for each in fields(OPS[self.op]))
         values = {name: given for name in names if (given := getattr(args, name, None)) is not None}
         if "meta" in values:
-            values["meta"] = _pairs(values["meta"])
+            values["meta"] = _parse_pairs(values["meta"])
         make_request(self.op, values)
         reply = ask(args, self.op, **values)
         emit(dict(self.result(reply)), args, lambda _: self.text(reply))
@@ -248,7 +248,7 @@ class Watched(DaemonVerb):
         parser.add_argument(
             "--watch",
             nargs="?",
-            type=_interval,
+            type=_parse_interval,
             const=1.0,
             metavar="SECONDS",
             help="show the status every SECONDS (default: 1) until Ctrl-C",
@@ -265,9 +265,9 @@ class Watched(DaemonVerb):
             while True:
                 status = client.request(self.op).status
                 if screen is not None:
-                    screen.draw(status_text(status))
+                    screen.draw(format_status(status))
                 else:
-                    emit(dict(status), args, lambda s: status_text(s) + "\n", indent=None)
+                    emit(dict(status), args, lambda s: format_status(s) + "\n", indent=None)
                     print(end="\n" if people else "", flush=True)
                 time.sleep(args.watch)
         return 0
@@ -298,7 +298,7 @@ class Keep(DaemonVerb):
         return 0
 
 
-def _interval(text: str) -> float:
+def _parse_interval(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -308,7 +308,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _pairs(items: Sequence[str]) -> dict[str, str]:
+def _parse_pairs(items: Sequence[str]) -> dict[str, str]:
     from recorder.contract.errors import UsageError
 
     pairs: dict[str, str] = {}
@@ -322,26 +322,26 @@ def _pairs(items: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _marked(reply: Reply) -> str:
+def _format_mark(reply: Reply) -> str:
     """Format the kept event, and the state."""
     event = reply.values.get("event")
-    line = one_line(reply.status)
+    line = format_line(reply.status)
     if event is None:
         return line
     parts = ", ".join(event["parts"]) or "no session yet"
     return clean(f"event {event['id']}: {event['state']}, in {parts}") + "\n" + line
 
 
-def _stopped(reply: Reply) -> str:
+def _format_stop(reply: Reply) -> str:
     if (closed := reply.values.get("closed")) is None:
         return str(reply.state)
-    lines = [streams_table(closed["streams"])]
+    lines = [format_streams(closed["streams"])]
     lines += [f"fault: {fault}" for fault in closed["faults"]]
     why = f" ({closed['why']})" if closed["why"] else ""
     return "\n".join([*lines, f"{reply.state}; session {closed['session']}{why}"])
 
 
-def _stop_code(reply: Reply) -> int:
+def _choose_exit_code(reply: Reply) -> int:
     """Return 0 if the session is closed, 3 with losses, 1 if it needs recovery."""
     if (closed := reply.values.get("closed")) is None:
         return 0
@@ -353,7 +353,7 @@ def _stop_code(reply: Reply) -> int:
 
 
 start = DaemonVerb("start")
-stop = DaemonVerb("stop", _stopped, exit_code=_stop_code)
-mark = DaemonVerb("mark", _marked)
-status = Watched("status", lambda reply: status_text(reply.status), lambda reply: reply.status)
+stop = DaemonVerb("stop", _format_stop, exit_code=_choose_exit_code)
+mark = DaemonVerb("mark", _format_mark)
+status = Watched("status", lambda reply: format_status(reply.status), lambda reply: reply.status)
 keep = Keep("keep")

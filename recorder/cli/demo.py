@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.output import note, open_in_browser
 from recorder.cli.run import seconds
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.session.layout import REPORT
 
     config = load(CONFIG)
-    names = _packable(config)
+    names = _find_packable(config)
     name = render_config_name(config, SystemClock().realtime_ns(), config.session.metadata)
     session = args.folder / name
     recording = ["--root", args.folder, "--name", name, "--duration", f"{args.duration:g}"]
@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
         ["list", args.folder],
     ]
     for step in steps:
-        if code := _show(list(map(str, step))):
+        if code := _run_step(list(map(str, step))):
             return code
     open_in_browser((session / REPORT).absolute().as_uri(), unless=args.no_browser)
     return 0
 
 
-def _packable(config: Config) -> list[str]:
+def _find_packable(config: Config) -> list[str]:
     """Return the archives of the config whose packages are installed."""
     from recorder.contract.errors import UsageError
     from recorder.finalizer import ArchiveRequest, prepare
@@ -82,11 +82,11 @@ def _packable(config: Config) -> list[str]:
     return names
 
 
-def _show(arguments: list[str]) -> int:
+def _run_step(arguments: list[str]) -> int:
     """Print a command of the recorder, run it, and return its exit code."""
     from recorder.contract.launch import module_command
 
     print(f"\n$ recorder {shlex.join(arguments)}", flush=True)
     # Ctrl-C is the command's: it ends the recording, and the demo goes on.
-    with handled(lambda _: None, signal.SIGINT):
+    with handle_signals(lambda _: None, signal.SIGINT):
         return subprocess.run(module_command("recorder", *arguments), check=False).returncode

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.finalize import interrupt
 from recorder.cli.output import add_format, emit, human_bytes, plain, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity
@@ -44,7 +44,7 @@ def add_identity(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def identity_of(args: argparse.Namespace) -> Identity | None:
+def read_identity(args: argparse.Namespace) -> Identity | None:
     """Read the user's secret keys, if there is a file."""
     from recorder.fleet.encryption import Identity
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if not is_store(args.url) or url.endswith(":/"):
         raise UsageError(f"{args.url}: needs a store and a session in it, s3://BUCKET/PREFIX/NAME")
     store = open_store(url, credentials=args.credentials)
-    with handled(interrupt, signal.SIGTERM), ExitStack() as stack:
+    with handle_signals(interrupt, signal.SIGTERM), ExitStack() as stack:
         advance: Any = None
 
         def count(size: int, total: int) -> None:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             advance(size)
 
         done = download_session(
-            store, name, args.folder, identity=identity_of(args), progress=count
+            store, name, args.folder, identity=read_identity(args), progress=count
         )
     emit(
         plain(done),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, note
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0)
     assert process.stdin is not None and process.stdout is not None
-    with handled(lambda _: process.terminate()):
+    with handle_signals(lambda _: process.terminate()):
         try:
             json.dump(rig, process.stdin)
             process.stdin.close()

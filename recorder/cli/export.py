@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import interrupt, parse_interval
 from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.processing.export import Exported
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         args.stream, args.to, begin, end, args.every, channels, int(args.max_gb * 1e9)
     )  # fmt: skip
     with (
-        handled(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
+        handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
         Session(args.session, virtual=True, partial=True) as session,
         progress(f"exporting {args.stream}", total=1.0) as advance,
     ):
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
                 shown = share
 
         exported = export(session, wanted, args.out, show)
-    emit(exported, args, _text)
+    emit(exported, args, _format_text)
     for problem in exported.problems[:_MOST_LINES]:
         note(f"recorder export: left out: {problem}")
     if len(exported.problems) > _MOST_LINES:
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     return 3 if exported.damaged else 0
 
 
-def _text(exported: Exported) -> str:
+def _format_text(exported: Exported) -> str:
     samples = f"{exported.samples} sample{'s' * (exported.samples != 1)}"
     lines = [f"{exported.stream}: {samples}, {human_bytes(exported.bytes)}"]
     files = len(exported.files)

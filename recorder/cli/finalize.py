@@ -24,8 +24,8 @@ from recorder.cli.output import (
     plain,
     progress,
 )
-from recorder.cli.signals import handled
-from recorder.cli.truth import complete_interrupted
+from recorder.cli.signals import handle_signals
+from recorder.cli.truth import complete_session
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.syscalls import be_idle
     from recorder.finalizer import dataset_name, prepare
 
-    part = _part(args)
+    part = _parse_part(args)
     if args.pending is not None:
         if args.sessions or args.to is not None or args.on is not None or args.identity:
             raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
@@ -124,18 +124,18 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
         if args.redact is not None or args.originals:
             raise UsageError("--pending: takes no --redact and no --originals; see the config")
-        return _pending(args)
+        return _finalize_pending(args)
     if not args.sessions:
         raise UsageError("needs sessions, or --pending CONFIG")
     if args.to is None:
-        args.to, options = _configured(args.sessions)
+        args.to, options = _read_configured(args.sessions)
         args.option = [*options, *args.option]
     steps = parse_steps(",".join(args.to), args.option)
-    args.redact = _redact(args)
+    args.redact = _read_redact(args)
     try:
         all_prepared = prepare(steps)
     except UsageError as error:
-        raise UsageError(_as_typed(str(error), args.option)) from None
+        raise UsageError(_quote_option(str(error), args.option)) from None
     if args.identity is not None and args.on is None:
         raise UsageError("--identity: needs --on; get the session with `recorder download` first")
     if args.on is not None:
@@ -144,8 +144,8 @@ def run(args: argparse.Namespace) -> int:
         if not part.is_whole:
             raise UsageError("--on: packs whole sessions, without --from, --until, --streams")
         return finalize_on_cluster.run(args, steps)
-    args.sessions = [_folder(text) for text in args.sessions]
-    args.out = None if args.out is None else _folder(args.out)
+    args.sessions = [_parse_folder(text) for text in args.sessions]
+    args.out = None if args.out is None else _parse_folder(args.out)
     together = [
         step
         for step, prepared in zip(steps, all_prepared, strict=True)
@@ -163,9 +163,9 @@ def run(args: argparse.Namespace) -> int:
     failed: set[Path] = set()
     lacking = False
     try:
-        with handled(interrupt, signal.SIGTERM):
+        with handle_signals(interrupt, signal.SIGTERM):
             for path in args.sessions:
-                complete_interrupted(path)
+                complete_session(path)
             if apart:
                 lacking = _pack_apart(args, part, apart, results, failed)
             if together:
@@ -176,11 +176,15 @@ def run(args: argparse.Namespace) -> int:
             "recorder finalize: interrupted; complete archives are kept, the unfinished one was "
             "removed; run the same command again to pack the rest"
         )
-    emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
+    emit(
+        {"archives": [_make_entry(result) for result in results]},
+        args,
+        lambda _: _format_text(results),
+    )
     return 1 if failed or lacking else 0
 
 
-def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
+def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
     """Read the archives that the sessions' configs name.
 
     Returns:
@@ -210,7 +214,7 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
     return list(archives), option_arguments(archives)[1::2]
 
 
-def _redact(args: argparse.Namespace) -> Redact:
+def _read_redact(args: argparse.Namespace) -> Redact:
     """Read ``--redact`` and ``--originals``."""
     from recorder.contract.config.loading import load_redact
     from recorder.contract.errors import UsageError
@@ -223,7 +227,7 @@ def _redact(args: argparse.Namespace) -> Redact:
     return ORIGINALS if args.originals else AS_CONFIGURED
 
 
-def _folder(text: str) -> Path:
+def _parse_folder(text: str) -> Path:
     from recorder.contract.errors import UsageError
 
     if "://" in text:
@@ -231,7 +235,7 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _part(args: argparse.Namespace) -> Part:
+def _parse_part(args: argparse.Namespace) -> Part:
     """Parse ``--from``, ``--until`` and ``--streams``: the part of each session to pack."""
     from recorder.contract.errors import UsageError
     from recorder.session.part import Part
@@ -264,7 +268,7 @@ def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, M
     return first, last
 
 
-def _as_typed(message: str, options: list[str]) -> str:
+def _quote_option(message: str, options: list[str]) -> str:
     """Rewrite a message about an archive's option to show the text that the user typed."""
     for option in options:
         key = option.partition("=")[0]
@@ -274,10 +278,10 @@ def _as_typed(message: str, options: list[str]) -> str:
 
 
 def _share_a_name(paths: list[Path]) -> bool:
-    return len({_name(path) for path in paths}) < len(paths)
+    return len({_read_name(path) for path in paths}) < len(paths)
 
 
-def _name(path: Path) -> str:
+def _read_name(path: Path) -> str:
     """Return the name of a session's archives: the session's name, not that of its folder."""
     from recorder.contract.errors import RecorderError
     from recorder.session.reader import Session
@@ -376,14 +380,14 @@ def _pack_together(
         refused(args.out, error)  # the other archives are reported all the same
 
 
-def _pending(args: argparse.Namespace) -> int:
+def _finalize_pending(args: argparse.Namespace) -> int:
     """Do the pending steps (recovery, checksums, archives) of all sessions in a config's root."""
     from recorder.contract.clock import SignalEvent, SystemClock
     from recorder.daemon.driver_registry import load
     from recorder.daemon.postprocessing.pending import finalize_pending
 
     stop = SignalEvent()
-    with handled(lambda _: stop.set()):
+    with handle_signals(lambda _: stop.set()):
         done = finalize_pending(load(args.pending), SystemClock(), note, stop)
     lines = [f"{done['finished']} steps done"]
     lines += [
@@ -507,12 +511,12 @@ def finalize_session(
     return archives
 
 
-def _entry(result: Finalized) -> dict[str, Any]:
+def _make_entry(result: Finalized) -> dict[str, Any]:
     entry: dict[str, Any] = plain(result)
     return entry
 
 
-def _text(results: list[Finalized]) -> str:
+def _format_text(results: list[Finalized]) -> str:
     lines = []
     for result in results:
         size, seconds = human_bytes(result.bytes), human_seconds(result.seconds)

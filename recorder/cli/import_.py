@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from recorder.cli.control import streams_table
-from recorder.cli.info import verdict_lines
+from recorder.cli.control import format_streams
+from recorder.cli.info import format_verdict
 from recorder.cli.output import add_format, clean, emit, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -88,22 +88,22 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.preflight import check_root
     from recorder.daemon.recording.plans import plan_session
 
-    name = check_name(args.name) if args.name is not None else _name_of(args.file)
+    name = check_name(args.name) if args.name is not None else _derive_name(args.file)
     if args.name is not None and (args.root / name).exists():
         raise UsageError(f"{args.root / name}: a session of that name exists")
     with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
-        made = _plan(args, Path(folder))
+        made = _plan_import(args, Path(folder))
         plan = plan_session(made.config, name, exact_name=args.name is not None)
         plan.root = str(args.root.absolute())
         plan.source_start_ns = made.start_ns
-        plan.metadata = {"imported": _origin(made)}
+        plan.metadata = {"imported": _describe_origin(made)}
         root = check_root(Path(plan.root), made.config.storage)
         if root.problem is not None:
             raise StorageError(root.problem)
         foreground = Foreground(made.config, SystemClock(), note)
         with (
             foreground,
-            handled(lambda number: foreground.stop(signal.Signals(number).name)),
+            handle_signals(lambda number: foreground.stop(signal.Signals(number).name)),
             progress(f"importing {args.file.name}", made.bag.duration_s) as advance,
         ):
             foreground.arm()
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     return _finish(args, made, outcome, foreground.stopping)
 
 
-def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
+def _plan_import(args: argparse.Namespace, folder: Path) -> _Plan:
     """Read the recording, and write the config of its session.
 
     Raises:
@@ -123,7 +123,7 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
     from recorder.formats.bags.contents import origin_ns
     from recorder.processing.recordings import played_topics, sensors_of
 
-    wanted = None if args.topics is None else _wanted(args.topics)
+    wanted = None if args.topics is None else _parse_topics(args.topics)
     if not str(args.file.absolute()).isprintable():
         text = "a source cannot name the file: rename the file or folder with control characters"
         raise UsageError(f"{args.file}: {text}")
@@ -135,21 +135,21 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
                 found = sensors_of(bag, wanted, unread)
                 if not found.sensors:
                     raise SourceError(
-                        f"{args.file}: has no topic to import: {_reasons(bag, found)}"
+                        f"{args.file}: has no topic to import: {_explain_empty(bag, found)}"
                     )
-                made = _config(args, bag, found, folder)
-                results = _opened(made, found, wanted is not None, unread)
+                made = _write_config(args, bag, found, folder)
+                results = _open_topics(made, found, wanted is not None, unread)
             plan = _Plan(bag, found, made, origin_ns(bag, played_topics(bag, found)))
             _calibrate(plan, results)
     except OSError as error:
         raise SourceError(f"{args.file}: {error.strerror or error}") from None
     except FormatError as error:
         raise SourceError(str(error)) from None
-    plan.config = _config(args, bag, found, folder, plan.calibration)
+    plan.config = _write_config(args, bag, found, folder, plan.calibration)
     return plan
 
 
-def _wanted(text: str) -> dict[str, str | None]:
+def _parse_topics(text: str) -> dict[str, str | None]:
     """Parse the topics of ``--topics`` with their sensors' names."""
     from recorder.contract.errors import UsageError
 
@@ -162,7 +162,7 @@ def _wanted(text: str) -> dict[str, str | None]:
     return wanted
 
 
-def _config(
+def _write_config(
     args: argparse.Namespace,
     bag: Bag,
     found: Findings,
@@ -194,14 +194,14 @@ def _config(
         raise UsageError("; ".join(faults)) from None
 
 
-def _reasons(bag: Bag, found: Findings) -> str:
+def _explain_empty(bag: Bag, found: Findings) -> str:
     """Explain why a recording has nothing to import."""
     reasons = [f"{topic}: {why}" for topic, why in found.left_out.items()]
     reasons += [cut.reason for cut in bag.cuts]
     return "; ".join((*reasons, *bag.conflicts)) or "it has no topic"
 
 
-def _opened(
+def _open_topics(
     config: Config, found: Findings, selected: bool, unread: dict[str, str]
 ) -> dict[str, CheckResult] | None:
     """Open the topics with their drivers.
@@ -247,25 +247,25 @@ def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:
     plan.calibration, plan.notes = made.text, [*cuts, *plan.bag.conflicts, *made.notes]
 
 
-def _name_of(file: Path) -> str:
+def _derive_name(file: Path) -> str:
     """Derive a session's name from the file's name; replace invalid characters by ``_``."""
     stem = file.resolve().stem if file.is_file() else file.resolve().name
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip("._-")[:80]
     return name or "imported"
 
 
-def _origin(plan: _Plan) -> dict[str, Any]:
+def _describe_origin(plan: _Plan) -> dict[str, Any]:
     """Return the origin of the session, for its metadata."""
     return {
         "from": str(plan.bag.path.absolute()),
         "profile": plan.bag.profile,
         "topics": {sensor.name: sensor.topic for sensor in plan.found.sensors},
         "left_out": dict(plan.found.left_out),
-        "drops": _drops(plan.found),
+        "drops": _describe_drops(plan.found),
     }
 
 
-def _drops(found: Findings) -> str:
+def _describe_drops(found: Findings) -> str:
     """Return ``recorded`` if the recording counts its missing messages, else ``unknown``."""
     return "recorded" if found.counts_losses else "unknown"
 
@@ -289,7 +289,7 @@ class _Bar:
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:
-    from recorder.cli.run import happened_in
+    from recorder.cli.run import judge_session
     from recorder.cli.truth import Completion
 
     if outcome.sealed is None:
@@ -300,7 +300,7 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
     if stopped:
         note("recorder import: stopped; the session holds a part of the recording")
     exit_code = outcome.exit_code or int(stopped)
-    happened = happened_in(outcome.session)
+    happened = judge_session(outcome.session)
     result = {
         "session": outcome.session,
         "exit_code": exit_code,
@@ -321,20 +321,20 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
         "calibrated": plan.calibration is not None,
         "notes": plan.notes,
         "faults": outcome.faults,
-        "drops": _drops(plan.found),
+        "drops": _describe_drops(plan.found),
         **{key: happened[key] for key in ("state", "verdict", "reasons", "remarks")},
     }
-    emit(result, args, lambda _: _text(plan, outcome, happened))
+    emit(result, args, lambda _: _format_text(plan, outcome, happened))
     return exit_code
 
 
-def _text(plan: _Plan, outcome: Outcome, happened: dict[str, Any]) -> str:
+def _format_text(plan: _Plan, outcome: Outcome, happened: dict[str, Any]) -> str:
     lines = [f"{sensor.topic} -> {sensor.name}" for sensor in plan.found.sensors]
     lines += [f"left out: {topic}: {why}" for topic, why in plan.found.left_out.items()]
     lines += plan.notes
     lines += [f"fault: {fault}" for fault in outcome.faults]
     if not plan.found.counts_losses:
         lines.append(f"note: {_DROPS}")
-    lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
+    lines += [f"state     {happened['state'] or 'unreadable'}", *format_verdict(happened)]
     lines.append(f"session {outcome.session}")
-    return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
+    return "\n".join([format_streams(outcome.streams, "ended"), *map(clean, lines)])

@@ -44,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
         "signatures": 0 if last is None else last.values.get("counter"),
         "last_session": None if last is None else last.values.get("session"),
     }
-    emit(values, args, lambda v: _text(v, made=args.action == "init"))
+    emit(values, args, lambda v: _format_text(v, made=args.action == "init"))
     return 0
 
 
-def _text(values: dict[str, Any], *, made: bool) -> str:
+def _format_text(values: dict[str, Any], *, made: bool) -> str:
     lines = [
         f"key          {values['key']}",
         f"fingerprint  {values['fingerprint']}",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.info import state_text
+from recorder.cli.info import format_state
 from recorder.cli.output import (
     add_format,
     emit,
@@ -66,11 +66,11 @@ def run(args: argparse.Namespace) -> int:
     root: Path = args.root
     sessions: list[dict[str, Any]] = []
     found = 0
-    lines = _lines(root, wanted, args.recursive, unlisted)
+    lines = _read_lines(root, wanted, args.recursive, unlisted)
     for found, line in enumerate(lines, start=1):  # noqa: B007  (used after the loop)
         if line is not None:
             sessions.append(line)
-    emit(sessions, args, lambda lines: _text(lines, root if args.recursive else None))
+    emit(sessions, args, lambda lines: _format_text(lines, root if args.recursive else None))
     if not found:
         note(f"recorder list: {root}: no sessions here")
     elif not sessions:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if unlisted or broken else 0
 
 
-def _lines(
+def _read_lines(
     root: Path, wanted: Filter, recursive: bool, unlisted: list[str]
 ) -> Iterator[dict[str, Any] | None]:
     """Yield the result of `brief` for each session; None if the filter excludes the session."""
@@ -94,7 +94,7 @@ def _lines(
         for row in read_table(root):
             yield row.line() if is_wanted(row, wanted) else None
         return
-    known = KnownRows.of(root / CATALOG)
+    known = KnownRows.read(root / CATALOG)
     paths = sessions_below(root, unlisted.append) if recursive else find_sessions(root)
     for path in paths:
         if (old := known.get(path)) is None:
@@ -132,7 +132,7 @@ def parse_since(text: str, now_ns: int) -> int:
     )
 
 
-def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
+def _format_text(sessions: list[dict[str, Any]], root: Path | None) -> str:
     """Format a table; with `root`, sessions are named by their path below it."""
     if not sessions:
         return ""
@@ -143,22 +143,22 @@ def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
             lost = f"{lost} + ?"
         rows.append(
             [
-                _name(session, root),
-                state_text(session["state"], session["live"]),
+                _format_name(session, root),
+                format_state(session["state"], session["live"]),
                 human_time(session["start_ns"]),
                 human_seconds(session["duration_s"]),
                 human_bytes(session["bytes"]),
                 " ".join(session["streams"]) or None,
                 lost,
                 session["incomplete"],
-                _verdict(session),
+                _format_verdict(session),
             ]
         )
     headers = ["session", "state", "start", "duration", "size", "streams", "lost", "incomplete"]
     return format_table([*headers, "verdict"], rows, right=(3, 4, 6, 7))
 
 
-def _verdict(session: dict[str, Any]) -> str | None:
+def _format_verdict(session: dict[str, Any]) -> str | None:
     """Format the verdict with its first reason."""
     word, reasons = session["verdict"], session["reasons"]
     if not reasons:
@@ -167,7 +167,7 @@ def _verdict(session: dict[str, Any]) -> str | None:
     return f"{word}: {reasons[0]}{more}"
 
 
-def _name(session: dict[str, Any], root: Path | None) -> str:
+def _format_name(session: dict[str, Any], root: Path | None) -> str:
     if root is None or root.is_file() or Path(session["path"]) == root:
         return str(session["name"])
     return str(Path(session["path"]).relative_to(root))

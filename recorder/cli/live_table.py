@@ -48,7 +48,7 @@ class LiveView:
             queue = f"{sensor.ring_held / sensor.ring_size:.0%}" if sensor.ring_size else "-"
             if not sensor.specs:
                 reported = status.streams.get(sensor.name)
-                lost = _lost(reported) if reported else "0+?"
+                lost = _format_lost(reported) if reported else "0+?"
                 rows.append([sensor.name, sensor.state, "-", "0", "-", lost, "0", "-"])
             for name, spec in sensor.specs.items():
                 now, old = status.streams.get(name), before.get(name)
@@ -60,12 +60,12 @@ class LiveView:
                 rows.append(
                     [
                         name,
-                        _ended(now) or rate,
+                        _format_end(now) or rate,
                         f"{spec.rate_hz:g} Hz" if spec.rate_hz else "-",
                         str(now["samples"] if now else 0),
                         volume,
-                        _lost(now, name in status.outages),
-                        _incomplete(now),
+                        _format_lost(now, name in status.outages),
+                        _count_incomplete(now),
                         queue,
                     ]
                 )
@@ -86,16 +86,16 @@ class LiveView:
         note(f"{human_seconds(status.elapsed_s)}: " + ", ".join(parts))
 
 
-def _ended(stream: dict[str, Any] | None) -> str | None:
+def _format_end(stream: dict[str, Any] | None) -> str | None:
     return f"ended: {stream['ended']}" if stream and stream["ended"] else None
 
 
-def _lost(stream: dict[str, Any] | None, outage: bool = False) -> str:
+def _format_lost(stream: dict[str, Any] | None, outage: bool = False) -> str:
     """Format the lost samples, with ``+?`` if there are uncounted or ongoing losses."""
     count = sum(stream["lost"].values()) if stream else 0
     return f"{count}+?" if outage or (stream and stream["unknown_losses"]) else str(count)
 
 
-def _incomplete(stream: dict[str, Any] | None) -> str:
+def _count_incomplete(stream: dict[str, Any] | None) -> str:
     counts = (stream or {}).get("incomplete") or {}
     return str(sum(each["samples"] for each in counts.values()))

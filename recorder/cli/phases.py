@@ -9,13 +9,13 @@ from pathlib import Path
 _START_FIELD = 19  # proc(5): starttime, the field 22; counted from the third
 
 
-class Phases:
+class PhaseTimer:
     """Seconds by phase; the first phase includes the start of Python::
 
-    phases = Phases()
+    timer = PhaseTimer()
     config = load(path)
-    phases.end("config")
-    phases.seconds              # {"config": 0.31}
+    timer.end("config")
+    timer.seconds               # {"config": 0.31}
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from recorder.cli.output import add_format, emit, note
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         replay = Replay(session, names, speed=args.speed)
         endpoint = args.tap or f"ipc://{own}/tap"
         result = {"endpoint": endpoint, "streams": list(replay.specs)}
-        with TapPublisher(endpoint) as publisher, handled(lambda _: stop.set()):
+        with TapPublisher(endpoint) as publisher, handle_signals(lambda _: stop.set()):
             emit(result, args, lambda _: endpoint)
             sys.stdout.flush()  # a program that waits for the endpoint reads it from a pipe
             sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)

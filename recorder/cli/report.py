@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, human_bytes, human_seconds, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.report.index_rows import Row
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _check_out(args.path if of_session else None, args.out)
     be_idle()
-    with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
+    with handle_signals(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
         return _report_session(args) if of_session else _report_root(args)
 
 
@@ -101,7 +101,7 @@ def _report_session(args: argparse.Namespace) -> int:
     from recorder.report.embedded import read_summary
 
     began_s = time.monotonic()
-    report = _make(args.path, args.out)
+    report = _write_report(args.path, args.out)
     seconds = time.monotonic() - began_s
     summary = read_summary(report)
     index = None
@@ -116,11 +116,11 @@ def _report_session(args: argparse.Namespace) -> int:
         "bytes": report.stat().st_size,
         "seconds": round(seconds, 3),
     }
-    emit(result, args, lambda _: _session_text(result))
+    emit(result, args, lambda _: _format_session(result))
     return 0
 
 
-def _session_text(result: dict[str, Any]) -> str:
+def _format_session(result: dict[str, Any]) -> str:
     size, seconds = human_bytes(result["bytes"]), human_seconds(result["seconds"])
     lines = [f"verdict  {result['verdict']}"]
     lines += [f"  {reason}" for reason in result["reasons"][:_MOST_REASONS]]
@@ -144,7 +144,7 @@ def _report_root(args: argparse.Namespace) -> int:
     failed: list[Path] = []
     for path in filter(_lacks_report, sessions) if args.missing else ():
         try:
-            made.append(_make(path, None))
+            made.append(_write_report(path, None))
         except RecorderError as error:
             note(f"recorder report: {error}")
             failed.append(path)
@@ -153,11 +153,11 @@ def _report_root(args: argparse.Namespace) -> int:
         if row.problem is not None:
             note(f"recorder report: {row.problem}")
     result = {"index": index, "sessions": len(rows), "reports": made, "failed": failed}
-    emit(result, args, lambda _: "\n".join([*map(str, made), _root_text(index, rows)]))
+    emit(result, args, lambda _: "\n".join([*map(str, made), _format_root(index, rows)]))
     return 1 if failed else 0
 
 
-def _root_text(index: Path, rows: list[Row]) -> str:
+def _format_root(index: Path, rows: list[Row]) -> str:
     from collections import Counter
 
     words = Counter(row.word for row in rows)
@@ -183,7 +183,7 @@ def _lacks_report(path: Path) -> bool:
     return summary is None or summary.state != state
 
 
-def _make(session: Path, out: Path | None) -> Path:
+def _write_report(session: Path, out: Path | None) -> Path:
     """Write the report of a session under a lock against other reports, repair and deletion."""
     from recorder.contract.errors import SessionError
     from recorder.report import write_report
@@ -192,7 +192,7 @@ def _make(session: Path, out: Path | None) -> Path:
 
     if out is None and (elsewhere := outside(session)) is not None:
         raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")
-    with _alone(session), reading(session) as held:
+    with _lock_folder(session), reading(session) as held:
         if not held:
             note(f"{session}: is being recorded or repaired: the report has what is there so far")
         with _bar(session.name) as show:
@@ -202,12 +202,12 @@ def _make(session: Path, out: Path | None) -> Path:
 def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
     from recorder.report.fleet import write_index
 
-    with _alone(root), _bar(root.name) as show:
+    with _lock_folder(root), _bar(root.name) as show:
         return write_index(root, out, show)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder so that one process at a time writes its file there."""
     from recorder.contract.errors import StorageError
 
@@ -246,10 +246,10 @@ def report_session(session: Path) -> Path | None:
     Returns:
         The report; None if it failed (the process prints the reason).
     """
-    from recorder.cli.truth import succeeds
+    from recorder.cli.truth import run_separately
     from recorder.session.layout import REPORT
 
-    if succeeds("recorder", "report", str(session), "--index"):
+    if run_separately("recorder", "report", str(session), "--index"):
         return session / REPORT
     note(f"{session}: recorded, but its report could not be made; see `recorder report`")
     return None

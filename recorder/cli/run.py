@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.control import streams_table
-from recorder.cli.info import incident_lines, verdict_lines
+from recorder.cli.control import format_streams
+from recorder.cli.info import format_incidents, format_verdict
 from recorder.cli.output import add_format, clean, emit, note
-from recorder.cli.phases import Phases
-from recorder.cli.signals import defer_interrupt, handled
-from recorder.cli.truth import Completion, add_missing_truth
+from recorder.cli.phases import PhaseTimer
+from recorder.cli.signals import defer_interrupt, handle_signals
+from recorder.cli.truth import Completion, write_missing_labels
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.preflight import check_root, extra_problem
     from recorder.daemon.recording.plans import plan_session, render_config_name
 
-    phases = Phases()
+    timer = PhaseTimer()
     if args.name is not None:
         check_name(args.name)
     config = load(args.config)
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if root.problem is not None:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
-    phases.end("config")
-    outcome, interrupted = _record(args, config, plan, phases)
+    timer.end("config")
+    outcome, interrupted = _record(args, config, plan, timer)
     if outcome.sealed is None and args.no_finalize and (config.finalize or config.report):
         skip(outcome.session)
     if why := outcome.sealed or outcome.full:
@@ -98,15 +98,15 @@ def run(args: argparse.Namespace) -> int:
             f"recorder run: interrupted; {outcome.session} is recorded and closed; pack it with "
             f"`recorder finalize {outcome.session}`"
         )
-    happened = happened_in(outcome.session)
-    phases.end("archives")
-    made = {"archives": packed or [], "report": reported, "seconds": phases.seconds}
+    happened = judge_session(outcome.session)
+    timer.end("archives")
+    made = {"archives": packed or [], "report": reported, "seconds": timer.seconds}
     emit(
-        _result(outcome, happened) | made,
+        _make_result(outcome, happened) | made,
         args,
         lambda _: "\n".join(
             [
-                _text(outcome, happened),
+                _format_text(outcome, happened),
                 *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []),
                 *([f"report {reported}"] if reported else []),
             ]
@@ -120,7 +120,7 @@ def _record(
     args: argparse.Namespace,
     config: Config,
     plan: SessionPlan,
-    phases: Phases,
+    timer: PhaseTimer,
 ) -> tuple[Outcome, bool]:
     """Record a session, and complete it while its drivers end.
 
@@ -143,24 +143,24 @@ def _record(
                 viewers = serve_viewers(supervisor, plan, clock, settings, view.say)
                 control = stack.enter_context(viewers)
             interrupt = after.enter_context(defer_interrupt("the session is being completed"))
-            ending = handled(lambda number: supervisor.stop(signal.Signals(number).name))
+            ending = handle_signals(lambda number: supervisor.stop(signal.Signals(number).name))
             stack.enter_context(ending)
             supervisor.arm()
-            phases.end("drivers")
+            timer.end("drivers")
             path = supervisor.start(plan)
-            phases.end("session")
+            timer.end("session")
             note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
             outcome = supervisor.record(view, args.duration)
-            phases.end("recording")
+            timer.end("recording")
             if outcome.sealed is None:
                 simulated = any(sensor.scheme == "sim" for sensor in config.sensors)
                 completion = after.enter_context(Completion(outcome.session, simulated=simulated))
             if control is not None:
                 control.closed(outcome)
-        phases.end("processes")
+        timer.end("processes")
         if completion is not None:
             completion.finish()
-        phases.end("completion")
+        timer.end("completion")
     return outcome, interrupt.is_set()
 
 
@@ -185,12 +185,12 @@ def _recover_all(root: Path) -> None:
             report = recover(path, PosixDisk(), SystemClock())
             kept = sum(stream.kept for stream in report.streams.values())
             note(f"recovered {path}: {kept} samples kept ({report.cause})")
-            add_missing_truth(path)
+            write_missing_labels(path)
         except (RecorderError, OSError) as error:
             note(f"not recovered: {error}")
 
 
-def happened_in(session: Path) -> dict[str, Any]:
+def judge_session(session: Path) -> dict[str, Any]:
     """Read the session's end, marks, length, state and verdict from its own accounts."""
     from recorder.contract.errors import RecorderError
     from recorder.session.accounts import accounts_of
@@ -212,7 +212,7 @@ def happened_in(session: Path) -> dict[str, Any]:
     return happened
 
 
-def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
+def _make_result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
     return {
         "session": outcome.session,
         "exit_code": outcome.exit_code,
@@ -230,13 +230,13 @@ def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
+def _format_text(outcome: Outcome, happened: dict[str, Any]) -> str:
     reported = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
-    lines = incident_lines(reported, happened["start_ns"])
+    lines = format_incidents(reported, happened["start_ns"])
     lines += [f"fault: {fault}" for fault in outcome.faults]
-    lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
+    lines += [f"state     {happened['state'] or 'unreadable'}", *format_verdict(happened)]
     lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
-    return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
+    return "\n".join([format_streams(outcome.streams, "ended"), *map(clean, lines)])
 
 
 def seconds(text: str) -> float:

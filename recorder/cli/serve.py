@@ -10,7 +10,7 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
         threading.excepthook = end_visibly
         stack.callback(setattr, threading, "excepthook", threading.__excepthook__)
-        stack.enter_context(handled(lambda _: daemon.stop()))
+        stack.enter_context(handle_signals(lambda _: daemon.stop()))
         daemon.open()
         control.start()
         log.say(f"serving {config.path} on {path}")

@@ -12,7 +12,7 @@ from recorder.cli.output import note
 
 
 @contextmanager
-def handled(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
+def handle_signals(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
     """Call `handler` with the number of each signal; default: SIGINT and SIGTERM."""
     previous = {
         number: signal.signal(number, lambda number, _: handler(number))
@@ -40,5 +40,5 @@ def defer_interrupt(text: str) -> Iterator[threading.Event]:
         interrupted.set()
         note(f"interrupted: {text}; interrupt again to end at once")
 
-    with handled(note_or_raise):
+    with handle_signals(note_or_raise):
         yield interrupted

@@ -17,19 +17,19 @@ _SOON_S = 1.0
 """Duration of a wait after which a note is printed, in seconds."""
 
 
-def succeeds(module: str, *arguments: str) -> bool:
+def run_separately(module: str, *arguments: str) -> bool:
     """Run a module in a separate process, which Ctrl-C does not reach; return True on success."""
-    with Apart(module, *arguments) as process:
+    with SeparateProcess(module, *arguments) as process:
         return process.succeeds()
 
 
-def add_truth(session: Path) -> None:
+def write_labels(session: Path) -> None:
     """Write the simulated world's ground truth into a session."""
-    if not succeeds("drivers.sim", "annotate", str(session)):
+    if not run_separately("drivers.sim", "annotate", str(session)):
         note(f"{session}: {_NO_LABELS}")
 
 
-class Apart:
+class SeparateProcess:
     """A module that runs in a separate process, which Ctrl-C does not reach.
 
     Args:
@@ -93,8 +93,12 @@ class Completion:
         with ExitStack() as stack:
             self._truth = None
             if simulated:
-                self._truth = stack.enter_context(Apart("drivers.sim", "annotate", str(session)))
-            checksums = Apart("recorder.session.checksums", str(session), "--wait", stdin=True)
+                self._truth = stack.enter_context(
+                    SeparateProcess("drivers.sim", "annotate", str(session))
+                )
+            checksums = SeparateProcess(
+                "recorder.session.checksums", str(session), "--wait", stdin=True
+            )
             self._checksums = stack.enter_context(checksums)
             self._processes = stack.pop_all()
 
@@ -114,7 +118,7 @@ class Completion:
             note(f"{self._session}: its checksums could not be written")
 
 
-def add_missing_truth(session: Path) -> None:
+def write_missing_labels(session: Path) -> None:
     """Write the labels of a recovered session, or of one whose recorder was killed too early."""
     from recorder.contract.errors import RecorderError
     from recorder.session.layout import CLEAN, RECOVERED
@@ -130,10 +134,10 @@ def add_missing_truth(session: Path) -> None:
     sensors = (header.get("sensors") or {}).values()
     simulated = any(sensor.get("source") == "sim" for sensor in sensors)
     if simulated and header.get("state") in (CLEAN, RECOVERED):
-        add_truth(session)
+        write_labels(session)
 
 
-def complete_interrupted(session: Path) -> None:
+def complete_session(session: Path) -> None:
     """Write the labels and checksums that a closed session lacks after an interrupted `run`."""
     from recorder.session.checksums import CHECKSUMS
     from recorder.session.layout import LOCK, PRIVATE, private
@@ -143,6 +147,6 @@ def complete_interrupted(session: Path) -> None:
         return
     if private(session, CHECKSUMS).exists():
         return
-    add_missing_truth(session)
-    if not succeeds("recorder.session.checksums", str(session)):
+    write_missing_labels(session)
+    if not run_separately("recorder.session.checksums", str(session)):
         note(f"{session}: its checksums could not be written")

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if not archives:
             raise
         return _validate_archives(args, archives)
-    emit(report.to_wire() | judged.to_wire(), args, lambda _: _text(report, judged))
+    emit(report.to_wire() | judged.to_wire(), args, lambda _: _format_text(report, judged))
     return 0 if report.sound else 1
 
 
@@ -96,11 +96,11 @@ def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
             reports.append(validate_archive(path, show))
     sound = all(report.sound for report in reports)
     result = {"path": args.session, "sound": sound, "archives": [r.to_wire() for r in reports]}
-    emit(result, args, lambda _: "\n".join(map(_archive_text, reports)))
+    emit(result, args, lambda _: "\n".join(map(_format_archive, reports)))
     return 0 if sound else 1
 
 
-def _archive_text(report: ArchiveReport) -> str:
+def _format_archive(report: ArchiveReport) -> str:
     lines = [f"checked      {item}" for item in report.checked]
     lines += [f"not checked  {item}" for item in report.unchecked]
     lines += [f"error        {problem}" for problem in report.problems]
@@ -110,7 +110,7 @@ def _archive_text(report: ArchiveReport) -> str:
     return "\n".join(map(clean, [*lines, f"{report.path}: {report.archive}: {verdict}"]))
 
 
-def _text(report: Report, judged: Verdict) -> str:
+def _format_text(report: Report, judged: Verdict) -> str:
     lines = [f"checked  {item}" for item in report.checked]
     lines += [f"account  {account}" for account in report.accounts]
     lines += [f"{problem.severity:7}  {problem.message}" for problem in report.problems]

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     from recorder.live.playback_backend import serve_session
 
-    settings = _settings(args)
+    settings = _make_settings(args)
 
     def announce(url: str, name: str, problems: Mapping[str, str]) -> None:
         for stream, text in problems.items():
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(args: argparse.Namespace) -> LiveSettings:
+def _make_settings(args: argparse.Namespace) -> LiveSettings:
     """Convert the options to the config's section ``live``, and check them by its rules."""
     from recorder.contract.config.settings import LiveSettings
     from recorder.contract.errors import UsageError
