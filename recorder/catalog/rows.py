@@ -84,7 +84,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a session was recorded: bounds of its positions, in degrees; west > east: over 180."""
+    """Bounds of a session's positions, in degrees; west > east: across the 180th meridian."""
 
     south: float
     west: float
@@ -149,7 +149,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def public(self) -> Row:
         """Return the values that all readers of a store with encrypted sessions may see.
 
-        The result has no texts written by people, place, vehicle, host or messages.
+        The result has no free text, no messages, and no place, vehicle or host.
         """
         return msgspec.structs.replace(
             self,

@@ -1,4 +1,4 @@
-"""The command ``recorder``: its verbs, listed in one table, `GROUPS`.
+"""Command ``recorder``: its verbs, listed in one table, `GROUPS`.
 
 A verb is a module, or an object in one, with ``add_arguments(parser)``, which is cheap, and
 ``run(args) -> int``, which returns the exit code.  ``run`` raises `RecorderError` with a message

@@ -241,7 +241,7 @@ class DaemonVerb:
 
 
 class Watched(DaemonVerb):
-    """The verb ``status``: it shows the status once or repeatedly."""
+    """Verb ``status``: it shows the status once or repeatedly."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the interval, and the arguments of every verb."""
@@ -259,8 +259,8 @@ class Watched(DaemonVerb):
         """Show the status and return 0."""
         if args.watch is None:
             return super().run(args)
-        people = args.format != "json"
-        screen = Screen(sys.stdout) if people and sys.stdout.isatty() else None
+        is_text = args.format != "json"
+        screen = Screen(sys.stdout) if is_text and sys.stdout.isatty() else None
         with contextlib.suppress(KeyboardInterrupt), connect(args) as client:
             while True:
                 status = client.request(self.op).status
@@ -268,13 +268,13 @@ class Watched(DaemonVerb):
                     screen.draw(format_status(status))
                 else:
                     emit(dict(status), args, lambda s: format_status(s) + "\n", indent=None)
-                    print(end="\n" if people else "", flush=True)
+                    print(end="\n" if is_text else "", flush=True)
                 time.sleep(args.watch)
         return 0
 
 
 class Keep(DaemonVerb):
-    """The verb ``keep``: it protects a folder itself, or asks the daemon that owns the session."""
+    """Verb ``keep``: it protects a folder itself, or asks the daemon that owns the session."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Keep the session, or release it, and return 0."""

@@ -194,7 +194,7 @@ def _write_report(session: Path, out: Path | None) -> Path:
         raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")
     with _lock_folder(session), reading(session) as held:
         if not held:
-            note(f"{session}: is being recorded or repaired: the report has what is there so far")
+            note(f"{session}: is being recorded or repaired: the report has the data so far")
         with _bar(session.name) as show:
             return write_report(session, out, show)
 

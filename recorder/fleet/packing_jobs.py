@@ -115,7 +115,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The session and the archive, for messages."""
+        """Session and archive, for messages."""
         return f"{self.name}: {self.archive}"
 
 

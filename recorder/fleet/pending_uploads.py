@@ -35,7 +35,7 @@ _ROUTES = Path("/proc/net/route")
 
 
 class NotNowError(RecorderError):
-    """The conditions do not permit an upload now; the next upload resumes this one."""
+    """Upload that the conditions do not permit now; the next upload resumes it."""
 
 
 def find_obstacle(

@@ -176,7 +176,7 @@ class SealedUpload:
             if is_whole:
                 try:
                     self._send(name, known)
-                except ObjectExistsError:  # of somebody else, who must have guessed or seen the key
+                except ObjectExistsError:  # a foreign object: its writer guessed or saw the key
                     return False
                 return True
         key, segment = f"{name}/{known.segment.path}", known.segment

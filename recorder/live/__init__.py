@@ -1,1 +1,1 @@
-"""The live process, which serves live taps or a recorded session to browsers and Foxglove."""
+"""Live process, which serves live taps or a recorded session to browsers and Foxglove."""

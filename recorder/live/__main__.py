@@ -1,4 +1,4 @@
-"""The live process that the daemon starts: ``python -m recorder.live``.
+"""Live process that the daemon starts: ``python -m recorder.live``.
 
 Standard input has one JSON object: ``socket`` (the control socket), ``live`` (the section of the
 config), ``root`` (the folder of sessions) and ``calibration`` (a path, or null).  When the server

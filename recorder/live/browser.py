@@ -55,7 +55,7 @@ class Socket(Protocol):
 
 
 class StalledError(RecorderError):
-    """The browser accepts no more data, or sends only malformed messages."""
+    """Stalled browser: it accepts no more data, or sends only malformed messages."""
 
 
 class Browser:

@@ -40,7 +40,7 @@ class Cursor:
 
     @property
     def name(self) -> str:
-        """The stream's name."""
+        """Name of the stream."""
         return self._stream.name
 
     @property

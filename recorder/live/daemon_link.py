@@ -1,4 +1,4 @@
-"""The live backend: it polls the daemon's status and forwards the requests of browsers.
+"""Live backend: it polls the daemon's status and forwards the requests of browsers.
 
 Every exchange with the daemon and every read of the disk happens in a worker thread.
 """
@@ -201,7 +201,7 @@ class LiveBackend:
     def _move_clock(self, session: Mapping[str, Any] | None) -> None:
         """Use the open session's clock offset, or the host's clock while nothing is recorded."""
         if session is not None:
-            if session["offset_ns"] is not None:  # the writer is there
+            if session["offset_ns"] is not None:  # the writer runs
                 self._hub.offset_ns = session["offset_ns"]
             return
         offset_ns = time.time_ns() - time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""The session that a player plays: its readable streams and its time range."""
+"""Session that a player plays: its readable streams and its time range."""
 
 from __future__ import annotations
 

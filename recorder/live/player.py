@@ -63,7 +63,7 @@ class Position:
         start_ns, end_ns: the session's first and last moment, epoch ns; the end of a session that
             is being recorded moves.
         t_ns: current time, epoch ns.
-        playing: whether the time passes.
+        playing: the time passes.
         speed: recorded seconds per second; infinite: as fast as samples can be read.
         jumps: number of jumps of the time: seeks, steps, a play from the end.
         recording: the session is being recorded.
@@ -119,7 +119,7 @@ class Player(Closing):
 
     @property
     def name(self) -> str:
-        """The session's name."""
+        """Name of the session."""
         return self._session.name
 
     @property

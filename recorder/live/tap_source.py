@@ -1,4 +1,4 @@
-"""The drivers' taps as the hub's source: one thread that subscribes to the watched streams.
+"""Drivers' taps as the hub's source: one thread that subscribes to the watched streams.
 
 A tap's topics are prefixes, and a tap delivers the oldest message first; the thread drains every
 tap, so that the hub holds the newest message.  A tap names its streams only to a subscriber: the

@@ -62,7 +62,7 @@ class SessionScan:
 
     @property
     def sensors(self) -> Mapping[str, Mapping[str, Any]]:
-        """The sensors' entries in ``session.json``."""
+        """Entries of the sensors in ``session.json``."""
         entries: Mapping[str, Any] = self.header.get("sensors") or {}
         return {name: entry for name, entry in entries.items() if isinstance(entry, Mapping)}
 

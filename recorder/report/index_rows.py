@@ -51,13 +51,13 @@ class Row:
 
     @property
     def word(self) -> str:
-        """The verdict, of the report if it is not outdated; `NONE` if there is none."""
+        """Verdict, of the report if it is not outdated; `NONE` if there is none."""
         words = [self.verdict] if self._judged is None else [self._judged.verdict, self.verdict]
         return next((word for word in words if word in (PASS, FAIL)), NONE)
 
     @property
     def why(self) -> Sequence[str]:
-        """The reasons of the verdict, the worst first."""
+        """Reasons of the verdict, the worst first."""
         return self.reasons if self._judged is None else self._judged.reasons
 
     @property
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The sessions of one recording: its parts in their order, or the only session."""
+    """Sessions of one recording: its parts in their order, or the only session."""
 
     name: str
     parts: Sequence[Row]

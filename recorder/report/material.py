@@ -36,7 +36,7 @@ class ReportContext:
 
     @property
     def streams(self) -> list[Stream]:
-        """The recorded streams, without virtual sensors."""
+        """Recorded streams, without virtual sensors."""
         return [s for s in self.session.streams.values() if not s.name.startswith("_")]
 
     @property

@@ -105,7 +105,7 @@ def test_a_session_that_is_being_recorded_is_reported_and_says_so(
     os.close(lock)
     assert code == 0 and out.startswith("verdict  PASS\n")
     assert err == (
-        f"{builder.path}: is being recorded or repaired: the report has what is there so far\n"
+        f"{builder.path}: is being recorded or repaired: the report has the data so far\n"
     )
     summary = read_summary(builder.path / "report.html")
     assert summary is not None and (summary.state, summary.verdict) == ("recording", "PASS")

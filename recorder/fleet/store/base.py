@@ -32,15 +32,15 @@ Pace = Callable[[int], None]
 
 
 class ObjectExistsError(StorageError):
-    """The store has an object of that name with other content, which was left as it is."""
+    """Conflict with an object of the same name and other content, which stays unchanged."""
 
 
 class StoreUnreachableError(StorageError):
-    """The server of a store does not answer; a later attempt may succeed."""
+    """Missing answer of a store's server; a later attempt may succeed."""
 
 
 class StoreRefusedError(StorageError):
-    """The server refuses all requests: the credentials, the bucket or the clock are wrong."""
+    """Refusal of all requests: the credentials, the bucket or the clock are wrong."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The manifest's key in the store; empty if name, kind and folder contradict each other."""
+        """Key of the manifest in the store; empty if name, kind and folder are inconsistent."""
         name, archive = self.name, self.folder.removeprefix(f"{self.name}/")
         if self.kind == "session" and self.folder == name:
             return session_manifest(name)

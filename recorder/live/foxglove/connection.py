@@ -43,7 +43,7 @@ _PLAYBACK_TICK_S: Final = 0.05
 
 
 class EndedError(RecorderError):
-    """The connection must end."""
+    """End of the connection, with its reason."""
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""The endpoint ``/foxglove``: the streams for Foxglove and Lichtblick."""
+"""Endpoint ``/foxglove``: the streams for Foxglove and Lichtblick."""
 
 from __future__ import annotations
 

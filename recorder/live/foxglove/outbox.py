@@ -21,7 +21,7 @@ MOST_ANSWERS: Final = 4 << 20
 
 
 class OverflowingError(RecorderError):
-    """The viewer does not read the answers to its requests."""
+    """Overflow of the answers to a viewer that does not read them."""
 
 
 class Outbox:

@@ -1,4 +1,4 @@
-"""The Foxglove WebSocket protocol: messages to the viewer, and messages from the viewer.
+"""Foxglove WebSocket protocol: messages to the viewer, and messages from the viewer.
 
 This module does no I/O. Sources: foxglove/ws-protocol, docs/spec.md (subprotocol
 ``foxglove.websocket.v1``), and foxglove/foxglove-sdk, rust/foxglove/src/protocol (subprotocol

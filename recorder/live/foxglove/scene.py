@@ -131,7 +131,7 @@ def label_channels(session: Path) -> list[TimedChannel]:
 
 
 class LabelSets:
-    """The boxes of a file, found by their time; the file is indexed on first use."""
+    """Boxes of a file, found by their time; the file is indexed on first use."""
 
     def __init__(self, file: LabelFile) -> None:
         self._file = file
