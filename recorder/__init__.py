@@ -1,3 +1,3 @@
-"""The recorder: one daemon that records every sensor of a vehicle."""
+"""Recorder of a vehicle: one daemon that records every sensor of a vehicle."""
 
 __version__ = "0.1.0"

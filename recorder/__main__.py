@@ -1,13 +1,13 @@
-"""The command ``recorder``, and ``python -m recorder``.
+"""Entry point of the command ``recorder``, and of ``python -m recorder``.
 
-Nothing is imported here that takes time, so that an interrupt is one line from the start on.
+The module imports nothing slow, so that an early interrupt also prints one line.
 """
 
 import sys
 
 
 def main() -> int:
-    """Run the command; the exit code.  It is 1 on a machine that is not supported."""
+    """Run the command and return its exit code, which is 1 on an unsupported machine."""
     try:
         if problem := _unsupported_machine():
             print(f"recorder: {problem}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""The table of many sessions: one row a session."""
+"""Catalog: a table of many sessions, one row each."""

@@ -1,4 +1,4 @@
-"""Makes the catalog of a root, and brings it up to date: unchanged sessions are not read again."""
+"""Creation and update of a root's catalog; unchanged sessions are not read again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.catalog.rows import Row, read_row, stamp_of
+from recorder.catalog.rows import Row, compute_stamp, read_row
 from recorder.catalog.table import CATALOG, read_table, write_table
 from recorder.contract.errors import FormatError, UsageError
 from recorder.session.search import find_sessions_below
 from recorder.session.summary import Filter
 
 Progress = Callable[[str], None]
-"""Called with the location of each session that is read."""
+"""Callback that receives the location of each session that is read."""
 
 
 def is_wanted(row: Row, wanted: Filter) -> bool:
-    """Whether a filter wants a session, by its row."""
+    """Check that a row matches a filter."""
     text = (wanted.marked or "").casefold()
     return row.problem is not None or not (
         wanted.is_early(row.start_ns)
@@ -29,13 +29,13 @@ def is_wanted(row: Row, wanted: Filter) -> bool:
 
 @dataclass(frozen=True)
 class Update:
-    """What `update_catalog` did.
+    """Result of `update_catalog`.
 
     Attributes:
-        path: the file.
-        rows: by location.
-        read, unchanged, gone: number of sessions that were read, that were as in the catalog, and
-            that are no longer there.
+        path: the catalog file.
+        rows: rows, sorted by location.
+        read, unchanged, gone: number of sessions that were read, that were unchanged, and that no
+            longer exist.
         unlisted: a message for each folder that cannot be listed.
     """
 
@@ -48,9 +48,9 @@ class Update:
 
 
 class KnownRows:
-    """The rows of an earlier catalog, for sessions that are as they were.
+    """Rows of an earlier catalog, for unchanged sessions.
 
-    >>> known = KnownRows.of(root)
+    >>> known = KnownRows.read(root)
     >>> row = known.get(root / "drive")          # None: not known, or changed since
     """
 
@@ -58,8 +58,8 @@ class KnownRows:
         self.rows = rows
 
     @classmethod
-    def of(cls, path: Path) -> KnownRows:
-        """Of a catalog file; empty where there is none of this version, or no pyarrow."""
+    def read(cls, path: Path) -> KnownRows:
+        """Read a catalog file; empty if there is none of this version, or no pyarrow."""
         rows: list[Row] = []
         if path.is_file():
             with contextlib.suppress(FormatError, UsageError):
@@ -67,15 +67,17 @@ class KnownRows:
         return cls({row.location: row for row in rows})
 
     def get(self, session: Path) -> Row | None:
-        """The row of a session that has not changed since."""
+        """Return the row of a session that has not changed since, else None."""
         row = self.rows.get(str(session.absolute()))
-        return row if row is not None and row.stamp and row.stamp == stamp_of(session) else None
+        return (
+            row if row is not None and row.stamp and row.stamp == compute_stamp(session) else None
+        )
 
 
 def update_catalog(
     root: Path, out: Path | None = None, progress: Progress = lambda _: None
 ) -> Update:
-    """Write the catalog of all sessions in a folder and in its folders.
+    """Write the catalog of all sessions below a folder.
 
     Args:
         root: the folder.
@@ -88,7 +90,7 @@ def update_catalog(
         StorageError: the file cannot be written.
     """
     path = root / CATALOG if out is None else out
-    known, unlisted = KnownRows.of(path), list[str]()
+    known, unlisted = KnownRows.read(path), list[str]()
     rows, read = [], 0
     for session in find_sessions_below(root.absolute(), unlisted.append):
         if (row := known.get(session)) is None:

@@ -1,4 +1,4 @@
-"""What the catalog knows of a session: one row, made of its files, and kept until these change.
+"""Row of a session in the catalog, made from its files and valid until they change.
 
 ::
 
@@ -46,10 +46,10 @@ class StreamRow(msgspec.Struct, frozen=True):
 
     Attributes:
         name: its name.
-        samples: stored ones.
-        rate_hz: their mean rate; None below two samples.
-        seconds: from the first sample to the last.
-        bytes: of its files.
+        samples: number of stored samples.
+        rate_hz: mean rate; None below two samples.
+        seconds: time from the first sample to the last.
+        bytes: size of its files.
         lost: samples that are counted as lost.
         lost_intervals: number of losses without a count.
         incomplete, incomplete_parts: samples that lack parts, and the parts.
@@ -74,7 +74,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An event that is kept: id, time in epoch ns, text, trigger, and its state."""
+    """A kept event: id, time in epoch ns, text, trigger, and its state."""
 
     id: str
     t_ns: int
@@ -84,7 +84,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a session was recorded: bounds of its positions, in degrees; west > east: over 180."""
+    """Bounds of a session's positions, in degrees; west > east: across the 180th meridian."""
 
     south: float
     west: float
@@ -99,22 +99,22 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         session, location: its name, and its folder or URL.
         recording, part: the recording that it is a part of, and the number (0: the whole).
         state: as ``session.json`` has it; None if it cannot be read.
-        live: a writer holds it.
+        live: a writer holds the session.
         start_ns, end_ns, duration_s: epoch ns; None if unknown.
-        vehicle, host: the key ``vehicle`` of its metadata; the computer that recorded it.
+        vehicle, host: the key ``vehicle`` of its metadata; host name of the recording computer.
         software: version of the recorder.
         metadata: the free-form metadata, as texts.
-        bytes: of everything in its folder.
-        streams, marks, events: what it holds.
-        lost, lost_intervals, incomplete: of all streams.
-        verdict, reasons: ``PASS`` or ``FAIL``, and what broke, one line each
+        bytes: size of its folder.
+        streams, marks, events: contents of the session.
+        lost, lost_intervals, incomplete: sums over all streams.
+        verdict, reasons: ``PASS`` or ``FAIL``, and the reasons, one line each
             (`recorder.session.verdict`); None if the session cannot be read.
         faults: number of faults.
-        ended: why it ended; None if unknown.
-        place: where it was recorded; None without positions.
+        ended: reason why the session ended; None if unknown.
+        place: bounds of its positions; None without positions.
         archives: names of the packed archives.
-        problem: what could not be read; None: nothing.
-        stamp: `compute_stamp` its folder; empty while it may change.
+        problem: read errors; None if there are none.
+        stamp: `compute_stamp` its folder; empty while the session may change.
     """
 
     session: str
@@ -147,9 +147,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     stamp: str = ""
 
     def public(self) -> Row:
-        """What of the row may be read by everybody who reads a store with encrypted sessions.
+        """Return the values that all readers of a store with encrypted sessions may see.
 
-        Left out are texts of people, where it was, which vehicle and computer it was, and messages.
+        The result has no free text, no messages, and no place, vehicle or host.
         """
         return msgspec.structs.replace(
             self,
@@ -164,7 +164,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def line(self) -> dict[str, Any]:
-        """The row as `recorder.session.summary.brief` gives a session."""
+        """Return the row in the form of `recorder.session.summary.brief`."""
         return {
             "name": self.session,
             "path": self.location,
@@ -183,10 +183,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def stamp_of(folder: Path) -> str:
-    """A digest of names, sizes and times of the files that tell of a session's changes.
+def compute_stamp(folder: Path) -> str:
+    """Return a digest of names, sizes and times of the files that change with a session.
 
-    Reads no file.  Empty if the session cannot be looked at.
+    The function reads no file.  The digest is empty if the session is inaccessible.
     """
     text = []
     for name in _STAMPED:
@@ -201,18 +201,18 @@ def stamp_of(folder: Path) -> str:
 
 
 def read_row(folder: Path) -> Row:
-    """The row of a session; of one that cannot be read, its name and the problem."""
-    stamp = stamp_of(folder)
+    """Read the row of a session; on failure the row has only its name, size and the problem."""
+    stamp = compute_stamp(folder)
     recording, part = split_part_name(folder.name)
     empty = Row(session=folder.name, location=str(folder), recording=recording, part=part)
     try:
         header = read_header(folder) or {}
         with Session(folder) as session:
-            summary, place = summarize(session), _place(session)
+            summary, place = summarize(session), _find_place(session)
     except (SessionError, FormatError, OSError) as error:
         size = folder_bytes(folder)
         return msgspec.structs.replace(empty, problem=str(error), bytes=size, verdict=FAIL)
-    streams = tuple(_stream(name, entry) for name, entry in summary["streams"].items())
+    streams = tuple(_make_stream_row(name, entry) for name, entry in summary["streams"].items())
     ended = summary["ended"] or {}
     finished = summary["state"] in _FINISHED and not summary["live"]
     metadata = {str(k): str(v) for k, v in summary["metadata"].items() if v not in (None, "")}
@@ -223,8 +223,8 @@ def read_row(folder: Path) -> Row:
         part=part,
         **{key: summary[key] for key in ("state", "live", "start_ns", "end_ns", "duration_s")},
         vehicle=metadata.get("vehicle"),
-        host=_text(header.get("hostname")),
-        software=_text(header.get("recorder_version")),
+        host=_format_value(header.get("hostname")),
+        software=_format_value(header.get("recorder_version")),
         metadata=metadata,
         bytes=summary["bytes"],
         streams=streams,
@@ -236,16 +236,16 @@ def read_row(folder: Path) -> Row:
         verdict=summary["verdict"],
         reasons=tuple(Reason(**reason).text for reason in summary["reasons"]),
         faults=len(summary["faults"]),
-        ended=_text(ended.get("cause")),
+        ended=_format_value(ended.get("cause")),
         place=place,
-        archives=archives_of(folder),
+        archives=list_archives(folder),
         problem="; ".join(summary["problems"]) or None,
         stamp=stamp if finished else "",
     )
 
 
-def archives_of(folder: Path) -> tuple[str, ...]:
-    """Archives that are in place: their files get their names when they are complete."""
+def list_archives(folder: Path) -> tuple[str, ...]:
+    """Return the names of complete archives; unfinished files are hidden."""
     return tuple(n for n in ARCHIVE_NAMES if _holds_files(folder / layout.ARCHIVES / n))
 
 
@@ -256,7 +256,7 @@ def _holds_files(folder: Path) -> bool:
         return False
 
 
-def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
+def _make_stream_row(name: str, entry: Mapping[str, Any]) -> StreamRow:
     first, last = entry["first_ns"], entry["last_ns"]
     incomplete, parts = sum_incomplete(entry["incomplete"])
     return StreamRow(
@@ -272,8 +272,8 @@ def _stream(name: str, entry: Mapping[str, Any]) -> StreamRow:
     )
 
 
-def _place(session: Session) -> Place | None:
-    """Bounds of the positions of all streams."""
+def _find_place(session: Session) -> Place | None:
+    """Return the bounds of the positions of all streams."""
     latitudes, longitudes = [], []
     for name, stream in session.streams.items():
         channel = position_channel(stream)
@@ -282,8 +282,8 @@ def _place(session: Session) -> Place | None:
         for batch in stream.iterate(_WINDOW, [channel]):
             positions = batch.data[channel].astype(np.float64)
             positions = positions[is_position(positions)]
-            latitudes += _ends(positions[:, 0])
-            longitudes += _ends(positions[:, 1])
+            latitudes += _find_ends(positions[:, 0])
+            longitudes += _find_ends(positions[:, 1])
     if not latitudes:
         return None
     west, east = min(longitudes), max(longitudes)
@@ -293,7 +293,7 @@ def _place(session: Session) -> Place | None:
     return Place(min(latitudes), west, max(latitudes), east)
 
 
-def _ends(values: Iterable[float]) -> list[float]:
+def _find_ends(values: Iterable[float]) -> list[float]:
     found = np.asarray(values)
     if not len(found):
         return []
@@ -304,5 +304,5 @@ def _ends(values: Iterable[float]) -> list[float]:
     return [float(value) for value in ends]
 
 
-def _text(value: object) -> str | None:
+def _format_value(value: object) -> str | None:
     return None if value in (None, "") else str(value)

@@ -1,4 +1,4 @@
-"""The catalog as a Parquet file, which DuckDB, pandas, polars and Spark read.
+"""Catalog as a Parquet file, which DuckDB, pandas, polars and Spark read.
 
 Times are ``timestamp[us, UTC]``; streams, marks and events are lists of structs, so that
 
@@ -22,7 +22,7 @@ from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk
 
 CATALOG: Final = "catalog.parquet"
-"""Name of the file in its root."""
+"""Name of the catalog file in its root."""
 VERSION: Final = "2"
 
 _VERSION_KEY: Final = b"recorder.catalog"
@@ -40,7 +40,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     pa = _arrow()
     from pyarrow import parquet
 
-    table = pa.Table.from_pylist([_record(row) for row in rows], schema=_schema(pa))
+    table = pa.Table.from_pylist([_to_record(row) for row in rows], schema=_schema(pa))
     sink = pa.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd", write_page_checksum=True)
     try:
@@ -50,7 +50,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows of a catalog.
+    """Read the rows of a catalog.
 
     Raises:
         UsageError: pyarrow is not installed.
@@ -64,7 +64,7 @@ def read_table(path: Path) -> list[Row]:
         version = (table.schema.metadata or {}).get(_VERSION_KEY)
         if version != VERSION.encode():
             raise FormatError(f"{path}: is no catalog of this version")
-        return [_row(record) for record in _readable(pa, table).to_pylist()]
+        return [_to_row(record) for record in _cast_times(pa, table).to_pylist()]
     except (pa.ArrowException, msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
         text = str(error).partition("\n")[0]
         raise FormatError(f"{path}: is no catalog: {text}") from None
@@ -106,50 +106,52 @@ def _schema(pa: Any) -> Any:
     return pa.schema(fields, metadata={_VERSION_KEY: VERSION.encode()})
 
 
-def _record(row: Row) -> dict[str, Any]:
-    """A row with the names and types of the table."""
+def _to_record(row: Row) -> dict[str, Any]:
+    """Convert a row to the names and types of the table."""
     values: dict[str, Any] = msgspec.to_builtins(row)
     for ours, theirs in _TIMES.items():
-        values[theirs] = _us(values.pop(ours))
+        values[theirs] = _to_us(values.pop(ours))
     for name in ("marks", "events"):
-        values[name] = [{**each, "time": _us(each["t_ns"])} for each in values[name]]
+        values[name] = [{**each, "time": _to_us(each["t_ns"])} for each in values[name]]
     values["metadata"] = list(row.metadata.items())
     return values
 
 
-def _row(record: dict[str, Any]) -> Row:
-    """The inverse of `_record`."""
+def _to_row(record: dict[str, Any]) -> Row:
+    """Convert a record of the table to a row."""
     for ours, theirs in _TIMES.items():
-        record[ours] = _ns(record.pop(theirs))
+        record[ours] = _to_ns(record.pop(theirs))
     for name in ("marks", "events"):
-        record[name] = [{**each, "t_ns": _ns(each["time"])} for each in record[name]]
+        record[name] = [{**each, "t_ns": _to_ns(each["time"])} for each in record[name]]
     record["metadata"] = dict(record["metadata"])
     return msgspec.convert(record, prepare_type(Row))
 
 
-def _us(t_ns: int | None) -> int | None:
+def _to_us(t_ns: int | None) -> int | None:
     return None if t_ns is None else t_ns // _US
 
 
-def _ns(t_us: int | None) -> int | None:
+def _to_ns(t_us: int | None) -> int | None:
     return None if t_us is None else t_us * _US
 
 
-def _readable(pa: Any, table: Any) -> Any:
-    """The table with times as integers, epoch us."""
-    return table.cast(pa.schema([pa.field(f.name, _plain_type(pa, f.type)) for f in table.schema]))
+def _cast_times(pa: Any, table: Any) -> Any:
+    """Return the table with times as integers, epoch us."""
+    return table.cast(
+        pa.schema([pa.field(f.name, _strip_time_type(pa, f.type)) for f in table.schema])
+    )
 
 
-def _plain_type(pa: Any, kind: Any) -> Any:
+def _strip_time_type(pa: Any, kind: Any) -> Any:
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_list(kind):
-        return pa.list_(_plain_type(pa, kind.value_type))
+        return pa.list_(_strip_time_type(pa, kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _plain_type(pa, f.type)) for f in kind])
+        return pa.struct([pa.field(f.name, _strip_time_type(pa, f.type)) for f in kind])
     return kind
 
 
 def total_hours(rows: Iterable[Row]) -> float:
-    """Recorded hours of the rows."""
+    """Return the recorded hours of the rows."""
     return sum(row.duration_s or 0.0 for row in rows) / 3600

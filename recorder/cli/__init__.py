@@ -1,9 +1,9 @@
-"""The command ``recorder``: its verbs, found in one table, `GROUPS`.
+"""Command ``recorder``: its verbs, listed in one table, `GROUPS`.
 
 A verb is a module, or an object in one, with ``add_arguments(parser)``, which is cheap, and
-``run(args) -> int``, which returns the exit code.  It raises `RecorderError` for what its user
-should read, prints results with `recorder.cli.output.emit`, and everything else to stderr.  Only
-the module of the verb that was asked for is imported.
+``run(args) -> int``, which returns the exit code.  ``run`` raises `RecorderError` with a message
+for the user, prints results with `recorder.cli.output.emit`, and everything else to stderr.  Only
+the module of the requested verb is imported.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost.
 """
@@ -35,21 +35,21 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Control a daemon": (
         ("start", "recorder.cli.control:start", "start recording"),
         ("stop", "recorder.cli.control:stop", "stop recording"),
-        ("mark", "recorder.cli.control:mark", "put a mark into the session that is being recorded"),
+        ("mark", "recorder.cli.control:mark", "add a mark to the session that is being recorded"),
         ("status", "recorder.cli.control:status", "show the daemon's status"),
     ),
     "Look at sessions": (
         ("list", "recorder.cli.list_", "list the sessions in a folder"),
-        ("info", "recorder.cli.info", "show what a session holds"),
+        ("info", "recorder.cli.info", "show the contents of a session"),
         ("validate", "recorder.cli.validate", "check a session, or packed archives"),
         ("verify", "recorder.cli.verify", "prove that a recording is unchanged"),
         (
             "events",
             "recorder.cli.events",
-            "list the events that are kept, or when triggers would fire",
+            "list kept events, or evaluate triggers in recorded sessions",
         ),
         ("export", "recorder.cli.export", "export a stream as a table, arrays, pictures or points"),
-        ("catalog", "recorder.cli.catalog", "make a table of all sessions, in Parquet"),
+        ("catalog", "recorder.cli.catalog", "write a table of all sessions, in Parquet"),
         ("report", "recorder.cli.report", "report a session, or list a folder's reports, in HTML"),
         ("view", "recorder.cli.view", "play a session in the dashboard of the live view"),
         ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
@@ -59,8 +59,8 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
         ("clip", "recorder.cli.clip", "cut sessions, or merge parts, into a new session"),
         ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
-        ("upload", "recorder.cli.upload", "bring sessions into an S3 bucket or a folder"),
-        ("download", "recorder.cli.download", "get a session back from where it was uploaded"),
+        ("upload", "recorder.cli.upload", "upload sessions into an S3 bucket or a folder"),
+        ("download", "recorder.cli.download", "download a session from a store"),
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),
@@ -68,25 +68,25 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("keys", "recorder.cli.keys", "make or show the key that signs sessions"),
         ("emulate", "recorder.cli.emulate", "emulate sensors on this machine"),
         ("calibrate-radar", "recorder.cli.calibrate_radar", "calibrate a radar's antennas"),
-        ("completion", "recorder.cli.completion", "print a script for completion in the shell"),
+        ("completion", "recorder.cli.completion", "print a completion script for the shell"),
     ),
 }
-"""By when they are used: (verb, MODULE or MODULE:OBJECT, one line), in the order of the help."""
+"""Verbs by use: (verb, MODULE or MODULE:OBJECT, one line), in the order of the help."""
 VERBS = tuple(verb for group in GROUPS.values() for verb in group)
 
 
 class Verb(Protocol):
-    """What a verb has."""
+    """Interface of a verb."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments; imports nothing heavy."""
+        """Declare the verb's arguments; import nothing slow."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run the verb and return its exit code."""
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Action that reads the version only when it is requested."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
@@ -99,7 +99,7 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """The parser of the whole command, whose help lists the verbs in their groups."""
+    """Parser of the whole command; its help lists the verbs in their groups."""
 
     def format_help(self) -> str:
         lines = [self.format_usage(), f"{self.description}"]
@@ -111,16 +111,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def load_verb(verb: str) -> Verb:
-    """Import a verb; KeyError if there is no such verb."""
+    """Import a verb; raise KeyError if there is no such verb."""
     found: Any = pkgutil.resolve_name({name: place for name, place, _ in VERBS}[verb])
     return found  # type: ignore[no-any-return]
 
 
 def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command.
+    """Build the parser of the whole command.
 
     Args:
-        verb: the only verb whose arguments are needed; all where None.
+        verb: the only verb whose arguments are declared; None: all verbs.
     """
     parser = _Parser(
         "recorder",
@@ -142,10 +142,10 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code.
+    """Run the command and return its exit code.
 
     Args:
-        argv: the arguments without the program's name; `sys.argv`'s where None.
+        argv: the arguments without the program's name; None: those of `sys.argv`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((a for a in arguments if not a.startswith("-")), "")
@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain_unknown_verb(word: str) -> str:
-    """Say that a word is not a verb, and what was probably meant."""
+    """Explain that a word is not a verb, and suggest the verb that was probably meant."""
     hint = suggest(word, (name for name, _, _ in VERBS))
     if Path(word).suffix in (".yaml", ".yml"):
         hint = f" (did you mean 'recorder run {word}'?)"

@@ -18,21 +18,23 @@ _MOST_FRAMES = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the reflector and the sensor."""
     parser.add_argument(
-        "session", type=Path, metavar="SESSION", help="a session of a standing vehicle"
+        "session", type=Path, metavar="SESSION", help="read this session of a standing vehicle"
     )
     parser.add_argument(
         "--reflector",
-        type=_place,
+        type=_parse_place,
         metavar="RANGE:AZIMUTH:ELEVATION",
-        help="place of a corner reflector, seen from the radar: m, degrees to the left, degrees "
-        "up; without it, static clutter is used",
+        help="use a corner reflector at this place, seen from the radar: m, degrees to the left, "
+        "degrees up (default: use static clutter)",
     )
-    parser.add_argument("--sensor", metavar="NAME", help="the radar (default: the only one)")
+    parser.add_argument(
+        "--sensor", metavar="NAME", help="calibrate this radar (default: the only one)"
+    )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the ``antennas`` of a calibration file; 0, or 1 where the frames give none."""
+    """Print the ``antennas`` of a calibration file; return 0."""
     from recorder.processing.calibration import Calibration
     from recorder.processing.radar_calibration import (
         as_mapping,
@@ -43,12 +45,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.session.reader import Session
 
     with Session(args.session) as session:
-        stream = _radar(session.streams, args.sensor)
+        stream = _find_radar(session.streams, args.sensor)
         geometry = radar_geometry(stream, Calibration())
         if args.reflector is None:
-            measured = calibrate_by_clutter(geometry, _frames(stream))
+            measured = calibrate_by_clutter(geometry, _read_frames(stream))
         else:
-            measured = calibrate_by_reflector(geometry, _frames(stream), args.reflector)
+            measured = calibrate_by_reflector(geometry, _read_frames(stream), args.reflector)
         name = stream.name
     result: dict[str, Any] = {
         "frames": measured.frames,
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         "residual_deg": measured.calibration.residual_deg,
         "sensors": {name: {"antennas": as_mapping(measured, geometry)}},
     }
-    emit(result, args, _text)
+    emit(result, args, _format_text)
     note(
         f"{measured.frames} frames, {measured.cells} range cells, {measured.level_db:.0f} dB above "
         f"what is beside them; residual {measured.calibration.residual_deg:.1f} degrees"
@@ -70,14 +72,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _place(text: str) -> tuple[float, float, float]:
+def _parse_place(text: str) -> tuple[float, float, float]:
     parts = [float(part) for part in text.split(":")]  # argparse reports a ValueError
     if len(parts) != 3 or not 0 < parts[0] < 1000 or max(map(abs, parts[1:])) >= 90:
         raise argparse.ArgumentTypeError(f"{text!r} is not RANGE:AZIMUTH:ELEVATION")
     return parts[0], parts[1], parts[2]
 
 
-def _radar(streams: Mapping[str, Stream], name: str | None) -> Stream:
+def _find_radar(streams: Mapping[str, Stream], name: str | None) -> Stream:
     from recorder.contract.errors import UsageError
 
     radars = {stream.name: stream for stream in streams.values() if "iq" in stream.meta}
@@ -89,8 +91,8 @@ def _radar(streams: Mapping[str, Stream], name: str | None) -> Stream:
     return radars[name or next(iter(radars))]
 
 
-def _frames(stream: Stream) -> Iterator[Any]:
-    """Complete frames, evenly over the session."""
+def _read_frames(stream: Stream) -> Iterator[Any]:
+    """Yield complete frames, evenly spaced over the session."""
     names = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
     for index in range(0, len(stream), max(1, -(-len(stream) // _MOST_FRAMES))):
         data = stream.sample(index, names)
@@ -98,7 +100,7 @@ def _frames(stream: Stream) -> Iterator[Any]:
             yield data["iq"]
 
 
-def _text(result: dict[str, Any]) -> str:
+def _format_text(result: dict[str, Any]) -> str:
     import yaml
 
     text: str = yaml.safe_dump(

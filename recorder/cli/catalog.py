@@ -1,4 +1,4 @@
-"""``recorder catalog ROOT_OR_URL``: one table of all sessions, for DuckDB and the like."""
+"""``recorder catalog ROOT_OR_URL``: write one table of all sessions, for DuckDB and others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.download import add_identity, identity_of
+from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, emit, human_bytes, note
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "root",
         metavar="ROOT_OR_URL",
-        help="a folder of sessions, also in folders below it; or a store to which sessions were "
-        "uploaded (s3://BUCKET/PREFIX)",
+        help="list the sessions in this folder and in all folders below it, or in a store to which "
+        "sessions were uploaded (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--out",
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the table; 0, or 1 if a session or a folder cannot be read (the others are in it)."""
+    """Write the table; return 0, or 1 if a session or folder is unreadable (others are in it)."""
     from recorder.catalog.catalog import update_catalog
     from recorder.catalog.table import CATALOG
     from recorder.contract.errors import UsageError
@@ -41,13 +41,13 @@ def run(args: argparse.Namespace) -> int:
     from recorder.fleet.stored_catalog import catalog_store
 
     if is_store(args.root):
-        identity = identity_of(args)
+        identity = read_identity(args)
         update = catalog_store(open_store(args.root), args.out or Path(CATALOG), identity)
     elif args.identity is not None:
         raise UsageError("--identity: is of stores; what is here is not encrypted")
     else:
         update = update_catalog(Path(args.root), args.out)
-    emit(_values(update), args, _text)
+    emit(_collect_values(update), args, _format_text)
     if not update.rows:
         note(f"recorder catalog: {args.root}: no sessions here")
     problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if update.unlisted or problems else 0
 
 
-def _values(update: Update) -> dict[str, Any]:
+def _collect_values(update: Update) -> dict[str, Any]:
     from recorder.catalog.table import total_hours
     from recorder.session.verdict import FAIL
 
@@ -75,7 +75,7 @@ def _values(update: Update) -> dict[str, Any]:
     }
 
 
-def _text(values: dict[str, Any]) -> str:
+def _format_text(values: dict[str, Any]) -> str:
     count = values["sessions"]
     return (
         f"{values['path']}: {count} session{'' if count == 1 else 's'}, {values['hours']:.2f} h, "

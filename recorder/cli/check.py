@@ -1,4 +1,4 @@
-"""``recorder check CONFIG``: the config, every source and the disk, before anything is recorded.
+"""``recorder check CONFIG``: check the config, every source and the disk, without recording.
 
 The command opens all sources and reports every fault, not only the first.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config and the format."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="check this config")
     add_format(parser)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where (a key path), what, and the exit code that it asks for."""
+    """A problem: its place (a key path), a message, and the exit code that it causes."""
 
     key: str
     message: str
@@ -42,7 +42,7 @@ class Problem:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
+    """Check; return 0 without problems, 2 for config or source, 1 for a device or the disk."""
     from recorder.contract.control.sockets import check_socket
     from recorder.contract.errors import ConfigError
     from recorder.contract.redaction import find_secret_keys, mask_passwords
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             f"session.metadata: {', '.join(keys)} looks like a secret: archives mask it, but "
             "`recorder upload` brings a session's files as they were recorded, with it; remove it"
         )
-    problems += _keys(config)
+    problems += _check_keys(config)
     live = None if config.live is None else examine_live(config.live)
     if live is not None:
         warnings += live.warnings
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
                 "name": entry.name,
                 "driver": entry.driver,
                 "source": mask_passwords(entry.source),
-                "streams": [_stream(spec) for spec in result.streams],
+                "streams": [_describe_stream(spec) for spec in result.streams],
                 "problem": result.problem,
                 "seconds": round(result.seconds, 3),
             }
@@ -144,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
             "exists": root.exists,
             "free_bytes": root.free_bytes,
             "min_free_bytes": root.floor_bytes,
-            "seconds_left": _seconds_left(root.free_bytes, root.floor_bytes, rate),
+            "seconds_left": _compute_seconds_left(root.free_bytes, root.floor_bytes, rate),
             "file_system": getattr(disk.system, "kind", None),
             "mount_point": getattr(disk.system, "mount_point", None),
             "measured": disk.speed,
@@ -156,15 +156,15 @@ def run(args: argparse.Namespace) -> int:
             {"key": p.key, "line": config.document.find_line(p.key)} | asdict(p) for p in problems
         ],
     }
-    emit(report, args, _text)
+    emit(report, args, _format_text)
     sys.stdout.flush()
     for problem in problems:
         note(f"recorder check: {config.error(problem.key, problem.message)}")
     return max((p.exit_code for p in problems), default=0)
 
 
-def _keys(config: Config) -> list[Problem]:
-    """What is wrong with the keys that the config asks for: of uploads, the vehicle, and TCP."""
+def _check_keys(config: Config) -> list[Problem]:
+    """Check the keys that the config names: for uploads, custody, and TCP."""
     from recorder.contract.curve import check_keys
     from recorder.contract.errors import StorageError, UsageError
 
@@ -193,7 +193,7 @@ def _keys(config: Config) -> list[Problem]:
     return []
 
 
-def _stream(spec: Any) -> dict[str, Any]:
+def _describe_stream(spec: Any) -> dict[str, Any]:
     keys = ("name", "description", "rate_hz", "bytes_per_second", "finite")
     channels = [
         {"name": c.name, "format": c.format, "dtype": c.dtype, "shape": list(c.shape)}
@@ -203,13 +203,13 @@ def _stream(spec: Any) -> dict[str, Any]:
     return {key: getattr(spec, key) for key in keys} | {"channels": channels, "packing": packing}
 
 
-def _seconds_left(free: int | None, floor: int, rate: float) -> float | None:
+def _compute_seconds_left(free: int | None, floor: int, rate: float) -> float | None:
     if free is None or rate <= 0:
         return None
     return max(0.0, (free - floor) / rate)
 
 
-def _text(report: dict[str, Any]) -> str:
+def _format_text(report: dict[str, Any]) -> str:
     rows: list[list[Any]] = []
     for sensor in report["sensors"]:
         if not sensor["streams"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import interrupt, parse_interval
 from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.clip.writing import Clip
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sessions, the interval and the streams."""
     parser.add_argument(
         "sessions", nargs="+", type=Path, metavar="SESSION",
-        help="the session's folder; several are parts of one recording, and make one clip",
+        help="cut this session; several sessions are parts of one recording and make one clip",
     )  # fmt: skip
     parser.add_argument(
         "--from",
@@ -34,16 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events",
         action="store_true",
-        help="make a clip of each event that the sessions hold, named after the event",
+        help="make a clip of each event in the sessions, named after the event",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder that the clip is made in (default: that of the first session)",
+        help="make the clip in DIR (default: the folder of the first session)",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="name of the clip (default: from session and interval)"
+        "--name",
+        metavar="NAME",
+        help="give the clip this name (default: from session and interval)",
     )
     parser.add_argument(
         "--key", type=Path, metavar="FILE", help="sign the clip with this key (`recorder keys`)"
@@ -52,21 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Cut; 0."""
+    """Cut the clip and return 0."""
     from recorder.contract.errors import UsageError
     from recorder.session.part import Part
 
     if args.events:
         return _cut_events(args)
     begin, end = parse_interval(args.begin, args.until)
-    names = _streams(args)
+    names = _parse_streams(args)
     if len(args.sessions) == 1 and Part(begin, end, names).is_whole:
         raise UsageError("needs --from, --until or --streams, or several sessions to merge")
-    emit(_cut(args, args.sessions, Part(begin, end, names), args.name), args, _text)
+    emit(_cut(args, args.sessions, Part(begin, end, names), args.name), args, _format_text)
     return 0
 
 
-def _streams(args: argparse.Namespace) -> tuple[str, ...] | None:
+def _parse_streams(args: argparse.Namespace) -> tuple[str, ...] | None:
     from recorder.contract.errors import UsageError
 
     names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
@@ -75,7 +77,7 @@ def _streams(args: argparse.Namespace) -> tuple[str, ...] | None:
     return names
 
 
-def _folder(args: argparse.Namespace) -> Path:
+def _choose_folder(args: argparse.Namespace) -> Path:
     folder: Path = args.sessions[0].resolve().parent if args.out is None else args.out
     return folder
 
@@ -84,7 +86,7 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
     from recorder.clip.writing import write_clip
 
     with (
-        handled(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
+        handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
         progress("cutting", total=1.0) as advance,
     ):
         shown = 0.0
@@ -95,11 +97,11 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
                 advance(share - shown)
                 shown = share
 
-        return write_clip(sessions, part, _folder(args), name, show, args.key)
+        return write_clip(sessions, part, _choose_folder(args), name, show, args.key)
 
 
 def _cut_events(args: argparse.Namespace) -> int:
-    """Cut each event out of the sessions that hold it; 0, or 1 if one could not be cut."""
+    """Cut each event out of the sessions that hold it; return 0, or 1 if an event failed."""
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.session.kept_events import OPEN, read_events
     from recorder.session.part import Moment, Part
@@ -108,15 +110,15 @@ def _cut_events(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None:
             shown = "from" if option == "begin" else option
             raise UsageError(f"--{shown}: an event has its own interval and name")
-    names, holders = _streams(args), {path: read_events(path) for path in args.sessions}
+    names, holders = _parse_streams(args), {path: read_events(path) for path in args.sessions}
     known = {event.id: event for events in holders.values() for event in events}
     clips, failed = [], 0
     for event in sorted(known.values(), key=lambda event: event.t_ns):
         if event.state == OPEN:
             note(f"recorder clip: {event.id}: is not over yet")
             continue
-        if (_folder(args) / event.id).exists():
-            note(f"recorder clip: {_folder(args) / event.id}: exists")
+        if (_choose_folder(args) / event.id).exists():
+            note(f"recorder clip: {_choose_folder(args) / event.id}: exists")
             continue
         bounds = (event.from_ns, event.until_ns + 1)
         begin, end = (Moment(str(ns), ns, since_epoch=True) for ns in bounds)
@@ -128,11 +130,11 @@ def _cut_events(args: argparse.Namespace) -> int:
             note(f"recorder clip: {event.id}: {error}")
     if not known:
         note("recorder clip: the sessions hold no event")
-    emit(clips, args, lambda _: "\n".join(map(_text, clips)))
+    emit(clips, args, lambda _: "\n".join(map(_format_text, clips)))
     return 1 if failed else 0
 
 
-def _text(clip: Clip) -> str:
+def _format_text(clip: Clip) -> str:
     seconds = (clip.end_ns - clip.start_ns) / 1e9
     lines = [f"{clip.session}: {seconds:.3f} s, {human_bytes(clip.bytes)}"]
     lines += [f"  {name}: {count} samples" for name, count in clip.samples.items()]

@@ -1,4 +1,4 @@
-"""``recorder completion SHELL``: a script that makes the shell complete verbs and arguments."""
+"""``recorder completion SHELL``: print a script that completes verbs and arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shell."""
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.add_argument(
+        "shell", choices=SHELLS, metavar="SHELL", help=f"complete for {', '.join(SHELLS)}"
+    )
     parser.epilog = (
         "bash: put 'source <(recorder completion bash)' into ~/.bashrc.  zsh: save the script as "
         "_recorder in a folder of $fpath.  fish: 'recorder completion fish | source'."
@@ -18,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
+    """Print the script and return 0."""
     import shtab
 
     from recorder.cli import build_parser
@@ -30,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _complete_paths(parser: argparse.ArgumentParser, files: dict[str, str]) -> None:
-    """Have every argument that is a path complete files and folders."""
+    """Make every argument that is a path complete files and folders."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for sub_parser in action.choices.values():

@@ -1,4 +1,4 @@
-"""The verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
+"""Verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
 
 A verb has the arguments of its request (`recorder.contract.control.requests`).
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
-    """Declare how the daemon is reached, and the format."""
+    """Declare the options for the daemon's address, and the format."""
     parser.add_argument(
         "--socket",
         metavar="PATH",
@@ -45,10 +45,11 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(args: argparse.Namespace) -> Client:
-    """A connection to the daemon that the arguments name.
+    """Connect to the daemon that the arguments name.
 
     Raises:
-        UsageError: TCP without keys; DaemonError: no daemon is there.
+        UsageError: an address over TCP has no keys.
+        DaemonError: no daemon answers.
     """
     from recorder.contract.control.client import Client
     from recorder.contract.errors import UsageError
@@ -63,10 +64,10 @@ def connect(args: argparse.Namespace) -> Client:
 
 
 def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
-    """Make one request; a refusal, too, is printed whole where JSON was asked for.
+    """Make one request; with ``--format json`` also print the reply of a refusal.
 
     Raises:
-        DaemonError: it was refused.
+        DaemonError: the daemon refused the request.
     """
     from recorder.contract.control.client import DaemonError
 
@@ -79,17 +80,17 @@ def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
             raise
 
 
-def one_line(status: dict[str, Any] | Any) -> str:
-    """The state in a line, and the faults, one a line."""
+def format_line(status: dict[str, Any] | Any) -> str:
+    """Format the state in one line, and each fault in a line."""
     session = status.get("session")
     line = str(status.get("state"))
     if session is not None:
         line += f"  {session['path']}"
-    return "\n".join(map(clean, [line, *map(_fault, status.get("faults", ()))]))
+    return "\n".join(map(clean, [line, *map(_format_fault, status.get("faults", ()))]))
 
 
-def status_text(status: dict[str, Any] | Any) -> str:
-    """The whole status for people."""
+def format_status(status: dict[str, Any] | Any) -> str:
+    """Format the whole status for users."""
     session, disk = status["session"], status["disk"]
     lines = [f"state     {status['state']} for {human_seconds(status['since_s'])}"]
     if session is not None:
@@ -127,17 +128,17 @@ def status_text(status: dict[str, Any] | Any) -> str:
         lines.append(f"packing   {len(finalizing['queue'])} waiting")
     if (live := status.get("live")) is not None:
         lines.append(f"live      {live['url'] or live['fault'] or 'starting'}")
-    lines += map(_fault, status["faults"])
+    lines += map(_format_fault, status["faults"])
     lines += [f"warning   {text}" for text in status["warnings"]]
-    return "\n".join(map(clean, lines)) + "\n\n" + _table(status["sensors"])
+    return "\n".join(map(clean, lines)) + "\n\n" + _format_sensors(status["sensors"])
 
 
-def _fault(fault: dict[str, str]) -> str:
+def _format_fault(fault: dict[str, str]) -> str:
     about, message = fault["about"], fault["message"]
     return "fault     " + (message if message.startswith(f"{about}: ") else f"{about}: {message}")
 
 
-def _table(sensors: dict[str, Any]) -> str:
+def _format_sensors(sensors: dict[str, Any]) -> str:
     rows: list[list[Any]] = []
     for name, sensor in sensors.items():
         ring = sensor["ring_size_bytes"]
@@ -157,7 +158,7 @@ def _table(sensors: dict[str, Any]) -> str:
                     human_seconds(values["age_s"]),
                     values["samples"],
                     human_bytes(values["bytes"]),
-                    None if values["lost"] is None else lost_text(values) or "0",
+                    None if values["lost"] is None else format_losses(values) or "0",
                     queue if i == 0 else "",
                 ]
             )
@@ -166,25 +167,25 @@ def _table(sensors: dict[str, Any]) -> str:
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
-def streams_table(streams: dict[str, Any], *more: str) -> str:
-    """Samples, size and losses of each stream, and `more` of its values."""
+def format_streams(streams: dict[str, Any], *more: str) -> str:
+    """Format samples, size and losses of each stream, and the values of its keys `more`."""
     rows = [
-        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing"]
+        [name, s["samples"], human_bytes(s["bytes"]), format_losses(s) or "nothing"]
         + [s[key] for key in more]
         for name, s in streams.items()
     ]
     return format_table(["stream", "samples", "bytes", "lost", *more], rows, right=(1, 2))
 
 
-def outage_text(outage: Mapping[str, Any], now_ns: int) -> str:
-    """An outage that goes on: ``device outage for 12 s, about 120 samples``."""
+def format_outage(outage: Mapping[str, Any], now_ns: int) -> str:
+    """Format an ongoing outage: ``device outage for 12 s, about 120 samples``."""
     about = "" if outage["estimated"] is None else f", about {outage['estimated']} samples"
     seconds = max(0, now_ns - outage["since_ns"]) / 1e9
     return f"{outage['cause']} outage for {human_seconds(seconds)}{about}"
 
 
-def lost_text(stream: dict[str, Any]) -> str:
-    """A stream's losses by cause, and its incomplete samples; empty if nothing is missing.
+def format_losses(stream: dict[str, Any]) -> str:
+    """Format a stream's losses by cause, and its incomplete samples; empty without losses.
 
     ``refused 3, 1 uncounted, 2 samples lack 32 parts (network)``.
     """
@@ -194,7 +195,7 @@ def lost_text(stream: dict[str, Any]) -> str:
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
     if (outage := stream.get("outage")) is not None:
-        parts.append(outage_text(outage, time.time_ns()))
+        parts.append(format_outage(outage, time.time_ns()))
     if incomplete := format_incomplete(stream.get("incomplete") or {}):
         parts.append(incomplete)
     return ", ".join(parts)
@@ -205,19 +206,19 @@ class DaemonVerb:
     """A verb that makes one request.
 
     Attributes:
-        op: the request's.
-        text: renders the reply for people.
+        op: name of the request.
+        text: formats the reply for users.
         result: the part of the reply that ``--format json`` prints.
-        exit_code: of a request that was carried out.
+        exit_code: returns the exit code for the reply of an accepted request.
     """
 
     op: str
-    text: Callable[[Reply], str] = lambda reply: one_line(reply.status)
+    text: Callable[[Reply], str] = lambda reply: format_line(reply.status)
     result: Callable[[Reply], Mapping[str, Any]] = lambda reply: reply.values
     exit_code: Callable[[Reply], int] = lambda _: 0
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the request's arguments, and how the daemon is reached."""
+        """Declare the request's arguments, and the options for the daemon's address."""
         from recorder.contract.control.requests import OPS
 
         for each in fields(OPS[self.op]):
@@ -226,13 +227,13 @@ class DaemonVerb:
         add_socket(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Make the request; the exit code."""
+        """Make the request and return the exit code."""
         from recorder.contract.control.requests import OPS, make_request
 
         names = sorted(each.name for each in fields(OPS[self.op]))
         values = {name: given for name in names if (given := getattr(args, name, None)) is not None}
         if "meta" in values:
-            values["meta"] = _pairs(values["meta"])
+            values["meta"] = _parse_pairs(values["meta"])
         make_request(self.op, values)
         reply = ask(args, self.op, **values)
         emit(dict(self.result(reply)), args, lambda _: self.text(reply))
@@ -240,14 +241,14 @@ class DaemonVerb:
 
 
 class Watched(DaemonVerb):
-    """Show the status, once or again and again."""
+    """Verb ``status``: it shows the status once or repeatedly."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the interval, too."""
+        """Declare the interval, and the arguments of every verb."""
         parser.add_argument(
             "--watch",
             nargs="?",
-            type=_interval,
+            type=_parse_interval,
             const=1.0,
             metavar="SECONDS",
             help="show the status every SECONDS (default: 1) until Ctrl-C",
@@ -255,28 +256,28 @@ class Watched(DaemonVerb):
         super().add_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Show the status; 0."""
+        """Show the status and return 0."""
         if args.watch is None:
             return super().run(args)
-        people = args.format != "json"
-        screen = Screen(sys.stdout) if people and sys.stdout.isatty() else None
+        is_text = args.format != "json"
+        screen = Screen(sys.stdout) if is_text and sys.stdout.isatty() else None
         with contextlib.suppress(KeyboardInterrupt), connect(args) as client:
             while True:
                 status = client.request(self.op).status
                 if screen is not None:
-                    screen.draw(status_text(status))
+                    screen.draw(format_status(status))
                 else:
-                    emit(dict(status), args, lambda s: status_text(s) + "\n", indent=None)
-                    print(end="\n" if people else "", flush=True)
+                    emit(dict(status), args, lambda s: format_status(s) + "\n", indent=None)
+                    print(end="\n" if is_text else "", flush=True)
                 time.sleep(args.watch)
         return 0
 
 
 class Keep(DaemonVerb):
-    """Keep a session's folder; a session of a daemon through the daemon."""
+    """Verb ``keep``: it protects a folder itself, or asks the daemon that owns the session."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Keep the session; 0 if it is kept now."""
+        """Keep the session, or release it, and return 0."""
         from recorder.contract.errors import StorageError
         from recorder.daemon.postprocessing.retention import keep
 
@@ -297,7 +298,7 @@ class Keep(DaemonVerb):
         return 0
 
 
-def _interval(text: str) -> float:
+def _parse_interval(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -307,7 +308,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _pairs(items: Sequence[str]) -> dict[str, str]:
+def _parse_pairs(items: Sequence[str]) -> dict[str, str]:
     from recorder.contract.errors import UsageError
 
     pairs: dict[str, str] = {}
@@ -321,27 +322,27 @@ def _pairs(items: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _marked(reply: Reply) -> str:
-    """The event that is kept, and the state."""
+def _format_mark(reply: Reply) -> str:
+    """Format the kept event, and the state."""
     event = reply.values.get("event")
-    line = one_line(reply.status)
+    line = format_line(reply.status)
     if event is None:
         return line
     parts = ", ".join(event["parts"]) or "no session yet"
     return clean(f"event {event['id']}: {event['state']}, in {parts}") + "\n" + line
 
 
-def _stopped(reply: Reply) -> str:
+def _format_stop(reply: Reply) -> str:
     if (closed := reply.values.get("closed")) is None:
         return str(reply.state)
-    lines = [streams_table(closed["streams"])]
+    lines = [format_streams(closed["streams"])]
     lines += [f"fault: {fault}" for fault in closed["faults"]]
     why = f" ({closed['why']})" if closed["why"] else ""
     return "\n".join([*lines, f"{reply.state}; session {closed['session']}{why}"])
 
 
-def _stop_code(reply: Reply) -> int:
-    """0 if the session is closed, 3 with loss, 1 if recovery has to close the session."""
+def _choose_exit_code(reply: Reply) -> int:
+    """Return 0 if the session is closed, 3 with losses, 1 if it needs recovery."""
     if (closed := reply.values.get("closed")) is None:
         return 0
     if not closed["whole"]:
@@ -352,7 +353,7 @@ def _stop_code(reply: Reply) -> int:
 
 
 start = DaemonVerb("start")
-stop = DaemonVerb("stop", _stopped, exit_code=_stop_code)
-mark = DaemonVerb("mark", _marked)
-status = Watched("status", lambda reply: status_text(reply.status), lambda reply: reply.status)
+stop = DaemonVerb("stop", _format_stop, exit_code=_choose_exit_code)
+mark = DaemonVerb("mark", _format_mark)
+status = Watched("status", lambda reply: format_status(reply.status), lambda reply: reply.status)
 keep = Keep("keep")

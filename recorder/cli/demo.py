@@ -1,6 +1,6 @@
 """``recorder demo``: record simulated sensors, check and pack the session, and open its report.
 
-Each step is a command of the recorder, which is printed before it runs, so that it can be repeated.
+Each step is a command of the recorder, which is printed before it runs, for repetition.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.output import note, open_in_browser
 from recorder.cli.run import seconds
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs/demo.yaml"
-"""The config of the demo; in a clone, ``recorder/configs`` is a link to ``configs``."""
+"""Config of the demo; in a clone, ``recorder/configs`` is a link to ``configs``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where to record, and for how long."""
+    """Declare the folder and the duration of the recording."""
     parser.add_argument(
         "folder",
         nargs="?",
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the steps; 0, or the exit code of the first that failed."""
+    """Run the steps; return 0, or the exit code of the first step that failed."""
     from recorder.contract.clock import SystemClock
     from recorder.daemon.driver_registry import load
     from recorder.daemon.recording.plans import render_config_name
     from recorder.session.layout import REPORT
 
     config = load(CONFIG)
-    names = _packable(config)
+    names = _find_packable(config)
     name = render_config_name(config, SystemClock().realtime_ns(), config.session.metadata)
     session = args.folder / name
     recording = ["--root", args.folder, "--name", name, "--duration", f"{args.duration:g}"]
@@ -60,14 +60,14 @@ def run(args: argparse.Namespace) -> int:
         ["list", args.folder],
     ]
     for step in steps:
-        if code := _show(list(map(str, step))):
+        if code := _run_step(list(map(str, step))):
             return code
     open_in_browser((session / REPORT).absolute().as_uri(), unless=args.no_browser)
     return 0
 
 
-def _packable(config: Config) -> list[str]:
-    """The archives of the config, but for those whose packages are not installed."""
+def _find_packable(config: Config) -> list[str]:
+    """Return the archives of the config whose packages are installed."""
     from recorder.contract.errors import UsageError
     from recorder.finalizer import ArchiveRequest, prepare
 
@@ -82,11 +82,11 @@ def _packable(config: Config) -> list[str]:
     return names
 
 
-def _show(arguments: list[str]) -> int:
-    """Print a command of the recorder and run it; its exit code."""
+def _run_step(arguments: list[str]) -> int:
+    """Print a command of the recorder, run it, and return its exit code."""
     from recorder.contract.launch import module_command
 
     print(f"\n$ recorder {shlex.join(arguments)}", flush=True)
     # Ctrl-C is the command's: it ends the recording, and the demo goes on.
-    with handled(lambda _: None, signal.SIGINT):
+    with handle_signals(lambda _: None, signal.SIGINT):
         return subprocess.run(module_command("recorder", *arguments), check=False).returncode

@@ -1,4 +1,4 @@
-"""``recorder download URL/NAME FOLDER``: get a session back from a store."""
+"""``recorder download URL/NAME FOLDER``: download a session from a store."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.finalize import interrupt
 from recorder.cli.output import add_format, emit, human_bytes, plain, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which session is wanted, and where."""
+    """Declare the session and the target folder."""
     parser.add_argument(
-        "url", metavar="URL/NAME", help="the store (s3://BUCKET/PREFIX) and the session in it"
+        "url", metavar="URL/NAME", help="get this session from its store (s3://BUCKET/PREFIX/NAME)"
     )
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="where the folder of the session is made"
+        "folder", type=Path, metavar="FOLDER", help="make the session in this folder"
     )
     parser.add_argument(
         "--credentials",
@@ -44,15 +44,15 @@ def add_identity(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def identity_of(args: argparse.Namespace) -> Identity | None:
-    """The secret keys that the user gave, if any."""
+def read_identity(args: argparse.Namespace) -> Identity | None:
+    """Read the user's secret keys, if there is a file."""
     from recorder.fleet.encryption import Identity
 
     return None if args.identity is None else Identity(args.identity)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Download; 0, or an error."""
+    """Download the session and return 0."""
     from recorder.contract.errors import UsageError
     from recorder.fleet.fetching import download_session
     from recorder.fleet.store import is_store, open_store
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if not is_store(args.url) or url.endswith(":/"):
         raise UsageError(f"{args.url}: needs a store and a session in it, s3://BUCKET/PREFIX/NAME")
     store = open_store(url, credentials=args.credentials)
-    with handled(interrupt, signal.SIGTERM), ExitStack() as stack:
+    with handle_signals(interrupt, signal.SIGTERM), ExitStack() as stack:
         advance: Any = None
 
         def count(size: int, total: int) -> None:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             advance(size)
 
         done = download_session(
-            store, name, args.folder, identity=identity_of(args), progress=count
+            store, name, args.folder, identity=read_identity(args), progress=count
         )
     emit(
         plain(done),

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the driver and the format."""
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="a driver, or the dotted name of a module"
+        "name", nargs="?", metavar="NAME", help="show this driver, or the dotted name of its module"
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the drivers, or one driver's sources and options; 0."""
+    """Print the drivers, or one driver's sources and options; return 0."""
     from recorder.daemon.driver_registry import available_drivers, driver_schema, prefetch
 
     if args.name is not None:
@@ -45,7 +45,7 @@ def _format_sources(schemes: Any) -> str:
 
 
 def _option_lines(table: OptionTable, prefix: str = "") -> Iterator[str]:
-    """Yield two lines for each option; those of a nested table follow it with dotted names."""
+    """Yield two lines for each option; options of a nested table follow with dotted names."""
     for name, option in table.items():
         default = f", default {_format_value(option.default)}" if option.default is not None else ""
         facts = "" if option.keys is not None else f" ({_format_type(option)}{default})"

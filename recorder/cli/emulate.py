@@ -1,9 +1,9 @@
-"""``recorder emulate CONFIG``: emulated devices on this machine, fed by a config's sources.
+"""``recorder emulate CONFIG``: emulate devices on this machine, fed by a config's sources.
 
-The config that records from them is printed once they answer, or written to ``--out``, whole or
-not at all.  The devices stay until SIGINT or SIGTERM, or until every source that feeds one has
-ended; the file goes with them, since the next ones have other addresses.  At the end stderr has
-what was injected.
+When the devices answer, the command prints the config that records from them, or writes it to
+``--out``, complete or not at all.  The devices run until SIGINT or SIGTERM, or until every source
+has ended.  The command then removes the file, since the next devices have other addresses, and
+prints the injected faults on stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, note
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config, the faults and the seed."""
     parser.add_argument(
-        "config", type=Path, metavar="CONFIG", help="config whose sources feed the devices"
+        "config",
+        type=Path,
+        metavar="CONFIG",
+        help="feed the devices from the sources of this config",
     )
     parser.add_argument(
         "--fault",
@@ -59,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Emulate until a signal or the sources' end; 0, or the emulation's exit code."""
+    """Emulate until a signal or the sources' end; return 0, or the emulation's exit code."""
     from recorder.contract.errors import ConfigError, RecorderError, UsageError
     from recorder.contract.launch import module_command
     from recorder.daemon.driver_registry import load
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0)
     assert process.stdin is not None and process.stdout is not None
-    with handled(lambda _: process.terminate()):
+    with handle_signals(lambda _: process.terminate()):
         try:
             json.dump(rig, process.stdin)
             process.stdin.close()
@@ -111,11 +114,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def emulated_config(config: Config, sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The config that records the same sensors from their emulated devices, paths absolute.
+    """Build the config that records the emulated devices of a config's sensors; paths are absolute.
 
     Args:
-        config: whose sources feed the devices.
-        sources: by sensor, ``source`` and ``options`` of its device.
+        config: config whose sources feed the devices.
+        sources: ``source`` and ``options`` of each sensor's device.
     """
     from recorder.contract.config.settings import SENSOR_KEYS
 

@@ -1,4 +1,4 @@
-"""``recorder events``: the events that a root keeps; with ``--triggers``, when triggers fire."""
+"""``recorder events``: list a root's kept events; with ``--triggers``, evaluate triggers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.info import shortfall_text, window_text
+from recorder.cli.info import format_shortfall, format_window
 from recorder.cli.list_ import parse_since
 from recorder.cli.output import add_format, emit, format_table, human_time, note
 
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the folders, the filters and the config."""
     parser.add_argument(
         "folders", nargs="+", type=Path, metavar="ROOT_OR_SESSION",
-        help="a folder of sessions; with --triggers, a session, or the parts of one recording, "
-        "in order",
+        help="read this folder of sessions; with --triggers, this session, or the parts of one "
+        "recording, in order",
     )  # fmt: skip
     parser.add_argument(
         "--since",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the events, or evaluate triggers; 0, or 1 if something cannot be read or evaluated.
+    """List the events, or evaluate triggers; return 0, or 1 after an error in a session.
 
     Raises:
         UsageError: the options do not fit together.
@@ -88,8 +88,10 @@ def _list(args: argparse.Namespace) -> int:
     ]
     if args.order == "newest":
         events.reverse()
-    rows = [msgspec.to_builtins(event) | {"gone": _gone(root, event.parts)} for event in events]
-    emit(rows, args, _listed)
+    rows = [
+        msgspec.to_builtins(event) | {"gone": _find_missing(root, event.parts)} for event in events
+    ]
+    emit(rows, args, _format_events)
     if not known:
         note(f"recorder events: {root}: no events here")
     elif not events:
@@ -99,12 +101,12 @@ def _list(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _gone(root: Path, parts: Sequence[str]) -> list[str]:
-    """Parts that were deleted, or moved out of the root, although an event claims them."""
+def _find_missing(root: Path, parts: Sequence[str]) -> list[str]:
+    """Return parts of an event that are no longer in the root."""
     return [name for name in parts if not (root / name).is_dir()]
 
 
-def _listed(events: list[dict[str, Any]]) -> str:
+def _format_events(events: list[dict[str, Any]]) -> str:
     if not events:
         return ""
     rows, missing = [], []
@@ -113,8 +115,8 @@ def _listed(events: list[dict[str, Any]]) -> str:
             f"{name} (gone)" if name in event["gone"] else name for name in event["parts"]
         )
         cells = [event["id"], human_time(event["t_ns"]), event["trigger"], event["state"]]
-        rows.append([*cells, window_text(event), parts or None, event["text"]])
-        missing += [f"{event['id']}: {shortfall_text(s, event)}" for s in event["shortfalls"]]
+        rows.append([*cells, format_window(event), parts or None, event["text"]])
+        missing += [f"{event['id']}: {format_shortfall(s, event)}" for s in event["shortfalls"]]
     headers = ["event", "time", "trigger", "state", "window", "sessions", "text"]
     return "\n".join([format_table(headers, rows), *([""] if missing else []), *missing])
 
@@ -138,12 +140,12 @@ def _evaluate(args: argparse.Namespace) -> int:
     for session in args.folders:
         start_ns = int(read_session_json(session)["start_ns"])
         evaluation = Evaluation(session, triggers, evaluation)
-        rows += [_row(session, start_ns, fired) for fired in evaluation.read()]
+        rows += [_make_row(session, start_ns, fired) for fired in evaluation.read()]
         problems |= evaluation.problems
         unknown.append(evaluation.unknown)
     assert evaluation is not None
     result = {"events": rows, "suppressed": evaluation.suppressed, "problems": problems}
-    emit(result, args, _text)
+    emit(result, args, _format_text)
     for name, problem in problems.items():
         note(f"recorder events: {name}: {problem}")
     for name, stream in sorted(set.intersection(*unknown)):
@@ -151,16 +153,16 @@ def _evaluate(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _row(session: Path, start_ns: int, fired: Fired) -> dict[str, Any]:
+def _make_row(session: Path, start_ns: int, fired: Fired) -> dict[str, Any]:
     at_s = (fired.t_ns - start_ns) / 1e9
     return {"session": str(session), "at_s": at_s} | asdict(fired)
 
 
-def _text(result: dict[str, Any]) -> str:
+def _format_text(result: dict[str, Any]) -> str:
     rows = []
     for event in result["events"]:
         keeps = f"{event['before']:g}:{event['after']:g}"
-        values = ", ".join(f"{name} {_shown(v)}" for name, v in event["values"].items())
+        values = ", ".join(f"{name} {_format_value(v)}" for name, v in event["values"].items())
         name = Path(event["session"]).name
         rows.append((name, event["trigger"], f"{event['at_s']:.3f}", keeps, values))
     headers = ("session", "trigger", "at [s]", "keeps [s]", "values")
@@ -173,7 +175,7 @@ def _text(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "missing"
     return str(value) if isinstance(value, bool) else f"{value:.6g}"

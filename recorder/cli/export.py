@@ -1,4 +1,4 @@
-"""``recorder export SESSION STREAM --to FORMAT``: a quick look at one stream."""
+"""``recorder export SESSION STREAM --to FORMAT``: export one stream for a quick look."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import interrupt, parse_interval
 from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.processing.export import Exported
@@ -21,16 +21,19 @@ _FORMATS = ("csv", "npz", "png", "jpg", "pcd", "pcap")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the stream, the format and the samples."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
-    parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="read the session in this folder"
+    )
+    parser.add_argument("stream", metavar="STREAM", help="export this stream")
     parser.add_argument(
         "--to",
         choices=_FORMATS,
         required=True,
         metavar="FORMAT",
-        help="csv: stamps and channels of few values; npz: arrays; jpg: pictures of a camera; png: "
-        "pictures of a camera, ranges of a lidar, range and speed of a radar; pcd: points of a "
-        "lidar, detections of a radar; pcap: datagrams of a udp sensor as a network capture",
+        help="write csv: stamps and channels of few values; npz: arrays; jpg: pictures of a "
+        "camera; png: pictures of a camera, ranges of a lidar, range and speed of a radar; pcd: "
+        "points of a lidar, detections of a radar; pcap: datagrams of a udp sensor as a network "
+        "capture",
     )
     parser.add_argument(
         "--from",
@@ -57,14 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="PATH",
-        help="the new file, or the new folder of several files (default: SESSION_STREAM... in the "
+        help="create this file, or this folder of several files (default: SESSION_STREAM... in the "
         "working directory)",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export; 0, or 3 where samples that cannot be read were left out."""
+    """Export; return 0, or 3 if samples that cannot be read were left out."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of the export are enough
     from recorder.contract.errors import UsageError
     from recorder.processing.export import Wanted, export
@@ -82,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         args.stream, args.to, begin, end, args.every, channels, int(args.max_gb * 1e9)
     )  # fmt: skip
     with (
-        handled(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
+        handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
         Session(args.session, virtual=True, partial=True) as session,
         progress(f"exporting {args.stream}", total=1.0) as advance,
     ):
@@ -96,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
                 shown = share
 
         exported = export(session, wanted, args.out, show)
-    emit(exported, args, _text)
+    emit(exported, args, _format_text)
     for problem in exported.problems[:_MOST_LINES]:
         note(f"recorder export: left out: {problem}")
     if len(exported.problems) > _MOST_LINES:
@@ -104,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     return 3 if exported.damaged else 0
 
 
-def _text(exported: Exported) -> str:
+def _format_text(exported: Exported) -> str:
     samples = f"{exported.samples} sample{'s' * (exported.samples != 1)}"
     lines = [f"{exported.stream}: {samples}, {human_bytes(exported.bytes)}"]
     files = len(exported.files)

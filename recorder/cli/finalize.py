@@ -1,4 +1,4 @@
-"""``recorder finalize SESSION... --to ncore,...``: pack archives again, or later.
+"""``recorder finalize SESSION... --to ncore,...``: pack archives again or later.
 
 With ``--out DIR``, archives that can hold several sessions become one dataset in it.
 """
@@ -24,8 +24,8 @@ from recorder.cli.output import (
     plain,
     progress,
 )
-from recorder.cli.signals import handled
-from recorder.cli.truth import complete_interrupted
+from recorder.cli.signals import handle_signals
+from recorder.cli.truth import complete_session
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sessions, the archives, and what is set about them."""
+    """Declare the sessions, the archives, and their options."""
     parser.add_argument(
         "sessions",
         nargs="*",
         metavar="SESSION",
-        help="folders of finished sessions; with --on also folders of sessions, and stores to "
-        "which sessions were uploaded (s3://BUCKET/PREFIX)",
+        help="pack these finished sessions; with --on also folders of sessions, and stores of "
+        "uploaded sessions (s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--to",
         metavar="NAMES",
         action="append",
-        help="pack these archives, as in ncore,l5kit; may be repeated (default: those that the "
-        "session's config names)",
+        help="pack these archives, as in ncore,l5kit; may be repeated (default: the archives in "
+        "the session's config)",
     )
     parser.add_argument(
         "--pending",
         type=Path,
         metavar="CONFIG",
         help="do what is pending for all sessions in this config's root, as the daemon would: "
-        "repair, checksums, archives, packing of rows that were stored",
+        "repair, checksums, archives, deferred compression",
     )
     parser.add_argument(
         "--out",
@@ -70,8 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--identity",
         metavar="FILE",
-        help="with --on: the secret keys that decrypt encrypted sessions of stores; a file on each "
-        "worker",
+        help="decrypt sessions of stores with the secret keys in this file, on each worker of --on",
     )
     parser.add_argument(
         "--calibration",
@@ -110,14 +109,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
+    """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
     # Packers have threads of their own; those of a matrix library only get in their way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.contract.errors import UsageError
     from recorder.contract.syscalls import be_idle
     from recorder.finalizer import dataset_name, prepare
 
-    part = _part(args)
+    part = _parse_part(args)
     if args.pending is not None:
         if args.sessions or args.to is not None or args.on is not None or args.identity:
             raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
@@ -125,18 +124,18 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
         if args.redact is not None or args.originals:
             raise UsageError("--pending: takes no --redact and no --originals; see the config")
-        return _pending(args)
+        return _finalize_pending(args)
     if not args.sessions:
         raise UsageError("needs sessions, or --pending CONFIG")
     if args.to is None:
-        args.to, options = _configured(args.sessions)
+        args.to, options = _read_configured(args.sessions)
         args.option = [*options, *args.option]
     steps = parse_steps(",".join(args.to), args.option)
-    args.redact = _redact(args)
+    args.redact = _read_redact(args)
     try:
         all_prepared = prepare(steps)
     except UsageError as error:
-        raise UsageError(_as_typed(str(error), args.option)) from None
+        raise UsageError(_quote_option(str(error), args.option)) from None
     if args.identity is not None and args.on is None:
         raise UsageError("--identity: needs --on; get the session with `recorder download` first")
     if args.on is not None:
@@ -145,8 +144,8 @@ def run(args: argparse.Namespace) -> int:
         if not part.is_whole:
             raise UsageError("--on: packs whole sessions, without --from, --until, --streams")
         return finalize_on_cluster.run(args, steps)
-    args.sessions = [_folder(text) for text in args.sessions]
-    args.out = None if args.out is None else _folder(args.out)
+    args.sessions = [_parse_folder(text) for text in args.sessions]
+    args.out = None if args.out is None else _parse_folder(args.out)
     together = [
         step
         for step, prepared in zip(steps, all_prepared, strict=True)
@@ -164,9 +163,9 @@ def run(args: argparse.Namespace) -> int:
     failed: set[Path] = set()
     lacking = False
     try:
-        with handled(interrupt, signal.SIGTERM):
+        with handle_signals(interrupt, signal.SIGTERM):
             for path in args.sessions:
-                complete_interrupted(path)
+                complete_session(path)
             if apart:
                 lacking = _pack_apart(args, part, apart, results, failed)
             if together:
@@ -177,18 +176,22 @@ def run(args: argparse.Namespace) -> int:
             "recorder finalize: interrupted; complete archives are kept, the unfinished one was "
             "removed; run the same command again to pack the rest"
         )
-    emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
+    emit(
+        {"archives": [_make_entry(result) for result in results]},
+        args,
+        lambda _: _format_text(results),
+    )
     return 1 if failed or lacking else 0
 
 
-def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
-    """Read which archives the config of the sessions asks for.
+def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
+    """Read the archives that the sessions' configs name.
 
     Returns:
         Values of ``--to`` and of ``--option``.
 
     Raises:
-        UsageError: the configs name no archive, or not the same ones.
+        UsageError: the configs name no archives, or different ones.
     """
     from recorder.archives.base import available
     from recorder.contract.errors import UsageError
@@ -211,8 +214,8 @@ def _configured(sessions: list[str]) -> tuple[list[str], list[str]]:
     return list(archives), option_arguments(archives)[1::2]
 
 
-def _redact(args: argparse.Namespace) -> Redact:
-    """What ``--redact`` and ``--originals`` ask for."""
+def _read_redact(args: argparse.Namespace) -> Redact:
+    """Read ``--redact`` and ``--originals``."""
     from recorder.contract.config.loading import load_redact
     from recorder.contract.errors import UsageError
     from recorder.finalizer import AS_CONFIGURED, ORIGINALS
@@ -224,7 +227,7 @@ def _redact(args: argparse.Namespace) -> Redact:
     return ORIGINALS if args.originals else AS_CONFIGURED
 
 
-def _folder(text: str) -> Path:
+def _parse_folder(text: str) -> Path:
     from recorder.contract.errors import UsageError
 
     if "://" in text:
@@ -232,8 +235,8 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _part(args: argparse.Namespace) -> Part:
-    """The part of each session to pack, from ``--from``, ``--until`` and ``--streams``."""
+def _parse_part(args: argparse.Namespace) -> Part:
+    """Parse ``--from``, ``--until`` and ``--streams``: the part of each session to pack."""
     from recorder.contract.errors import UsageError
     from recorder.session.part import Part
 
@@ -245,10 +248,10 @@ def _part(args: argparse.Namespace) -> Part:
 
 
 def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, Moment | None]:
-    """The moments of ``--from`` and ``--until``.
+    """Parse the moments of ``--from`` and ``--until``.
 
     Raises:
-        UsageError: a text is no time, or the interval ends before it begins.
+        UsageError: a text is not a time, or the interval ends before it begins.
     """
     from recorder.contract.errors import UsageError
     from recorder.session.part import Moment
@@ -265,8 +268,8 @@ def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, M
     return first, last
 
 
-def _as_typed(message: str, options: list[str]) -> str:
-    """A message about an archive's option, with the text that the user typed."""
+def _quote_option(message: str, options: list[str]) -> str:
+    """Rewrite a message about an archive's option to show the text that the user typed."""
     for option in options:
         key = option.partition("=")[0]
         if message.startswith(f"{key}: "):
@@ -275,11 +278,11 @@ def _as_typed(message: str, options: list[str]) -> str:
 
 
 def _share_a_name(paths: list[Path]) -> bool:
-    return len({_name(path) for path in paths}) < len(paths)
+    return len({_read_name(path) for path in paths}) < len(paths)
 
 
-def _name(path: Path) -> str:
-    """What archives of a session are called: its name, even if its folder has another one."""
+def _read_name(path: Path) -> str:
+    """Return the name of a session's archives: the session's name, not that of its folder."""
     from recorder.contract.errors import RecorderError
     from recorder.session.reader import Session
 
@@ -297,10 +300,10 @@ def _pack_apart(
     results: list[Finalized],
     failed: set[Path],
 ) -> bool:
-    """Pack each session separately; report sessions that cannot be packed, and leave them out.
+    """Pack each session separately; report and skip sessions that cannot be packed.
 
     Returns:
-        whether anything was left out; a session of which nothing could be read is in `failed`.
+        True if anything was left out; `failed` then holds the sessions that failed as a whole.
     """
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.finalizer import finalize
@@ -345,7 +348,7 @@ def _pack_together(
     results: list[Finalized],
     failed: set[Path],
 ) -> None:
-    """All sessions that have not failed as one dataset for each archive."""
+    """Pack all sessions that have not failed into one dataset for each archive."""
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.finalizer import collect
 
@@ -374,17 +377,17 @@ def _pack_together(
     except RecorderError as error:
         if not results:
             raise
-        refused(args.out, error)  # what other archives there are is told all the same
+        refused(args.out, error)  # the other archives are reported all the same
 
 
-def _pending(args: argparse.Namespace) -> int:
-    """Recover, checksum and pack what is still to be done below a config's root."""
+def _finalize_pending(args: argparse.Namespace) -> int:
+    """Do the pending steps (recovery, checksums, archives) of all sessions in a config's root."""
     from recorder.contract.clock import SignalEvent, SystemClock
     from recorder.daemon.driver_registry import load
     from recorder.daemon.postprocessing.pending import finalize_pending
 
     stop = SignalEvent()
-    with handled(lambda _: stop.set()):
+    with handle_signals(lambda _: stop.set()):
         done = finalize_pending(load(args.pending), SystemClock(), note, stop)
     lines = [f"{done['finished']} steps done"]
     lines += [
@@ -397,7 +400,7 @@ def _pending(args: argparse.Namespace) -> int:
 
 
 def parse_steps(names: str, options: list[str]) -> list[ArchiveRequest]:
-    """The archives to pack, from ``--to`` and ``--option``.
+    """Parse the archives to pack, from ``--to`` and ``--option``.
 
     Raises:
         UsageError: a name is empty or a duplicate, or an option is not of the form NAME.KEY=V.
@@ -438,7 +441,7 @@ def interrupt(_: int) -> None:
 
 @contextmanager
 def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], None]]:
-    """A bar for all archives of a session; each is an equal part of it."""
+    """Show a progress bar for all archives of a session, each an equal part of it."""
     with progress(f"verifying {path.name}", total=1.0) as advance:
         shown = 0.0
         shares: dict[str, float] = {}
@@ -459,10 +462,10 @@ def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], No
 
 
 def configured_steps(config: Config) -> list[ArchiveRequest]:
-    """The archives that a config asks for, their options checked before anything is recorded.
+    """Read and check the archives that a config names, before anything is recorded.
 
     Raises:
-        ConfigError: an option is wrong, or something is not installed.
+        ConfigError: an option is wrong, or a package is not installed.
     """
     from recorder.contract.errors import UsageError
     from recorder.finalizer import ArchiveRequest, prepare
@@ -480,15 +483,15 @@ def configured_steps(config: Config) -> list[ArchiveRequest]:
 def finalize_session(
     session: Path, steps: list[ArchiveRequest], redact: Path | None = None
 ) -> list[dict[str, Any]] | None:
-    """Pack a session that has just been recorded, in a process of its own that gives way.
+    """Pack a session that has just been recorded, in a separate process of low priority.
 
     Args:
-        session: its folder.
+        session: the session's folder.
         steps: the archives.
         redact: the config, if it has programs that redact pictures.
 
     Returns:
-        What ``--format json`` prints of the archives; None where one failed (it has said why).
+        The ``archives`` of ``--format json``; None if one failed (the process prints the reason).
     """
     from recorder.contract.launch import module_command
     from recorder.daemon.postprocessing.steps import option_arguments
@@ -508,12 +511,12 @@ def finalize_session(
     return archives
 
 
-def _entry(result: Finalized) -> dict[str, Any]:
+def _make_entry(result: Finalized) -> dict[str, Any]:
     entry: dict[str, Any] = plain(result)
     return entry
 
 
-def _text(results: list[Finalized]) -> str:
+def _format_text(results: list[Finalized]) -> str:
     lines = []
     for result in results:
         size, seconds = human_bytes(result.bytes), human_seconds(result.seconds)

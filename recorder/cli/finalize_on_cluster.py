@@ -1,4 +1,4 @@
-"""``recorder finalize ... --on CLUSTER --out URL``: many sessions at once, on Dask."""
+"""``recorder finalize ... --on CLUSTER --out URL``: pack many sessions in parallel, on Dask."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
-    """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
+    """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
     from recorder.contract.errors import RecorderError, UsageError
-    from recorder.fleet.dask_cluster import cluster, run_jobs, workers_of
+    from recorder.fleet.dask_cluster import cluster, count_workers, run_jobs
     from recorder.fleet.packing_jobs import plan_jobs
     from recorder.fleet.store.base import is_store
 
@@ -35,28 +35,30 @@ def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
     if plan.jobs:
         with (
             cluster(args.on) as client,
-            progress(f"packing on {workers_of(client)} workers", float(len(plan.jobs))) as advance,
+            progress(
+                f"packing on {count_workers(client)} workers", float(len(plan.jobs))
+            ) as advance,
         ):
             began_s = time.monotonic()
             for job, outcome in run_jobs(client, plan.jobs):
                 if isinstance(outcome, RecorderError):
                     failed.append(job.title)
-                    note(f"recorder finalize: {_titled(job, outcome)}")
+                    note(f"recorder finalize: {_prefix_title(job, outcome)}")
                 else:
                     done.append((job, outcome))
                 advance(1.0, job.title)
             seconds = time.monotonic() - began_s
-    values = _values(plan, done, failed, seconds)
-    emit(values, args, _text)
+    values = _collect_values(plan, done, failed, seconds)
+    emit(values, args, _format_text)
     return 1 if failed or plan.refused else 0
 
 
-def _titled(job: Job, error: Exception) -> str:
+def _prefix_title(job: Job, error: Exception) -> str:
     text = str(error)
     return text if text.startswith(job.title) else f"{job.title}: {text}"
 
 
-def _values(
+def _collect_values(
     plan: Plan, done: list[tuple[Job, Packed]], failed: list[str], seconds: float
 ) -> dict[str, Any]:
     return {
@@ -71,7 +73,7 @@ def _values(
     }
 
 
-def _text(values: dict[str, Any]) -> str:
+def _format_text(values: dict[str, Any]) -> str:
     lines = []
     for made in values["archives"]:
         took = "found" if made["found"] else (

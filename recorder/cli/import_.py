@@ -1,7 +1,7 @@
-"""``recorder import FILE``: make a session of a recording of others, with the recording's times.
+"""``recorder import FILE``: make a session of a foreign recording, with the recording's times.
 
-The drivers play the recording as fast as the disk takes it, through the writer, as any other
-source: an imported session is checked, repaired and packed as a recorded one.
+The drivers play the recording as fast as the disk permits, through the writer, like any other
+source.  An imported session is checked, repaired and packed like a recorded one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from recorder.cli.control import streams_table
-from recorder.cli.info import verdict_lines
+from recorder.cli.control import format_streams
+from recorder.cli.info import format_verdict
 from recorder.cli.output import add_format, clean, emit, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -38,7 +38,7 @@ _DROPS: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="an MCAP file, or the folder of a ROS 2 bag"
+        "file", type=Path, metavar="FILE", help="import this MCAP file, or folder of a ROS 2 bag"
     )
     parser.add_argument(
         "--root", type=Path, default=Path("sessions"), metavar="DIR",
@@ -49,26 +49,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--topics", metavar="[NAME=]TOPIC,...",
-        help="import only these topics; NAME is the sensor's name (default: made of the topic)",
+        help="import only these topics; NAME names the sensor (default: derived from the topic)",
     )  # fmt: skip
     parser.add_argument(
         "--metadata", type=Path, metavar="FILE",
-        help="metadata of the Ouster lidar, where the recording has none",
+        help="use this metadata of the Ouster lidar if the recording has none",
     )  # fmt: skip
     add_format(parser)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What an import does.
+    """Plan of an import.
 
     Attributes:
         bag: the recording.
-        found: its topics.
-        config: of the session.
-        calibration: text of ``calibration.yaml``; None without one.
-        notes: what the calibration lacks.
-        start_ns: the recording's beginning, epoch ns.
+        found: topics of the recording.
+        config: config of the session.
+        calibration: text of ``calibration.yaml``; None if there is none.
+        notes: remarks on the calibration and the recording.
+        start_ns: start of the recording, epoch ns.
     """
 
     bag: Bag
@@ -80,7 +80,7 @@ class _Plan:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import; 0, 3 where messages could not be read, 1 if the disk failed, 2 for a wrong file."""
+    """Import; return 0, 3 if messages were unreadable, 1 if the disk failed, 2 for a wrong file."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError, UsageError
     from recorder.contract.session_names import check_name
@@ -88,22 +88,22 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.preflight import check_root
     from recorder.daemon.recording.plans import plan_session
 
-    name = check_name(args.name) if args.name is not None else _name_of(args.file)
+    name = check_name(args.name) if args.name is not None else _derive_name(args.file)
     if args.name is not None and (args.root / name).exists():
         raise UsageError(f"{args.root / name}: a session of that name exists")
     with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
-        made = _plan(args, Path(folder))
+        made = _plan_import(args, Path(folder))
         plan = plan_session(made.config, name, exact_name=args.name is not None)
         plan.root = str(args.root.absolute())
         plan.source_start_ns = made.start_ns
-        plan.metadata = {"imported": _origin(made)}
+        plan.metadata = {"imported": _describe_origin(made)}
         root = check_root(Path(plan.root), made.config.storage)
         if root.problem is not None:
             raise StorageError(root.problem)
         foreground = Foreground(made.config, SystemClock(), note)
         with (
             foreground,
-            handled(lambda number: foreground.stop(signal.Signals(number).name)),
+            handle_signals(lambda number: foreground.stop(signal.Signals(number).name)),
             progress(f"importing {args.file.name}", made.bag.duration_s) as advance,
         ):
             foreground.arm()
@@ -112,18 +112,18 @@ def run(args: argparse.Namespace) -> int:
     return _finish(args, made, outcome, foreground.stopping)
 
 
-def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
-    """Look at the recording, and write the config of its session.
+def _plan_import(args: argparse.Namespace, folder: Path) -> _Plan:
+    """Read the recording, and write the config of its session.
 
     Raises:
-        UsageError, SourceError: the file cannot be imported, or a selected topic cannot.
+        UsageError, SourceError: the file or a selected topic cannot be imported.
     """
     from recorder.contract.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
     from recorder.processing.recordings import played_topics, sensors_of
 
-    wanted = None if args.topics is None else _wanted(args.topics)
+    wanted = None if args.topics is None else _parse_topics(args.topics)
     if not str(args.file.absolute()).isprintable():
         text = "a source cannot name the file: rename the file or folder with control characters"
         raise UsageError(f"{args.file}: {text}")
@@ -135,22 +135,22 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
                 found = sensors_of(bag, wanted, unread)
                 if not found.sensors:
                     raise SourceError(
-                        f"{args.file}: has no topic to import: {_reasons(bag, found)}"
+                        f"{args.file}: has no topic to import: {_explain_empty(bag, found)}"
                     )
-                made = _config(args, bag, found, folder)
-                results = _opened(made, found, wanted is not None, unread)
+                made = _write_config(args, bag, found, folder)
+                results = _open_topics(made, found, wanted is not None, unread)
             plan = _Plan(bag, found, made, origin_ns(bag, played_topics(bag, found)))
             _calibrate(plan, results)
     except OSError as error:
         raise SourceError(f"{args.file}: {error.strerror or error}") from None
     except FormatError as error:
         raise SourceError(str(error)) from None
-    plan.config = _config(args, bag, found, folder, plan.calibration)
+    plan.config = _write_config(args, bag, found, folder, plan.calibration)
     return plan
 
 
-def _wanted(text: str) -> dict[str, str | None]:
-    """The topics of ``--topics`` with their sensors' names."""
+def _parse_topics(text: str) -> dict[str, str | None]:
+    """Parse the topics of ``--topics`` with their sensors' names."""
     from recorder.contract.errors import UsageError
 
     wanted: dict[str, str | None] = {}
@@ -162,14 +162,14 @@ def _wanted(text: str) -> dict[str, str | None]:
     return wanted
 
 
-def _config(
+def _write_config(
     args: argparse.Namespace,
     bag: Bag,
     found: Findings,
     folder: Path,
     calibration: str | None = None,
 ) -> Config:
-    """Write and load the config of the session: it plays the recording as any config could."""
+    """Write and load the config of the session, which plays the recording as any config can."""
     import yaml
 
     from recorder.contract.errors import ConfigFaultsError, UsageError
@@ -194,26 +194,26 @@ def _config(
         raise UsageError("; ".join(faults)) from None
 
 
-def _reasons(bag: Bag, found: Findings) -> str:
-    """Why a recording has nothing to import."""
+def _explain_empty(bag: Bag, found: Findings) -> str:
+    """Explain why a recording has nothing to import."""
     reasons = [f"{topic}: {why}" for topic, why in found.left_out.items()]
     reasons += [cut.reason for cut in bag.cuts]
     return "; ".join((*reasons, *bag.conflicts)) or "it has no topic"
 
 
-def _opened(
+def _open_topics(
     config: Config, found: Findings, selected: bool, unread: dict[str, str]
 ) -> dict[str, CheckResult] | None:
-    """Have the drivers open their topics.
+    """Open the topics with their drivers.
 
     Args:
-        config: of the session.
-        found: its sensors.
+        config: config of the session.
+        found: sensors of the session.
         selected: the user selected the topics.
-        unread: gets the topics that a driver cannot play, with the reason.
+        unread: receives the topics that a driver cannot play, with the reason.
 
     Returns:
-        What the drivers found; None: there are such topics.
+        Results of the drivers; None if `unread` received topics.
 
     Raises:
         SourceError: a topic that the user selected cannot be played.
@@ -247,31 +247,31 @@ def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:
     plan.calibration, plan.notes = made.text, [*cuts, *plan.bag.conflicts, *made.notes]
 
 
-def _name_of(file: Path) -> str:
-    """A session's name of the file's: what no name may have becomes ``_``."""
+def _derive_name(file: Path) -> str:
+    """Derive a session's name from the file's name; replace invalid characters by ``_``."""
     stem = file.resolve().stem if file.is_file() else file.resolve().name
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip("._-")[:80]
     return name or "imported"
 
 
-def _origin(plan: _Plan) -> dict[str, Any]:
-    """Where the session is from, for its metadata."""
+def _describe_origin(plan: _Plan) -> dict[str, Any]:
+    """Return the origin of the session, for its metadata."""
     return {
         "from": str(plan.bag.path.absolute()),
         "profile": plan.bag.profile,
         "topics": {sensor.name: sensor.topic for sensor in plan.found.sensors},
         "left_out": dict(plan.found.left_out),
-        "drops": _drops(plan.found),
+        "drops": _describe_drops(plan.found),
     }
 
 
-def _drops(found: Findings) -> str:
-    """Whether the messages that are not in the recording are counted in it."""
+def _describe_drops(found: Findings) -> str:
+    """Return ``recorded`` if the recording counts its missing messages, else ``unknown``."""
     return "recorded" if found.counts_losses else "unknown"
 
 
 class _Bar:
-    """Moves the bar on with the times that all sensors which still play have reached."""
+    """Progress bar that follows the least time of the sensors that still play."""
 
     def __init__(self, foreground: Foreground, advance: Any) -> None:
         self._foreground, self._advance, self._done_s = foreground, advance, 0.0
@@ -289,7 +289,7 @@ class _Bar:
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:
-    from recorder.cli.run import happened_in
+    from recorder.cli.run import judge_session
     from recorder.cli.truth import Completion
 
     if outcome.sealed is None:
@@ -300,7 +300,7 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
     if stopped:
         note("recorder import: stopped; the session holds a part of the recording")
     exit_code = outcome.exit_code or int(stopped)
-    happened = happened_in(outcome.session)
+    happened = judge_session(outcome.session)
     result = {
         "session": outcome.session,
         "exit_code": exit_code,
@@ -321,20 +321,20 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
         "calibrated": plan.calibration is not None,
         "notes": plan.notes,
         "faults": outcome.faults,
-        "drops": _drops(plan.found),
+        "drops": _describe_drops(plan.found),
         **{key: happened[key] for key in ("state", "verdict", "reasons", "remarks")},
     }
-    emit(result, args, lambda _: _text(plan, outcome, happened))
+    emit(result, args, lambda _: _format_text(plan, outcome, happened))
     return exit_code
 
 
-def _text(plan: _Plan, outcome: Outcome, happened: dict[str, Any]) -> str:
+def _format_text(plan: _Plan, outcome: Outcome, happened: dict[str, Any]) -> str:
     lines = [f"{sensor.topic} -> {sensor.name}" for sensor in plan.found.sensors]
     lines += [f"left out: {topic}: {why}" for topic, why in plan.found.left_out.items()]
     lines += plan.notes
     lines += [f"fault: {fault}" for fault in outcome.faults]
     if not plan.found.counts_losses:
         lines.append(f"note: {_DROPS}")
-    lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
+    lines += [f"state     {happened['state'] or 'unreadable'}", *format_verdict(happened)]
     lines.append(f"session {outcome.session}")
-    return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
+    return "\n".join([format_streams(outcome.streams, "ended"), *map(clean, lines)])

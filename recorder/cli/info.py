@@ -1,4 +1,4 @@
-"""``recorder info SESSION``: what a session holds, also while it is being written."""
+"""``recorder info SESSION``: show the contents of a session, also while it is being written."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _MOST_LINES = 20  # of marks, and of faults
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session, what is shown of it, and the format."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    """Declare the session, the listing of gaps, and the format."""
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="read the session in this folder"
+    )
     parser.add_argument(
         "--gaps", action="store_true", help="list every loss with its time, duration and cause"
     )
@@ -33,30 +35,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the summary; 0, or 1 if a part of the session cannot be read."""
+    """Print the summary; return 0, or 1 if a part of the session cannot be read."""
     from recorder.session.reader import Session
     from recorder.session.summary import summarize
 
     with Session(args.session) as session:
         summary = summarize(session, gaps=args.gaps)
-    emit(summary, args, _text)
+    emit(summary, args, _format_text)
     for problem in summary["problems"]:
         note(f"recorder info: {problem}")
     return 1 if summary["problems"] else 0
 
 
-def state_text(state: str | None, live: bool) -> str:
-    """The state for people: a session without a writer that was not closed needs ``recover``."""
+def format_state(state: str | None, live: bool) -> str:
+    """Format the state for users: an unclosed session without a writer needs ``recover``."""
     if state == "recording" and not live:
         return "not closed (run `recorder recover`)"
     return state or "unreadable"
 
 
-def verdict_lines(judged: Mapping[str, Any]) -> list[str]:
-    """The verdict and its reasons, one a line.
+def format_verdict(judged: Mapping[str, Any]) -> list[str]:
+    """Format the verdict and its reasons, one a line.
 
     Args:
-        judged: with ``verdict`` and ``reasons``, as `summarize` gives them.
+        judged: mapping with ``verdict`` and ``reasons``, from `summarize`.
     """
     from recorder.session.verdict import Reason
 
@@ -68,8 +70,8 @@ def verdict_lines(judged: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def lost_text(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
-    """Losses by cause: ``refused 3, 2 uncounted intervals (device, driver)``."""
+def format_losses(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
+    """Format losses by cause: ``refused 3, 2 uncounted intervals (device, driver)``."""
     parts = [f"{cause} {count}" for cause, count in lost.items() if count]
     if intervals:
         causes = ", ".join(dict.fromkeys(str(interval["cause"]) for interval in intervals))
@@ -78,11 +80,11 @@ def lost_text(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
     return ", ".join(parts) or "0"
 
 
-def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
-    """Why a session ended, its marks and faults with their time since its start, one a line.
+def format_incidents(happened: dict[str, Any], start_ns: int | None) -> list[str]:
+    """Format the end of a session, its marks and its faults with their time, one a line.
 
     Args:
-        happened: with ``ended``, ``marks`` and ``faults``, as `incidents` gives them.
+        happened: mapping with ``ended``, ``marks`` and ``faults``, from `incidents`.
         start_ns: epoch ns of the session's start.
     """
     lines = []
@@ -101,32 +103,32 @@ def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
     return lines
 
 
-def event_lines(events: Sequence[Mapping[str, Any]], start_ns: int | None) -> list[str]:
-    """The events that touch a session, and what is missing of each, one a line.
+def format_events(events: Sequence[Mapping[str, Any]], start_ns: int | None) -> list[str]:
+    """Format the events that touch a session, and the missing parts of each, one a line.
 
     Args:
-        events: as `summarize` gives them.
+        events: events from `summarize`.
         start_ns: epoch ns of the session's start.
     """
     lines = []
     for event in events[:_MOST_LINES]:
         at = "" if start_ns is None else f"{(event['t_ns'] - start_ns) / 1e9:.1f} s  "
-        lines.append(f"event     {at}{event['text']} ({window_text(event)}, {event['state']})")
-        lines += [f"{'':8}  {shortfall_text(each, event)}" for each in event["shortfalls"]]
+        lines.append(f"event     {at}{event['text']} ({format_window(event)}, {event['state']})")
+        lines += [f"{'':8}  {format_shortfall(each, event)}" for each in event["shortfalls"]]
     if (more := len(events) - _MOST_LINES) > 0:
         lines.append(f"event     and {more} more (--format json has all)")
     return lines
 
 
-def window_text(event: Mapping[str, Any]) -> str:
-    """The promised window of an event: ``30 s before, 15 s after``."""
+def format_window(event: Mapping[str, Any]) -> str:
+    """Format the promised window of an event: ``30 s before, 15 s after``."""
     before_s = (event["t_ns"] - event["from_ns"]) / 1e9
     after_s = (event["until_ns"] - event["t_ns"]) / 1e9
     return f"{before_s:g} s before, {after_s:g} s after"
 
 
-def shortfall_text(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> str:
-    """What is missing of an event: ``missing: lidar, -30.0 s to -22.5 s: samples were lost``."""
+def format_shortfall(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+    """Format a missing part: ``missing: lidar, -30.0 s to -22.5 s: samples were lost``."""
     from recorder.session.kept_events import CAUSES
 
     since, until = ((shortfall[key] - event["t_ns"]) / 1e9 for key in ("from_ns", "until_ns"))
@@ -135,12 +137,12 @@ def shortfall_text(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> st
     return f"missing: {stream}, {since:+.1f} s to {until:+.1f} s: {cause}"
 
 
-def _gap_lines(summary: dict[str, Any]) -> list[str]:
-    """The losses as a table, and how many of them are not shown."""
+def _format_gaps(summary: dict[str, Any]) -> list[str]:
+    """Format the losses as a table, with the number of losses left out."""
     rows, more = [], []
     for name, stream in summary["streams"].items():
         for gap in stream["gaps"][:_MOST_LINES]:
-            rows.append([name, *_gap_cells(gap, summary["start_ns"])])
+            rows.append([name, *_format_gap(gap, summary["start_ns"])])
         if (left := len(stream["gaps"]) - _MOST_LINES + stream["gaps_left_out"]) > 0:
             listed = f"--format json lists {len(stream['gaps'])}"
             more.append(f"{clean(name)}: {left} more losses; {listed}")
@@ -150,7 +152,7 @@ def _gap_lines(summary: dict[str, Any]) -> list[str]:
     return [format_table(headers, rows, right=(1, 2)), *more]
 
 
-def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
+def _format_gap(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
     known = gap["start_ns"] is not None and start_ns is not None
     at = f"{(gap['start_ns'] - start_ns) / 1e9:.3f}" if known else None
     lasted = None if gap["duration_ns"] is None else f"{gap['duration_ns'] / 1e9:.3f}"
@@ -159,20 +161,20 @@ def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
     return [at, lasted, gap["cause"], count]
 
 
-def _missing_text(stream: dict[str, Any]) -> str:
-    """Losses, and incomplete samples: ``0; 22 samples lack 353 parts (network)``."""
+def _format_missing(stream: dict[str, Any]) -> str:
+    """Format losses and incomplete samples: ``0; 22 samples lack 353 parts (network)``."""
     from recorder.session.accounts import format_incomplete
 
-    parts = [lost_text(stream["lost"], stream["lost_intervals"])]
+    parts = [format_losses(stream["lost"], stream["lost_intervals"])]
     return "; ".join(filter(None, [*parts, format_incomplete(stream["incomplete"])]))
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _format_text(summary: dict[str, Any]) -> str:
     lines = [
         f"session   {summary['name']}",
         f"folder    {summary['path']}",
-        f"state     {state_text(summary['state'], summary['live'])}",
-        *verdict_lines(summary),
+        f"state     {format_state(summary['state'], summary['live'])}",
+        *format_verdict(summary),
         f"start     {human_time(summary['start_ns'])}",
         f"end       {human_time(summary['end_ns'])}",
         f"duration  {human_seconds(summary['duration_s'])}",
@@ -185,9 +187,9 @@ def _text(summary: dict[str, Any]) -> str:
         half, most, longest = (commits[key] for key in ("half_ms", "most_ms", "longest_ms"))
         shares = f"half under {half:g} ms, 99% under {most:g} ms, the longest {longest:.0f} ms"
         lines.append(f"commits   {commits['count']}, {shares}")
-    lines += [f"{key:8}  {value}" for key, value in _flat("", summary["metadata"])]
-    lines += incident_lines(summary, summary["start_ns"])
-    lines += event_lines(summary["events"], summary["start_ns"])
+    lines += [f"{key:8}  {value}" for key, value in _flatten("", summary["metadata"])]
+    lines += format_incidents(summary, summary["start_ns"])
+    lines += format_events(summary["events"], summary["start_ns"])
     if not summary["recorded"]:  # its losses were not counted, and it was not closed
         lines[2] = "state     - (a roverd trace of another recorder)"
     start_ns, recorded = summary["start_ns"], summary["recorded"]
@@ -205,13 +207,13 @@ def _text(summary: dict[str, Any]) -> str:
                 None if rate_hz is None else f"{rate_hz:.2f}",
                 *offsets,
                 human_bytes(stream["bytes"]),
-                _missing_text(stream) if recorded else None,
+                _format_missing(stream) if recorded else None,
             ]
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
     text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
     if any("gaps" in stream for stream in summary["streams"].values()):
-        text += "\n\n" + "\n".join(_gap_lines(summary))
+        text += "\n\n" + "\n".join(_format_gaps(summary))
     if (vrs := summary["record_format"]) is not None:
         data = [f"{n} {s['data']}" for n, s in vrs["streams"].items() if s["data"]]
         text += f"\n\nsession.vrs  {vrs['records']} records, {human_bytes(vrs['bytes'])}; data: "
@@ -220,10 +222,10 @@ def _text(summary: dict[str, Any]) -> str:
     return text
 
 
-def _flat(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values that are not empty, those of nested mappings with dotted keys."""
+def _flatten(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the non-empty values; keys of nested mappings are dotted."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(f"{before}{key}.", value)
+            yield from _flatten(f"{before}{key}.", value)
         elif value:
             yield f"{before}{key}", value

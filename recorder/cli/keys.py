@@ -1,4 +1,4 @@
-"""``recorder keys init|show``: the vehicle's key, which signs its sessions."""
+"""``recorder keys init|show``: make or show the vehicle's key, which signs its sessions."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _FOLDER = Path("/var/lib/recorder/keys")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is done, and where."""
+    """Declare the action and the folder."""
     parser.add_argument(
         "action",
         choices=("init", "show"),
-        help="init: make a key; show: print its fingerprint and the public key",
+        help="make a key (init), or print its fingerprint and the public key (show)",
     )
     parser.add_argument(
         "--dir",
         type=Path,
         default=_FOLDER,
         metavar="FOLDER",
-        help="folder of the key (default: /var/lib/recorder/keys)",
+        help="use the key in this folder (default: /var/lib/recorder/keys)",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make or show the key; 0."""
+    """Make or show the key; return 0."""
     from recorder.session.vehicle_key import KEY, VehicleKey, make_key
 
     folder = args.dir.absolute()  # the config may be elsewhere
@@ -44,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
         "signatures": 0 if last is None else last.values.get("counter"),
         "last_session": None if last is None else last.values.get("session"),
     }
-    emit(values, args, lambda v: _text(v, made=args.action == "init"))
+    emit(values, args, lambda v: _format_text(v, made=args.action == "init"))
     return 0
 
 
-def _text(values: dict[str, Any], *, made: bool) -> str:
+def _format_text(values: dict[str, Any], *, made: bool) -> str:
     lines = [
         f"key          {values['key']}",
         f"fingerprint  {values['fingerprint']}",

@@ -1,4 +1,4 @@
-"""``recorder list ROOT``: the sessions below a folder, or of a catalog, one line each."""
+"""``recorder list ROOT``: list the sessions below a folder or in a catalog, one line each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.info import state_text
+from recorder.cli.info import format_state
 from recorder.cli.output import (
     add_format,
     emit,
@@ -28,7 +28,10 @@ _AGES = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the root, the filters and the format."""
     parser.add_argument(
-        "root", type=Path, metavar="ROOT", help="a folder of sessions, or a catalog (.parquet)"
+        "root",
+        type=Path,
+        metavar="ROOT",
+        help="read this folder of sessions, or this catalog (.parquet)",
     )
     parser.add_argument(
         "--recursive",
@@ -51,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 0, or 1 if a session or folder cannot be read (the others are listed)."""
+    """Print the list; return 0, or 1 if a session or folder is unreadable (the rest is listed)."""
     from recorder.contract.clock import SystemClock
     from recorder.session.summary import Filter
 
@@ -63,11 +66,11 @@ def run(args: argparse.Namespace) -> int:
     root: Path = args.root
     sessions: list[dict[str, Any]] = []
     found = 0
-    lines = _lines(root, wanted, args.recursive, unlisted)
+    lines = _read_lines(root, wanted, args.recursive, unlisted)
     for found, line in enumerate(lines, start=1):  # noqa: B007  (used after the loop)
         if line is not None:
             sessions.append(line)
-    emit(sessions, args, lambda lines: _text(lines, root if args.recursive else None))
+    emit(sessions, args, lambda lines: _format_text(lines, root if args.recursive else None))
     if not found:
         note(f"recorder list: {root}: no sessions here")
     elif not sessions:
@@ -78,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
     return 1 if unlisted or broken else 0
 
 
-def _lines(
+def _read_lines(
     root: Path, wanted: Filter, recursive: bool, unlisted: list[str]
 ) -> Iterator[dict[str, Any] | None]:
-    """What `brief` gives of each session; None of one that is not wanted."""
+    """Yield the result of `brief` for each session; None if the filter excludes the session."""
     from recorder.catalog.catalog import KnownRows, is_wanted
     from recorder.catalog.table import CATALOG, read_table
     from recorder.session.search import find_sessions, find_sessions_below
@@ -91,7 +94,7 @@ def _lines(
         for row in read_table(root):
             yield row.line() if is_wanted(row, wanted) else None
         return
-    known = KnownRows.of(root / CATALOG)
+    known = KnownRows.read(root / CATALOG)
     paths = find_sessions_below(root, unlisted.append) if recursive else find_sessions(root)
     for path in paths:
         if (old := known.get(path)) is None:
@@ -101,14 +104,14 @@ def _lines(
 
 
 def parse_since(text: str, now_ns: int) -> int:
-    """A UTC date, a UTC time, or an age (``30m``, ``12h``, ``7d``, ``2w``) as epoch ns.
+    """Parse a UTC date, a UTC time, or an age (``30m``, ``12h``, ``7d``, ``2w``) as epoch ns.
 
     Args:
-        text: what the user typed.
+        text: the user's text.
         now_ns: epoch ns, from which ages count.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text has another form.
     """
     from recorder.contract.errors import UsageError
     from recorder.session.part import Moment
@@ -129,8 +132,8 @@ def parse_since(text: str, now_ns: int) -> int:
     )
 
 
-def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
-    """A table; sessions are named by their path below `root`, where that is given."""
+def _format_text(sessions: list[dict[str, Any]], root: Path | None) -> str:
+    """Format a table; with `root`, sessions are named by their path below it."""
     if not sessions:
         return ""
     rows = []
@@ -140,23 +143,23 @@ def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
             lost = f"{lost} + ?"
         rows.append(
             [
-                _name(session, root),
-                state_text(session["state"], session["live"]),
+                _format_name(session, root),
+                format_state(session["state"], session["live"]),
                 human_time(session["start_ns"]),
                 human_seconds(session["duration_s"]),
                 human_bytes(session["bytes"]),
                 " ".join(session["streams"]) or None,
                 lost,
                 session["incomplete"],
-                _verdict(session),
+                _format_verdict(session),
             ]
         )
     headers = ["session", "state", "start", "duration", "size", "streams", "lost", "incomplete"]
     return format_table([*headers, "verdict"], rows, right=(3, 4, 6, 7))
 
 
-def _verdict(session: dict[str, Any]) -> str | None:
-    """The verdict with its first reason."""
+def _format_verdict(session: dict[str, Any]) -> str | None:
+    """Format the verdict with its first reason."""
     word, reasons = session["verdict"], session["reasons"]
     if not reasons:
         return None if word is None else str(word)
@@ -164,7 +167,7 @@ def _verdict(session: dict[str, Any]) -> str | None:
     return f"{word}: {reasons[0]}{more}"
 
 
-def _name(session: dict[str, Any], root: Path | None) -> str:
+def _format_name(session: dict[str, Any], root: Path | None) -> str:
     if root is None or root.is_file() or Path(session["path"]) == root:
         return str(session["name"])
     return str(Path(session["path"]).relative_to(root))

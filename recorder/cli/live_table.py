@@ -1,4 +1,4 @@
-"""What `recorder run` shows while it records: a live table at a terminal, else a log line."""
+"""Display of `recorder run` while it records: a live table at a terminal, else log lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS = ("stream", "rate", "expected", "samples", "MB/s", "lost", "incomplete"
 
 
 class LiveView:
-    """Shows each state that it is handed; use as ``watch`` of `Supervisor.record`."""
+    """Display of the recording's states; use it as ``watch`` of `Supervisor.record`."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr) if sys.stderr.isatty() else None
@@ -34,13 +34,13 @@ class LiveView:
             self._log(status)
 
     def say(self, line: str, /, *_: Any, **__: Any) -> None:
-        """Print a line for people, passwords masked; at a terminal above the table."""
+        """Print a line for users with masked passwords; at a terminal above the table."""
         if self._screen is not None:
             self._screen.clear()
         note(mask_passwords(line))
 
     def rows(self, status: Status) -> list[list[str]]:
-        """One row per stream, in the order of the config; one for a sensor that declared none."""
+        """Return a row for each stream in the order of the config, or for a sensor without any."""
         before_s, before = self._history[0]
         seconds = status.elapsed_s - before_s
         rows = []
@@ -48,7 +48,7 @@ class LiveView:
             queue = f"{sensor.ring_held / sensor.ring_size:.0%}" if sensor.ring_size else "-"
             if not sensor.specs:
                 reported = status.streams.get(sensor.name)
-                lost = _lost(reported) if reported else "0+?"
+                lost = _format_lost(reported) if reported else "0+?"
                 rows.append([sensor.name, sensor.state, "-", "0", "-", lost, "0", "-"])
             for name, spec in sensor.specs.items():
                 now, old = status.streams.get(name), before.get(name)
@@ -60,12 +60,12 @@ class LiveView:
                 rows.append(
                     [
                         name,
-                        _ended(now) or rate,
+                        _format_end(now) or rate,
                         f"{spec.rate_hz:g} Hz" if spec.rate_hz else "-",
                         str(now["samples"] if now else 0),
                         volume,
-                        _lost(now, name in status.outages),
-                        _incomplete(now),
+                        _format_lost(now, name in status.outages),
+                        _count_incomplete(now),
                         queue,
                     ]
                 )
@@ -86,16 +86,16 @@ class LiveView:
         note(f"{human_seconds(status.elapsed_s)}: " + ", ".join(parts))
 
 
-def _ended(stream: dict[str, Any] | None) -> str | None:
+def _format_end(stream: dict[str, Any] | None) -> str | None:
     return f"ended: {stream['ended']}" if stream and stream["ended"] else None
 
 
-def _lost(stream: dict[str, Any] | None, outage: bool = False) -> str:
-    """Samples that are counted as lost, and ``+?`` if more is lost, or is being lost now."""
+def _format_lost(stream: dict[str, Any] | None, outage: bool = False) -> str:
+    """Format the lost samples, with ``+?`` if there are uncounted or ongoing losses."""
     count = sum(stream["lost"].values()) if stream else 0
     return f"{count}+?" if outage or (stream and stream["unknown_losses"]) else str(count)
 
 
-def _incomplete(stream: dict[str, Any] | None) -> str:
+def _count_incomplete(stream: dict[str, Any] | None) -> str:
     counts = (stream or {}).get("incomplete") or {}
     return str(sum(each["samples"] for each in counts.values()))

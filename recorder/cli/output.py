@@ -1,4 +1,4 @@
-"""Results on stdout, as text for people or JSON for programs; times and sizes for people.
+"""Output of results as text or JSON on stdout, and formats of times and sizes.
 
 Usage in a verb's module::
 
@@ -8,8 +8,8 @@ Usage in a verb's module::
     def run(args):
         emit(result, args, lambda r: format_table(["stream", "samples"], rows_of(r)))
 
-Text is plain, aligned and without colour, so that it can be piped as it is.  Control characters
-of names, metadata, marks and messages are shown escaped (`clean`): none reaches a terminal.
+Text is plain, aligned and without colour, for use in pipes.  Control characters of names, metadata,
+marks and messages are escaped (`clean`): none reaches a terminal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMATS = ("text", "json")
 
 
 class Advance(Protocol):
-    """Moves a progress bar on."""
+    """Callback that advances a progress bar."""
 
     def __call__(self, amount: float, now: str | None = None, /) -> None:
         """Add finished work; `now` is a new description of the work."""
@@ -59,13 +59,13 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 def emit(
     result: T, args: argparse.Namespace, text: Callable[[T], str], *, indent: int | None = 2
 ) -> None:
-    """Print a result on stdout as the user asked for it.
+    """Print a result on stdout in the format that the user chose.
 
     Args:
         result: mappings, lists, dataclasses, paths, numbers; see `plain`.
-        args: with ``format``, from `add_format`.
-        text: renders the result for people; called only where text was asked for.
-        indent: of JSON; None: on one line.
+        args: arguments with ``format``, from `add_format`.
+        text: formats the result as text; called only for the format ``text``.
+        indent: indentation of JSON; None: on one line.
     """
     if args.format == "json":
         dumped = json.dumps(plain(result), indent=indent, ensure_ascii=False, allow_nan=False)
@@ -75,7 +75,7 @@ def emit(
 
 
 class Screen:
-    """Lines at the end of a terminal, drawn over themselves.
+    """Lines at the end of a terminal that are redrawn in place.
 
     Args:
         stream: the terminal.
@@ -86,7 +86,7 @@ class Screen:
         self._lines = 0
 
     def draw(self, text: str) -> None:
-        """Show this text instead of the last one, cut to the terminal's size."""
+        """Replace the last text by this text, cut to the terminal's size."""
         columns, rows = shutil.get_terminal_size()  # what wraps or scrolls is not drawn over
         lines = [line[: columns - 1] for line in text.splitlines()[: rows - 1]]
         self._stream.write(self._back() + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
@@ -104,12 +104,12 @@ class Screen:
 
 
 def note(message: str, /, *_: Any, **__: Any) -> None:
-    """Print a diagnostic line on stderr; it has a level, as in a log, that is not shown."""
+    """Print a diagnostic line on stderr; accept and ignore the arguments of a log."""
     print(clean(message), file=sys.stderr, flush=True)
 
 
 def open_in_browser(url: str, *, unless: bool) -> None:
-    """Show an address in the user's browser, if there is a desktop where the command was typed."""
+    """Show an address in the user's browser, if the command runs on a desktop."""
     desktop = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if desktop and sys.stdout.isatty() and not unless:
         import webbrowser
@@ -118,32 +118,32 @@ def open_in_browser(url: str, *, unless: bool) -> None:
 
 
 def complain(prefix: str, error: Exception, text: str | None = None) -> None:
-    """Print an error on stderr, one line for each of a `ConfigFaultsError`.
+    """Print an error on stderr, one line for each error of a `ConfigFaultsError`.
 
     Args:
-        prefix: begins each line.
-        error: what is wrong.
-        text: its message, where that is not the error's own.
+        prefix: start of each line.
+        error: the error.
+        text: a message that replaces the error's own.
     """
     for each in getattr(error, "errors", (error,)):
         note(f"{prefix}: {mask_passwords(str(each) if text is None else text)}")
 
 
 def _escape_json(dumped: str) -> str:
-    """The same JSON, in which nothing acts on a terminal either."""
+    """Escape the characters of JSON that would act on a terminal."""
     if dumped.isascii() and "\x7f" not in dumped:  # json has escaped the rest of C0
         return dumped
     return "".join(f"\\u{ord(c):04x}" if c != "\n" and is_active(c) else c for c in dumped)
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it.
+    """Convert a value to values that JSON can hold.
 
     Dataclasses become mappings, paths and other keys texts, numpy scalars and arrays Python's,
     NaN and infinities null, since JSON has neither.
 
     Raises:
-        TypeError: something in it has no such form.
+        TypeError: a part of the value has no JSON form.
     """
     match value:
         case None | bool():
@@ -172,7 +172,7 @@ def plain(value: Any) -> Any:
 def format_table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[int] = ()
 ) -> str:
-    """Rows as aligned text below their headers; None is shown as ``-``.
+    """Format rows as aligned text below their headers; None is shown as ``-``.
 
     Args:
         headers: one per column.
@@ -195,9 +195,9 @@ def format_table(
 
 @contextmanager
 def progress(description: str, total: float) -> Iterator[Advance]:
-    """A progress bar on stderr for long work; nothing where stderr is no terminal.
+    """Show a progress bar on stderr for long work; do nothing if stderr is not a terminal.
 
-    The bar takes another description where `advance` is given one.
+    A description that is passed to `advance` replaces the bar's description.
 
     Usage::
 

@@ -1,4 +1,4 @@
-"""How long each phase of a command takes, from the start of its process."""
+"""Duration of each phase of a command, from the start of its process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 _START_FIELD = 19  # proc(5): starttime, the field 22; counted from the third
 
 
-class Phases:
-    """Seconds by phase; the first one includes the start of Python::
+class PhaseTimer:
+    """Seconds by phase; the first phase includes the start of Python::
 
-    phases = Phases()
+    timer = PhaseTimer()
     config = load(path)
-    phases.end("config")
-    phases.seconds              # {"config": 0.31}
+    timer.end("config")
+    timer.seconds               # {"config": 0.31}
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Phases:
 
 
 def _age_s() -> float:
-    """Age of this process, to the kernel's tick (10 ms)."""
+    """Return the age of this process, to the kernel's tick (10 ms)."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, format_table, human_bytes, note
-from recorder.cli.truth import add_missing_truth
+from recorder.cli.truth import write_missing_labels
 
 if TYPE_CHECKING:
     from recorder.writer.recovery import RecoveryReport
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "path", type=Path, metavar="SESSION_OR_ROOT", help="a session, or a folder of sessions"
+        "path",
+        type=Path,
+        metavar="SESSION_OR_ROOT",
+        help="repair this session, or the sessions in this folder",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="report what would be repaired; change nothing"
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Recover; 0 if nothing was lost, 3 where something was, 1 if a session could not be."""
+    """Recover; return 0 without losses, 3 with losses, 1 if a session could not be recovered."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.formats.disk import PosixDisk
@@ -54,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             reports.append(recover(path, PosixDisk(), SystemClock(), dry_run=args.dry_run))
             if not args.dry_run:
-                add_missing_truth(path)
+                write_missing_labels(path)
         except (RecorderError, OSError) as error:
             if one:
                 raise
@@ -63,22 +66,22 @@ def run(args: argparse.Namespace) -> int:
     emit(
         {"sessions": [asdict(r) | {"lost": r.lost} for r in reports]},
         args,
-        lambda _: _text(reports),
+        lambda _: _format_text(reports),
     )
     if failed:
         return 1
     return 3 if any(r.lost for r in reports) else 0
 
 
-def _text(reports: list[RecoveryReport]) -> str:
+def _format_text(reports: list[RecoveryReport]) -> str:
     unclean = [r for r in reports if r.action != "none"]
-    parts = [part for report in unclean for part in (_head(report), _table(report))]
+    parts = [part for report in unclean for part in (_format_head(report), _format_streams(report))]
     if closed := len(reports) - len(unclean):
         parts.append(f"{closed} closed already: nothing to do")
     return "\n".join(parts)
 
 
-def _head(report: RecoveryReport) -> str:
+def _format_head(report: RecoveryReport) -> str:
     why = {
         "killed": "its writer was killed",
         "power": "power was cut",
@@ -87,7 +90,7 @@ def _head(report: RecoveryReport) -> str:
     return f"{report.session}: {report.action} ({why})"
 
 
-def _table(report: RecoveryReport) -> str:
+def _format_streams(report: RecoveryReport) -> str:
     rows: list[list[Any]] = []
     for name, stream in sorted(report.streams.items()):
         lost = stream.damaged or ("what came after, uncounted" if stream.interval_lost else "-")

@@ -1,7 +1,8 @@
-"""``recorder replay SESSION``: a recorded session as live streams on the PUB tap.
+"""``recorder replay SESSION``: publish a recorded session as live streams on a PUB tap.
 
-Subscribers see what they see of a live recording (`recorder.contract.bus.TapSubscriber`): the
-same declarations, the same encoded frames, `t_mono` on this machine's monotonic clock.
+Subscribers receive the same messages as from a live recording
+(`recorder.contract.bus.TapSubscriber`): the same declarations, the same encoded frames, `t_mono` on
+this machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import tempfile
 from pathlib import Path
 
 from recorder.cli.output import add_format, emit, note
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, its streams, the pace and the endpoint."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="play the session in this folder"
+    )
     parser.add_argument(
         "--speed",
         type=float,
@@ -36,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay to the end, or until SIGINT or SIGTERM; both are a clean end."""
+    """Replay to the end, or until SIGINT or SIGTERM; return 0."""
     from recorder.contract.bus import TapPublisher
     from recorder.contract.clock import SignalEvent, SystemClock
     from recorder.contract.errors import UsageError
@@ -53,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         replay = Replay(session, names, speed=args.speed)
         endpoint = args.tap or f"ipc://{own}/tap"
         result = {"endpoint": endpoint, "streams": list(replay.specs)}
-        with TapPublisher(endpoint) as publisher, handled(lambda _: stop.set()):
+        with TapPublisher(endpoint) as publisher, handle_signals(lambda _: stop.set()):
             emit(result, args, lambda _: endpoint)
             sys.stdout.flush()  # a program that waits for the endpoint reads it from a pipe
             sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)

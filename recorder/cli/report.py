@@ -1,4 +1,4 @@
-"""``recorder report SESSION_OR_ROOT``: a session as one HTML file, or the index of a root."""
+"""``recorder report SESSION_OR_ROOT``: write a session's HTML report, or the index of a root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, human_bytes, human_seconds, note, progress
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.report.index_rows import Row
@@ -22,9 +22,12 @@ _MOST_REASONS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session or root, and where the file goes."""
+    """Declare the session or root, and the output file."""
     parser.add_argument(
-        "path", type=Path, metavar="SESSION_OR_ROOT", help="a session's folder, or a root of them"
+        "path",
+        type=Path,
+        metavar="SESSION_OR_ROOT",
+        help="read this session, or this root of sessions",
     )
     parser.add_argument(
         "--out",
@@ -35,18 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index",
         action="store_true",
-        help="of a session: write the index of its root anew, too",
+        help="rewrite the index of the session's root, too",
     )
     parser.add_argument(
         "--missing",
         action="store_true",
-        help="of a root: first make the reports that sessions lack, or that are out of date",
+        help="write the missing and outdated reports of a root's sessions first",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file; 0, or 1 where a report of ``--missing`` failed (the others are made)."""
+    """Write the file; return 0, or 1 if a report of ``--missing`` failed (the rest is written)."""
     # As for packing: threads of a matrix library only get in the way of what records.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.contract.errors import SessionError, UsageError
@@ -67,12 +70,12 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _check_out(args.path if of_session else None, args.out)
     be_idle()
-    with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
+    with handle_signals(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
         return _report_session(args) if of_session else _report_root(args)
 
 
 def _check_out(session: Path | None, out: Path) -> None:
-    """Check that a file of ``--out`` replaces nothing of a session but its own report."""
+    """Check that ``--out`` replaces no file of a session except its own report."""
     from recorder.contract.errors import UsageError
     from recorder.session.layout import REPORT
     from recorder.session.search import find_session_around
@@ -85,7 +88,7 @@ def _check_out(session: Path | None, out: Path) -> None:
 
 
 def _is_session(path: Path) -> bool:
-    """Whether a folder is a session, if only a damaged one."""
+    """Check that a folder is a session, intact or damaged."""
     from recorder.session.layout import private
     from recorder.session.reader import sensor_folders
     from recorder.session.search import is_session
@@ -98,7 +101,7 @@ def _report_session(args: argparse.Namespace) -> int:
     from recorder.report.embedded import read_summary
 
     began_s = time.monotonic()
-    report = _make(args.path, args.out)
+    report = _write_report(args.path, args.out)
     seconds = time.monotonic() - began_s
     summary = read_summary(report)
     index = None
@@ -113,11 +116,11 @@ def _report_session(args: argparse.Namespace) -> int:
         "bytes": report.stat().st_size,
         "seconds": round(seconds, 3),
     }
-    emit(result, args, lambda _: _session_text(result))
+    emit(result, args, lambda _: _format_session(result))
     return 0
 
 
-def _session_text(result: dict[str, Any]) -> str:
+def _format_session(result: dict[str, Any]) -> str:
     size, seconds = human_bytes(result["bytes"]), human_seconds(result["seconds"])
     lines = [f"verdict  {result['verdict']}"]
     lines += [f"  {reason}" for reason in result["reasons"][:_MOST_REASONS]]
@@ -130,7 +133,7 @@ def _session_text(result: dict[str, Any]) -> str:
 
 
 def _report_root(args: argparse.Namespace) -> int:
-    """Write the index of a root, with ``--missing`` after the reports that are missing."""
+    """Write the index of a root; with ``--missing``, first write the missing reports."""
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.session.search import find_sessions
 
@@ -141,7 +144,7 @@ def _report_root(args: argparse.Namespace) -> int:
     failed: list[Path] = []
     for path in filter(_lacks_report, sessions) if args.missing else ():
         try:
-            made.append(_make(path, None))
+            made.append(_write_report(path, None))
         except RecorderError as error:
             note(f"recorder report: {error}")
             failed.append(path)
@@ -150,11 +153,11 @@ def _report_root(args: argparse.Namespace) -> int:
         if row.problem is not None:
             note(f"recorder report: {row.problem}")
     result = {"index": index, "sessions": len(rows), "reports": made, "failed": failed}
-    emit(result, args, lambda _: "\n".join([*map(str, made), _root_text(index, rows)]))
+    emit(result, args, lambda _: "\n".join([*map(str, made), _format_root(index, rows)]))
     return 1 if failed else 0
 
 
-def _root_text(index: Path, rows: list[Row]) -> str:
+def _format_root(index: Path, rows: list[Row]) -> str:
     from collections import Counter
 
     words = Counter(row.word for row in rows)
@@ -163,7 +166,7 @@ def _root_text(index: Path, rows: list[Row]) -> str:
 
 
 def _lacks_report(path: Path) -> bool:
-    """Whether a session has no report of its present state; links out of the root are left."""
+    """Check that a session has no current report; skip links out of the root."""
     from recorder.contract.errors import RecorderError
     from recorder.report.embedded import read_summary
     from recorder.session.layout import CLEAN, REPORT
@@ -180,8 +183,8 @@ def _lacks_report(path: Path) -> bool:
     return summary is None or summary.state != state
 
 
-def _make(session: Path, out: Path | None) -> Path:
-    """Make the report of a session, while nobody else makes it, repairs or deletes the session."""
+def _write_report(session: Path, out: Path | None) -> Path:
+    """Write the report of a session under a lock against other reports, repair and deletion."""
     from recorder.contract.errors import SessionError
     from recorder.report import write_report
     from recorder.session.lock import hold_session
@@ -189,9 +192,9 @@ def _make(session: Path, out: Path | None) -> Path:
 
     if out is None and (elsewhere := describe_outside_link(session)) is not None:
         raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")
-    with _alone(session), hold_session(session) as held:
+    with _lock_folder(session), hold_session(session) as held:
         if not held:
-            note(f"{session}: is being recorded or repaired: the report has what is there so far")
+            note(f"{session}: is being recorded or repaired: the report has the data so far")
         with _bar(session.name) as show:
             return write_report(session, out, show)
 
@@ -199,13 +202,13 @@ def _make(session: Path, out: Path | None) -> Path:
 def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
     from recorder.report.fleet import write_index
 
-    with _alone(root), _bar(root.name) as show:
+    with _lock_folder(root), _bar(root.name) as show:
         return write_index(root, out, show)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time write its file into a folder."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder so that one process at a time writes its file there."""
     from recorder.contract.errors import StorageError
 
     try:
@@ -225,7 +228,7 @@ def _interrupt(_: int) -> None:
 
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
-    """A bar for one file."""
+    """Show a progress bar for one file."""
     with progress(f"reporting {name}", total=1.0) as advance:
         shown = 0.0
 
@@ -238,15 +241,15 @@ def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
 
 
 def report_session(session: Path) -> Path | None:
-    """Report a session that has just been recorded, in a process of its own that gives way.
+    """Report a session that has just been recorded, in a separate process of low priority.
 
     Returns:
-        The report; None where it failed (the process has said why).
+        The report; None if it failed (the process prints the reason).
     """
-    from recorder.cli.truth import succeeds
+    from recorder.cli.truth import run_separately
     from recorder.session.layout import REPORT
 
-    if succeeds("recorder", "report", str(session), "--index"):
+    if run_separately("recorder", "report", str(session), "--index"):
         return session / REPORT
     note(f"{session}: recorded, but its report could not be made; see `recorder report`")
     return None

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.control import streams_table
-from recorder.cli.info import incident_lines, verdict_lines
+from recorder.cli.control import format_streams
+from recorder.cli.info import format_incidents, format_verdict
 from recorder.cli.output import add_format, clean, emit, note
-from recorder.cli.phases import Phases
-from recorder.cli.signals import defer_interrupt, handled
-from recorder.cli.truth import Completion, add_missing_truth
+from recorder.cli.phases import PhaseTimer
+from recorder.cli.signals import defer_interrupt, handle_signals
+from recorder.cli.truth import Completion, write_missing_labels
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -26,7 +26,7 @@ _OF_STREAM = ("samples", "lost", "unknown_losses", "incomplete", "ended")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="record with this config")
     parser.add_argument("--duration", type=seconds, metavar="S", help="stop after S seconds")
     parser.add_argument(
         "--root", type=Path, metavar="DIR", help="record into DIR instead of session.root"
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--live",
         action="store_true",
-        help="show the streams in a browser, where the config's section live says",
+        help="show the streams in a browser, at the address in the config's section live",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
+    """Record; return 0, 3 with losses or a full disk, 1 after a disk failure, 2 without a start."""
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
     from recorder.contract.clock import SystemClock
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.preflight import check_root, extra_problem
     from recorder.daemon.recording.plans import plan_session, render_config_name
 
-    phases = Phases()
+    timer = PhaseTimer()
     if args.name is not None:
         check_name(args.name)
     config = load(args.config)
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if root.problem is not None:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
-    phases.end("config")
-    outcome, interrupted = _record(args, config, plan, phases)
+    timer.end("config")
+    outcome, interrupted = _record(args, config, plan, timer)
     if outcome.sealed is None and args.no_finalize and (config.finalize or config.report):
         skip(outcome.session)
     if why := outcome.sealed or outcome.full:
@@ -98,15 +98,15 @@ def run(args: argparse.Namespace) -> int:
             f"recorder run: interrupted; {outcome.session} is recorded and closed; pack it with "
             f"`recorder finalize {outcome.session}`"
         )
-    happened = happened_in(outcome.session)
-    phases.end("archives")
-    made = {"archives": packed or [], "report": reported, "seconds": phases.seconds}
+    happened = judge_session(outcome.session)
+    timer.end("archives")
+    made = {"archives": packed or [], "report": reported, "seconds": timer.seconds}
     emit(
-        _result(outcome, happened) | made,
+        _make_result(outcome, happened) | made,
         args,
         lambda _: "\n".join(
             [
-                _text(outcome, happened),
+                _format_text(outcome, happened),
                 *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []),
                 *([f"report {reported}"] if reported else []),
             ]
@@ -120,12 +120,12 @@ def _record(
     args: argparse.Namespace,
     config: Config,
     plan: SessionPlan,
-    phases: Phases,
+    timer: PhaseTimer,
 ) -> tuple[Outcome, bool]:
     """Record a session, and complete it while its drivers end.
 
     Returns:
-        The outcome, and whether a signal came after the end of the recording.
+        The outcome, and True if a signal came after the end of the recording.
     """
     from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock
@@ -143,29 +143,29 @@ def _record(
                 viewers = serve_viewers(supervisor, plan, clock, settings, view.say)
                 control = stack.enter_context(viewers)
             interrupt = after.enter_context(defer_interrupt("the session is being completed"))
-            ending = handled(lambda number: supervisor.stop(signal.Signals(number).name))
+            ending = handle_signals(lambda number: supervisor.stop(signal.Signals(number).name))
             stack.enter_context(ending)
             supervisor.arm()
-            phases.end("drivers")
+            timer.end("drivers")
             path = supervisor.start(plan)
-            phases.end("session")
+            timer.end("session")
             note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
             outcome = supervisor.record(view, args.duration)
-            phases.end("recording")
+            timer.end("recording")
             if outcome.sealed is None:
                 simulated = any(sensor.scheme == "sim" for sensor in config.sensors)
                 completion = after.enter_context(Completion(outcome.session, simulated=simulated))
             if control is not None:
                 control.closed(outcome)
-        phases.end("processes")
+        timer.end("processes")
         if completion is not None:
             completion.finish()
-        phases.end("completion")
+        timer.end("completion")
     return outcome, interrupt.is_set()
 
 
 def _recover_all(root: Path) -> None:
-    """Recover what an earlier run left open; the new recording does not depend on it."""
+    """Recover sessions that an earlier run left open; errors do not stop the new recording."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError
     from recorder.daemon.root_lock import is_held
@@ -185,13 +185,13 @@ def _recover_all(root: Path) -> None:
             report = recover(path, PosixDisk(), SystemClock())
             kept = sum(stream.kept for stream in report.streams.values())
             note(f"recovered {path}: {kept} samples kept ({report.cause})")
-            add_missing_truth(path)
+            write_missing_labels(path)
         except (RecorderError, OSError) as error:
             note(f"not recovered: {error}")
 
 
-def happened_in(session: Path) -> dict[str, Any]:
-    """Why the session ended, its marks, its length, and the verdict, by its own accounts."""
+def judge_session(session: Path) -> dict[str, Any]:
+    """Read the session's end, marks, length, state and verdict from its own accounts."""
     from recorder.contract.errors import RecorderError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
@@ -212,7 +212,7 @@ def happened_in(session: Path) -> dict[str, Any]:
     return happened
 
 
-def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
+def _make_result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
     return {
         "session": outcome.session,
         "exit_code": outcome.exit_code,
@@ -230,17 +230,17 @@ def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
+def _format_text(outcome: Outcome, happened: dict[str, Any]) -> str:
     reported = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
-    lines = incident_lines(reported, happened["start_ns"])
+    lines = format_incidents(reported, happened["start_ns"])
     lines += [f"fault: {fault}" for fault in outcome.faults]
-    lines += [f"state     {happened['state'] or 'unreadable'}", *verdict_lines(happened)]
+    lines += [f"state     {happened['state'] or 'unreadable'}", *format_verdict(happened)]
     lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
-    return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
+    return "\n".join([format_streams(outcome.streams, "ended"), *map(clean, lines)])
 
 
 def seconds(text: str) -> float:
-    """The number of an argument ``--duration``, above 0."""
+    """Parse the argument of ``--duration``, a number above 0."""
     try:
         value = float(text)
     except ValueError:

@@ -10,12 +10,12 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the config, the control socket, and how the daemon logs."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    """Declare the config, the control socket, and the log format."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="use this config")
     parser.add_argument(
         "--socket", type=Path, metavar="PATH", help="listen on this socket instead of the config's"
     )
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; 0, or 1 if the daemon failed."""
+    """Serve until SIGTERM or SIGINT; return 0, or 1 if the daemon failed."""
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
     from recorder.contract.control.sockets import choose_server_socket
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             stack.callback(serve_tcp(config, daemon.take, lambda: daemon.state).close)
 
         def end_visibly(hook: threading.ExceptHookArgs) -> None:
-            """A thread that dies of a bug takes the daemon with it, in order."""
+            """Stop the daemon in order when a thread dies of a defect."""
             lines = traceback.format_exception(hook.exc_type, hook.exc_value, hook.exc_traceback)
             log.say("".join(lines).rstrip(), ERROR)
             failed.append(str(hook.exc_value))
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
         threading.excepthook = end_visibly
         stack.callback(setattr, threading, "excepthook", threading.__excepthook__)
-        stack.enter_context(handled(lambda _: daemon.stop()))
+        stack.enter_context(handle_signals(lambda _: daemon.stop()))
         daemon.open()
         control.start()
         log.say(f"serving {config.path} on {path}")

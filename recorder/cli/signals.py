@@ -1,4 +1,4 @@
-"""What a verb does on SIGINT and SIGTERM while it works."""
+"""Handling of SIGINT and SIGTERM while a verb works."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from recorder.cli.output import note
 
 
 @contextmanager
-def handled(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
-    """Call `handler` with the number of each signal, SIGINT and SIGTERM unless given."""
+def handle_signals(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
+    """Call `handler` with the number of each signal; default: SIGINT and SIGTERM."""
     previous = {
         number: signal.signal(number, lambda number, _: handler(number))
         for number in numbers or (SIGINT, SIGTERM)
@@ -30,7 +30,7 @@ def defer_interrupt(text: str) -> Iterator[threading.Event]:
     """Set the event on the first SIGINT or SIGTERM; raise KeyboardInterrupt on the second.
 
     Args:
-        text: why the command does not end yet, for the note after the first signal.
+        text: reason why the command does not end yet, for the note after the first signal.
     """
     interrupted = threading.Event()
 
@@ -40,5 +40,5 @@ def defer_interrupt(text: str) -> Iterator[threading.Event]:
         interrupted.set()
         note(f"interrupted: {text}; interrupt again to end at once")
 
-    with handled(note_or_raise):
+    with handle_signals(note_or_raise):
         yield interrupted

@@ -1,4 +1,4 @@
-"""What sessions get after their end: the truth of simulated sensors (docs/labels.md), checksums."""
+"""Work after a session's end: labels of simulated sensors (docs/labels.md) and checksums."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _LAST = "_pose/meta.json"
 """The file that is written last."""
 _NO_LABELS = "the simulation's labels could not be written"
 _SOON_S = 1.0
-"""A wait that is longer gets a note."""
+"""Duration of a wait after which a note is printed, in seconds."""
 
 
-def succeeds(module: str, *arguments: str) -> bool:
-    """Run a module in a process of its own, which Ctrl-C does not reach."""
-    with Apart(module, *arguments) as process:
+def run_separately(module: str, *arguments: str) -> bool:
+    """Run a module in a separate process, which Ctrl-C does not reach; return True on success."""
+    with SeparateProcess(module, *arguments) as process:
         return process.succeeds()
 
 
-def add_truth(session: Path) -> None:
-    """Write what the simulated world knows beside what its sensors saw."""
-    if not succeeds("drivers.sim", "annotate", str(session)):
+def write_labels(session: Path) -> None:
+    """Write the simulated world's ground truth into a session."""
+    if not run_separately("drivers.sim", "annotate", str(session)):
         note(f"{session}: {_NO_LABELS}")
 
 
-class Apart:
-    """A module that runs in a process of its own, which Ctrl-C does not reach.
+class SeparateProcess:
+    """A module that runs in a separate process, which Ctrl-C does not reach.
 
     Args:
-        module: its name.
-        arguments: of its command line.
-        stdin: whether it waits for `go`.
+        module: name of the module.
+        arguments: arguments of its command line.
+        stdin: the module waits for `go`.
     """
 
     def __init__(self, module: str, *arguments: str, stdin: bool = False) -> None:
@@ -52,24 +52,24 @@ class Apart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, if it still runs: an interrupt, most likely."""
+        """Kill the process if it still runs, as after an interrupt."""
         if self._process.poll() is None:
             self._process.kill()
         with self._process:
             pass
 
     def go(self) -> None:
-        """Let it complete its work."""
+        """Let the process complete its work."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has failed; `succeeds` reports that
             self._process.stdin.write(b"g")
             self._process.stdin.flush()
 
     def succeeds(self, text: str = "") -> bool:
-        """Wait for its end; whether it did its work.
+        """Wait for the end of the process; return True if it succeeded.
 
         Args:
-            text: a note for a wait of over a second; no note where empty.
+            text: a note for a wait of over a second; empty: no note.
         """
         try:
             return self._process.wait(_SOON_S if text else None) == 0
@@ -79,7 +79,7 @@ class Apart:
 
 
 class Completion:
-    """What a closed session of the foreground still gets: the simulation's labels, the checksums.
+    """Completion of a closed session of the foreground: the simulation's labels and the checksums.
 
     Both processes start at once, and run while the drivers end::
 
@@ -93,8 +93,12 @@ class Completion:
         with ExitStack() as stack:
             self._truth = None
             if simulated:
-                self._truth = stack.enter_context(Apart("drivers.sim", "annotate", str(session)))
-            checksums = Apart("recorder.session.checksums", str(session), "--wait", stdin=True)
+                self._truth = stack.enter_context(
+                    SeparateProcess("drivers.sim", "annotate", str(session))
+                )
+            checksums = SeparateProcess(
+                "recorder.session.checksums", str(session), "--wait", stdin=True
+            )
             self._checksums = stack.enter_context(checksums)
             self._processes = stack.pop_all()
 
@@ -114,8 +118,8 @@ class Completion:
             note(f"{self._session}: its checksums could not be written")
 
 
-def add_missing_truth(session: Path) -> None:
-    """Write the truth of a recovered session, or of one whose recorder was killed after its end."""
+def write_missing_labels(session: Path) -> None:
+    """Write the labels of a recovered session, or of one whose recorder was killed too early."""
     from recorder.contract.errors import RecorderError
     from recorder.session.layout import CLEAN, RECOVERED
     from recorder.session.reader import read_header
@@ -130,11 +134,11 @@ def add_missing_truth(session: Path) -> None:
     sensors = (header.get("sensors") or {}).values()
     simulated = any(sensor.get("source") == "sim" for sensor in sensors)
     if simulated and header.get("state") in (CLEAN, RECOVERED):
-        add_truth(session)
+        write_labels(session)
 
 
-def complete_interrupted(session: Path) -> None:
-    """Write the labels and checksums that a closed session lacks since `run` was interrupted."""
+def complete_session(session: Path) -> None:
+    """Write the labels and checksums that a closed session lacks after an interrupted `run`."""
     from recorder.session.checksums import CHECKSUMS
     from recorder.session.layout import LOCK, PRIVATE, private
     from recorder.session.lock import lock_is_held
@@ -143,6 +147,6 @@ def complete_interrupted(session: Path) -> None:
         return
     if private(session, CHECKSUMS).exists():
         return
-    add_missing_truth(session)
-    if not succeeds("recorder.session.checksums", str(session)):
+    write_missing_labels(session)
+    if not run_separately("recorder.session.checksums", str(session)):
         note(f"{session}: its checksums could not be written")

@@ -1,4 +1,4 @@
-"""``recorder upload SESSION_OR_ROOT URL``: bring recordings off the vehicle."""
+"""``recorder upload SESSION_OR_ROOT URL``: upload sessions into a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recorder.cli.output import (
     plain,
     progress,
 )
-from recorder.cli.signals import handled
+from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is uploaded, where to, and how."""
+    """Declare the sessions, the store, and the options of the upload."""
     parser.add_argument(
         "source", type=Path, nargs="?", metavar="SESSION_OR_ROOT",
-        help="a session, or a folder with sessions",
+        help="upload this session, or the sessions in this folder",
     )  # fmt: skip
     parser.add_argument(
-        "url", nargs="?", metavar="URL", help="s3://BUCKET/PREFIX, or file:///FOLDER"
+        "url", nargs="?", metavar="URL", help="upload into s3://BUCKET/PREFIX, or file:///FOLDER"
     )
     parser.add_argument(
         "--pending",
@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="upload the finished sessions in this config's root, as its section 'upload' says",
     )
     parser.add_argument(
-        "--mbit", type=float, metavar="N", help="send at most N Mbit/s on average (default: all)"
+        "--mbit",
+        type=float,
+        metavar="N",
+        help="send at most N Mbit/s on average (default: no limit)",
     )
     parser.add_argument(
         "--credentials",
@@ -57,19 +60,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY",
-        help="encrypt for who has the secret key of this public one (age1..., from age-keygen); "
-        "may be given again, and each can decrypt",
+        help="encrypt for the owner of this public key (age1..., from age-keygen); may be "
+        "repeated, and each owner can decrypt",
     )
     parser.add_argument(
         "--read-back",
         action="store_true",
-        help="read all objects afterwards and compare them with what was sent",
+        help="read all objects back and compare them with the sent bytes",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Upload; 0, or 1 if a session is not in the store (the others are)."""
+    """Upload; return 0, or 1 if a session could not be uploaded (the others are uploaded)."""
     from recorder.contract.errors import UsageError
 
     if args.pending is not None:
@@ -89,25 +92,25 @@ def run(args: argparse.Namespace) -> int:
 
     def report(session: Path, error: RecorderError) -> None:
         failed.append(session)
-        note(f"recorder upload: {_named(session, error)}")
+        note(f"recorder upload: {_prefix_session(session, error)}")
 
-    with handled(interrupt, signal.SIGTERM):
-        done = (_given if args.pending is None else _pending)(args, report)
+    with handle_signals(interrupt, signal.SIGTERM):
+        done = (_upload_given if args.pending is None else _upload_pending)(args, report)
     values = {"uploads": [plain(each) for each in done], "failed": [str(path) for path in failed]}
-    emit(values, args, lambda _: "\n".join(_text(each) for each in done))
+    emit(values, args, lambda _: "\n".join(_format_text(each) for each in done))
     return 1 if failed else 0
 
 
-def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
+def _upload_given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.fleet.encryption import Recipients
     from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
-    from recorder.fleet.uploading import Limit, upload_session, urgent_first
+    from recorder.fleet.uploading import Limit, sort_by_urgency, upload_session
     from recorder.session.search import find_sessions_below
 
     recipients = Recipients(args.recipient) if args.recipient else None
     store = open_store(args.url, credentials=args.credentials)
-    sessions = urgent_first(
+    sessions = sort_by_urgency(
         find_sessions_below(args.source, lambda text: failed(args.source, SessionError(text)))
     )
     if not sessions:
@@ -130,9 +133,11 @@ def _given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> lis
     return done
 
 
-def _pending(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
+def _upload_pending(
+    args: argparse.Namespace, failed: Callable[[Path, Any], None]
+) -> list[Uploaded]:
     from recorder.daemon.driver_registry import load
-    from recorder.fleet.pending_uploads import NotNowError, due_uploads, upload_pending
+    from recorder.fleet.pending_uploads import NotNowError, find_due_uploads, upload_pending
 
     config = load(args.pending)
     if config.upload.url is None:
@@ -145,25 +150,25 @@ def _pending(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> l
                 stack.close()
         except NotNowError as error:
             note(f"recorder upload: not now: {error}")
-    for session, why in due_uploads(config)[1].items():
+    for session, why in find_due_uploads(config)[1].items():
         note(f"recorder upload: {session}: {why}")
     return done
 
 
 def _bar(stack: ExitStack, session: Path) -> Callable[[int], None]:
-    from recorder.fleet.uploading import files_of
+    from recorder.fleet.uploading import list_files
 
-    total = sum((session / path).stat().st_size for path in files_of(session))
+    total = sum((session / path).stat().st_size for path in list_files(session))
     advance = stack.enter_context(progress(f"uploading {session.name}", total=float(total)))
     return lambda size: advance(size)
 
 
-def _named(session: Path, error: RecorderError) -> str:
+def _prefix_session(session: Path, error: RecorderError) -> str:
     text = str(error)
     return text if text.startswith(str(session)) else f"{session}: {text}"
 
 
-def _text(done: Uploaded) -> str:
+def _format_text(done: Uploaded) -> str:
     what = f"{done.files} files, {human_bytes(done.bytes)}"
     if done.sent:
         what += f", {human_bytes(done.sent)} sent in {human_seconds(done.seconds)}"
@@ -172,10 +177,12 @@ def _text(done: Uploaded) -> str:
     lines = [f"{done.session}: {what}{', read back' if done.read_back else ''}"]
     lines.append(f"  {done.url}/{done.manifest}")
     if done.changed:
-        lines.append(f"  note: new or changed since, and not in the upload: {_some(done.changed)}")
+        lines.append(
+            f"  note: new or changed since, and not in the upload: {_shorten(done.changed)}"
+        )
     return "\n".join(lines)
 
 
-def _some(paths: tuple[str, ...]) -> str:
+def _shorten(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
     return ", ".join(paths[:5]) + more

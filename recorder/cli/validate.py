@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session or archive and how deep to look."""
+    """Declare the session or archive, and the depth of the check."""
     parser.add_argument(
         "session",
         type=Path,
         metavar="SESSION_OR_ARCHIVE",
-        help="the session's folder; or an archive, or a folder with archives: these are read "
+        help="check this session; or this archive, or folder with archives, which are read "
         "completely, with the format's own software if it is installed",
     )
     parser.add_argument(
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report; 0 for what is sound (warnings or none), 1 where there is an error."""
+    """Print the report; return 0 if there is no error (warnings are allowed), else 1."""
     from recorder.contract.errors import SessionError
 
     try:
@@ -45,12 +45,12 @@ def run(args: argparse.Namespace) -> int:
         if not archives:
             raise
         return _validate_archives(args, archives)
-    emit(report.to_wire() | judged.to_wire(), args, lambda _: _text(report, judged))
+    emit(report.to_wire() | judged.to_wire(), args, lambda _: _format_text(report, judged))
     return 0 if report.sound else 1
 
 
 def _judge(path: Path, report: Report) -> Verdict:
-    """The verdict on a session whose files were checked."""
+    """Judge a session whose files were checked."""
     from recorder.contract.errors import SessionError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
@@ -79,7 +79,7 @@ def _validate_session(args: argparse.Namespace) -> Report:
 
 
 def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
-    """Check archives one after the other, and print what was checked and what was not."""
+    """Check archives one after the other, and print the items checked and not checked."""
     from recorder.archives.validation import validate_archive
 
     reports = []
@@ -96,11 +96,11 @@ def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
             reports.append(validate_archive(path, show))
     sound = all(report.sound for report in reports)
     result = {"path": args.session, "sound": sound, "archives": [r.to_wire() for r in reports]}
-    emit(result, args, lambda _: "\n".join(map(_archive_text, reports)))
+    emit(result, args, lambda _: "\n".join(map(_format_archive, reports)))
     return 0 if sound else 1
 
 
-def _archive_text(report: ArchiveReport) -> str:
+def _format_archive(report: ArchiveReport) -> str:
     lines = [f"checked      {item}" for item in report.checked]
     lines += [f"not checked  {item}" for item in report.unchecked]
     lines += [f"error        {problem}" for problem in report.problems]
@@ -110,7 +110,7 @@ def _archive_text(report: ArchiveReport) -> str:
     return "\n".join(map(clean, [*lines, f"{report.path}: {report.archive}: {verdict}"]))
 
 
-def _text(report: Report, judged: Verdict) -> str:
+def _format_text(report: Report, judged: Verdict) -> str:
     lines = [f"checked  {item}" for item in report.checked]
     lines += [f"account  {account}" for account in report.accounts]
     lines += [f"{problem.severity:7}  {problem.message}" for problem in report.problems]

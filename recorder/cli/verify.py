@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.download import add_identity, identity_of
+from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, clean, emit, progress
 
 if TYPE_CHECKING:
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is verified, and who is trusted."""
+    """Declare the path, and the trusted keys."""
     parser.add_argument(
         "path",
         metavar="PATH_OR_URL",
-        help="a session, a clip, an archive, a folder of sessions or archives, or a store to which "
-        "they were uploaded (s3://BUCKET/PREFIX)",
+        help="verify this session, clip, archive, folder of sessions or archives, or store "
+        "(s3://BUCKET/PREFIX)",
     )
     parser.add_argument(
         "--public-key",
         action="append",
         default=[],
         metavar="FILE_OR_FINGERPRINT",
-        help="trust only this key (vehicle.pub, or its fingerprint); may be given again. Without "
-        "it, the key in a session is taken on its word",
+        help="trust only this key (vehicle.pub, or its fingerprint); may be repeated. Without it, "
+        "the key in a session is trusted",
     )
     parser.add_argument(
         "--sources",
@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FOLDER",
-        help="find the sessions that an archive or a clip was made from in this folder, too",
+        help="search this folder, too, for the source sessions of an archive or a clip",
     )
     add_identity(parser)
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is proven; 0 if nothing is changed, missing or added, else 1."""
+    """Print the proof; return 0 if nothing is changed, missing or added, else 1."""
     from recorder.contract.errors import UsageError
     from recorder.custody.proof import Trust
     from recorder.custody.verifying import verify
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.fleet.verified import verify_store
 
     trust = Trust(args.public_key)
-    identity = identity_of(args)
+    identity = read_identity(args)
     if identity is not None and not is_store(args.path):
         raise UsageError("--identity: is of stores; what is here is not encrypted")
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             proof = verify_store(open_store(args.path), trust, identity=identity)
         else:
             proof = verify(Path(args.path), trust, args.sources, lambda path: _bar(stack, path))
-    emit(proof.to_wire(), args, lambda _: "\n".join(map(clean, _lines(proof))))
+    emit(proof.to_wire(), args, lambda _: "\n".join(map(clean, _format_lines(proof))))
     return 0 if proof.sound else 1
 
 
@@ -74,9 +74,9 @@ def _bar(stack: ExitStack, path: Path) -> Callable[[int], None]:
     return stack.enter_context(progress(f"verifying {path.name}", total=max(total, 1.0)))
 
 
-def _lines(proof: Proof) -> Iterator[str]:
+def _format_lines(proof: Proof) -> Iterator[str]:
     for part in proof.parts:
-        yield from _lines(part)
+        yield from _format_lines(part)
     yield from (f"proven    {line}" for line in proof.proven)
     yield from (f"unproven  {line}" for line in proof.unproven)
     yield from (f"fault     {line}" for line in proof.faults)

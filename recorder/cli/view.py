@@ -15,47 +15,49 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session, where it is served, and to whom."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    """Declare the session, the server's address, and the access options."""
+    parser.add_argument(
+        "session", type=Path, metavar="SESSION", help="play the session in this folder"
+    )
     parser.add_argument(
         "--port",
         type=int,
         default=0,
         metavar="N",
-        help="port of the server (default: one that is free)",
+        help="listen on this port (default: a free one)",
     )
     parser.add_argument(
         "--bind",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to listen on; any but a loopback address needs --token (default: 127.0.0.1)",
+        help="listen on this address; all but loopback addresses need --token (default: 127.0.0.1)",
     )
-    parser.add_argument("--token", metavar="T", help="password that viewers need")
+    parser.add_argument("--token", metavar="T", help="require this password from viewers")
     parser.add_argument(
         "--origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="let pages of this origin connect, such as file:// for a desktop app; may be repeated",
+        help="permit pages of this origin, such as file:// for a desktop app; may be repeated",
     )
     parser.add_argument(
         "--speed",
         type=float,
         default=1.0,
         metavar="X",
-        help="play X times as fast as recorded at first (default: 1; inf: as fast as possible)",
+        help="start at X times the recorded speed (default: 1; inf: as fast as possible)",
     )
-    parser.add_argument("--no-browser", action="store_true", help="open no browser")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM; both are a clean end."""
+    """Serve until SIGINT or SIGTERM; return 0."""
     import asyncio
 
     from recorder.live.playback_backend import serve_session
 
-    settings = _settings(args)
+    settings = _make_settings(args)
 
     def announce(url: str, name: str, problems: Mapping[str, str]) -> None:
         for stream, text in problems.items():
@@ -68,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(args: argparse.Namespace) -> LiveSettings:
-    """The options as the config's section ``live``, checked by the same rules."""
+def _make_settings(args: argparse.Namespace) -> LiveSettings:
+    """Convert the options to the config's section ``live``, and check them by its rules."""
     from recorder.contract.config.settings import LiveSettings
     from recorder.contract.errors import UsageError
 

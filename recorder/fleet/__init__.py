@@ -1,1 +1,1 @@
-"""From one vehicle to a fleet: stores, what is in them, and packing on a cluster."""
+"""Fleet tools: stores of uploaded sessions, catalogs of stores, and packing on a cluster."""

@@ -1,7 +1,8 @@
-"""Jobs on Dask: a cluster that is there, or one of processes of this machine.
+"""Jobs on Dask: an existing cluster, or local worker processes.
 
-Dask does a task again when its worker died, also one whose result nobody has taken yet.  Results
-are therefore taken and let go at once, and a task that is done again finds its result in the store.
+Dask repeats a task when its worker died, also a finished task whose result was not yet fetched.
+Each result is therefore fetched and released at once, and a repeated task finds its result in the
+store.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ _CONNECT_S: Final = 20.0
 _LOST_AGAIN: Final = 3  # times that a job is asked for anew after the cluster lost it
 
 Outcome = Packed | RecorderError
-"""What became of a job, or why it could not be done."""
+"""Result of a job, or its error."""
 
 
 @contextmanager
 def cluster(on: str) -> Iterator[Any]:
-    """A `distributed.Client` for ``local``, ``local:N`` or ``dask://HOST:PORT``.
+    """Yield a `distributed.Client` for ``local``, ``local:N`` or ``dask://HOST:PORT``.
 
     Raises:
-        UsageError: it is none of these, or the extra cluster is not installed.
+        UsageError: `on` is none of these, or the extra cluster is not installed.
         StorageError: the scheduler cannot be reached.
     """
     match = _LOCAL.fullmatch(on)
@@ -59,7 +60,7 @@ def cluster(on: str) -> Iterator[Any]:
         with ExitStack() as stack:
             # No worker is given a job while it works on another one.
             stack.enter_context(dask.config.set({"distributed.scheduler.worker-saturation": 1.0}))
-            with _uninterrupted():
+            with _defer_interrupt():
                 made = stack.enter_context(distributed.LocalCluster(**options))
                 client = stack.enter_context(distributed.Client(made, timeout=_CONNECT_S))
             yield client
@@ -74,8 +75,8 @@ def cluster(on: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: it would end workers that have not begun, each with a traceback."""
+def _defer_interrupt() -> Iterator[None]:
+    """Defer Ctrl-C: it would end workers that are still starting, each with a traceback."""
     resource_tracker.ensure_running()  # starting it lets Ctrl-C through again
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -89,21 +90,21 @@ def _uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def workers_of(client: Any) -> int:
-    """Number of threads that the cluster has for jobs now."""
+def count_workers(client: Any) -> int:
+    """Return the number of threads that the cluster has for jobs now."""
     found: Mapping[str, int] = client.nthreads()
     return sum(found.values())
 
 
 def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-    """Do jobs on a cluster, in any order; each comes when it is done.
+    """Run jobs on a cluster; yield each in the order of completion.
 
     Raises:
-        StorageError: the scheduler is gone.  What was done is done.
+        StorageError: the scheduler is gone.  Completed jobs stay completed.
     """
     from distributed import as_completed
 
-    waiting = {key_of(job): job for job in jobs}
+    waiting = {make_task_key(job): job for job in jobs}
     asked = dict.fromkeys(waiting, 1)
     # The largest first, so that no worker begins a long job when the others are done.
     ordered = sorted(waiting, key=lambda key: -waiting[key].size)
@@ -127,21 +128,21 @@ def run_jobs(client: Any, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
                     f"{job.title}: the cluster lost it again and again"
                 )
             else:
-                outcome = _outcome(job, future)
+                outcome = _read_outcome(job, future)
             future.release()
             del waiting[key]
             yield job, outcome
     except (OSError, TimeoutError) as error:  # of Dask's connections
-        raise _gone(client) from error
+        raise _make_gone_error(client) from error
     if waiting:
-        raise _gone(client)
+        raise _make_gone_error(client)
 
 
-def key_of(job: Job) -> tuple[str, str, str]:
-    """The job's name on the cluster.
+def make_task_key(job: Job) -> tuple[str, str, str]:
+    """Return the job's name on the cluster.
 
     Its first word names one group of tasks for all jobs.  Dask hands the tasks of a group to the
-    workers as they become free; tasks that are alone in their group it divides among them at once.
+    workers as they become free; it assigns tasks that are alone in their group to workers at once.
     """
     return "pack", f"{job.name} {job.archive}", job.identity
 
@@ -150,17 +151,17 @@ def _check_scheduler(client: Any) -> None:
     try:
         client.sync(client.scheduler.identity)
     except Exception as error:  # what a broken connection raises is not documented
-        raise _gone(client) from error
+        raise _make_gone_error(client) from error
 
 
-def _gone(client: Any) -> StorageError:
+def _make_gone_error(client: Any) -> StorageError:
     address = getattr(client.scheduler, "address", "the scheduler")
     return StorageError(
         f"{address}: the scheduler is gone; run the command again, what is finished is skipped"
     )
 
 
-def _outcome(job: Job, future: Any) -> Outcome:
+def _read_outcome(job: Job, future: Any) -> Outcome:
     from distributed import KilledWorker
 
     if future.status == "finished":

@@ -1,7 +1,7 @@
-"""Encryption with age: for whom a store's objects are, and who can read them.
+"""Encryption of a store's objects with age: recipients encrypt, identities decrypt.
 
 The format is that of https://age-encryption.org/v1; the library is pyrage, whose recipients are
-X25519 keys (``age1...``) and SSH keys.  What is encrypted here, the programs age and rage decrypt.
+X25519 keys (``age1...``) and SSH keys.  The programs age and rage decrypt the files of this module.
 """
 
 from __future__ import annotations
@@ -22,95 +22,95 @@ _MOST_BYTES: Final = 64 << 10  # of a file of identities
 
 
 class Readable(Protocol):
-    """What is encrypted."""
+    """Readable source of plain bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; empty at the end."""
 
 
 class Recipients:
-    """Those who can decrypt.
+    """Public keys for encryption; the owners of the secret keys can decrypt.
 
     Attributes:
-        names: their public keys, sorted.
+        names: the public keys, sorted.
 
     Args:
         texts: public keys, ``age1...``, ``ssh-ed25519 ...`` or ``ssh-rsa ...``.
 
     Raises:
-        UsageError: there is none, a text is no public key, or pyrage is missing.  The message shows
-            no secret key.
+        UsageError: there is no key, a text is not a public key, or pyrage is missing; the message
+            shows no secret key.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.names = tuple(sorted(dict.fromkeys(text.strip() for text in texts)))
         if not self.names:
             raise UsageError("there is no recipient")
-        self._keys = [_recipient(name) for name in self.names]
+        self._keys = [_parse_recipient(name) for name in self.names]
 
     def encrypt(self, plain: Readable, cipher: BinaryIO) -> tuple[int, str]:
-        """Write one age file; returns its bytes, and their SHA-256 in hex."""
+        """Write one age file; return its size in bytes and its SHA-256 in hex."""
         tee = Tee(cipher)
-        _pyrage().encrypt_io(plain, tee, self._keys)
+        _import_pyrage().encrypt_io(plain, tee, self._keys)
         return tee.size, tee.sha256
 
     def encrypt_bytes(self, plain: bytes) -> bytes:
-        """One age file of a few bytes."""
-        cipher: bytes = _pyrage().encrypt(plain, self._keys)
+        """Return one age file of a few bytes."""
+        cipher: bytes = _import_pyrage().encrypt(plain, self._keys)
         return cipher
 
 
 class Identity:
-    """The secret keys of a file, which decrypt; they are shown nowhere.
+    """Secret keys of a file, for decryption; no message shows them.
 
     Args:
         path: a file as age-keygen writes it, or an SSH private key without a passphrase.
 
     Raises:
-        UsageError: it cannot be read, others can read it, it holds no such key, or pyrage is
-            missing.
+        UsageError: the file cannot be read, is readable by other users, or holds no such key; or
+            pyrage is missing.
     """
 
     def __init__(self, path: Path) -> None:
         check_private(path)
-        self._path, self._keys = path, _identities(path)
+        self._path, self._keys = path, _read_identities(path)
 
     def decrypt(self, cipher: Path, plain: BinaryIO | Tee, where: str) -> None:
         """Write the content of an age file.
 
         Args:
             cipher: the file.
-            plain: takes the content.
-            where: names it in errors.
+            plain: receives the content.
+            where: name of the file in errors.
 
         Raises:
-            StorageError: it is not for this identity, or is damaged; a part may be written.
+            StorageError: the file is not for this identity, or is damaged; a part may be written.
         """
-        rage = _pyrage()
+        rage = _import_pyrage()
         try:
             with cipher.open("rb") as file:
                 rage.decrypt_io(file, plain, self._keys)
         except (rage.DecryptError, OSError) as error:
-            raise StorageError(f"{where}: {self._failure(error)}") from None
+            raise StorageError(f"{where}: {self._describe_failure(error)}") from None
 
     def decrypt_bytes(self, cipher: bytes, where: str) -> bytes:
-        """The content of a small age file; raises as `decrypt`."""
-        rage = _pyrage()
+        """Return the content of a small age file; raise the same errors as `decrypt`."""
+        rage = _import_pyrage()
         try:
             plain: bytes = rage.decrypt(cipher, self._keys)
         except rage.DecryptError as error:
-            raise StorageError(f"{where}: {self._failure(error)}") from None
+            raise StorageError(f"{where}: {self._describe_failure(error)}") from None
         return plain
 
-    def _failure(self, error: Exception) -> str:
+    def _describe_failure(self, error: Exception) -> str:
         return f"cannot be decrypted with {self._path}: {error}"
 
 
 class Tee:
-    """A file that is written to; counts the bytes, and keeps their digest.
+    """Output file that counts the written bytes and computes their digest.
 
     Attributes:
-        size: bytes so far.
+        size: written bytes so far.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -126,12 +126,12 @@ class Tee:
 
     @property
     def sha256(self) -> str:
-        """Of the bytes so far, in hex."""
+        """SHA-256 of the written bytes so far, in hex."""
         return self._digest.hexdigest()
 
 
-def _recipient(text: str) -> Any:
-    rage = _pyrage()
+def _parse_recipient(text: str) -> Any:
+    rage = _import_pyrage()
     if _SECRET.search(text) or "PRIVATE KEY" in text:
         raise UsageError("a recipient is a secret key; give the public one, which begins with age1")
     kind = rage.ssh.Recipient if text.startswith("ssh-") else rage.x25519.Recipient
@@ -141,8 +141,8 @@ def _recipient(text: str) -> Any:
         raise UsageError(f"{text[:80]!r} is no recipient of age: {error}") from None
 
 
-def _identities(path: Path) -> list[Any]:
-    rage = _pyrage()
+def _read_identities(path: Path) -> list[Any]:
+    rage = _import_pyrage()
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES)
@@ -160,7 +160,7 @@ def _identities(path: Path) -> list[Any]:
     return found
 
 
-def _pyrage() -> Any:
+def _import_pyrage() -> Any:
     try:
         import pyrage
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""A session comes back from a store: every digest is checked, and what is encrypted is decrypted.
+"""Download of a session from a store, with digest checks and decryption.
 
 ::
 
@@ -26,12 +26,12 @@ from recorder.formats.disk import make_empty
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A session that is here.
+    """A downloaded session.
 
     Attributes:
-        session: its folder.
-        files, bytes: of it.
-        fetched: bytes of the files that were not here from an earlier call.
+        session: the session's folder.
+        files, bytes: number and size of its files.
+        fetched: bytes of the files that were downloaded now, not by an earlier call.
     """
 
     session: Path
@@ -41,7 +41,7 @@ class Downloaded:
 
 
 def check_identity(manifest: Manifest, where: str, identity: Identity | None) -> None:
-    """UsageError where files are encrypted, and nothing is given that decrypts them."""
+    """Raise UsageError if files are encrypted and there is no identity."""
     if manifest.version == ENCRYPTED and identity is None:
         raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
 
@@ -49,10 +49,10 @@ def check_identity(manifest: Manifest, where: str, identity: Identity | None) ->
 def fetch_file(
     store: Store, manifest: Manifest, entry: Entry, target: Path, identity: Identity | None
 ) -> None:
-    """Bring a file of a manifest into a new file here, for use at once.
+    """Download a file of a manifest into a new file, without sync.
 
     Raises:
-        StorageError: an object is missing, is not what was sent, or cannot be decrypted.
+        StorageError: an object is missing, differs from the uploaded bytes, or cannot be decrypted.
         UsageError: the file is encrypted, and there is no identity.
     """
     where = f"{store.url}/{manifest.folder}/{entry.path}"
@@ -61,12 +61,14 @@ def fetch_file(
     elif identity is None:
         raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
     else:
-        sha256 = _decrypted(store, manifest.folder, entry, target, identity)
+        sha256 = _fetch_decrypted(store, manifest.folder, entry, target, identity)
     if sha256 != entry.sha256:
         raise StorageError(f"{where}: is not what was uploaded")
 
 
-def _decrypted(store: Store, folder: str, entry: Entry, target: Path, identity: Identity) -> str:
+def _fetch_decrypted(
+    store: Store, folder: str, entry: Entry, target: Path, identity: Identity
+) -> str:
     cipher = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:24]}.part")
     with disk_errors(target):
         make_private_folders(target.parent)
@@ -93,22 +95,22 @@ def download_session(
     identity: Identity | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Downloaded:
-    """Bring a session from a store into a folder, as a whole.
+    """Download a whole session from a store into a folder.
 
-    The files come into a hidden folder, which gets the session's name when all are there.  A call
-    that was cut off leaves it; the next one keeps the files in it that are right.
+    The files are written into a hidden folder, which gets the session's name when it is complete.
+    An interrupted call leaves the hidden folder; the next call keeps its correct files.
 
     Args:
-        store: where from.
-        name: of the session.
-        folder: gets a folder of that name.
-        identity: decrypts; needed where the session is encrypted.
-        progress: called with bytes of a file that is here, and of all.
+        store: the source.
+        name: name of the session.
+        folder: parent of the new session.
+        identity: decrypts; required if the session is encrypted.
+        progress: called with the bytes of a downloaded file, and with the bytes of all files.
 
     Raises:
-        UsageError: there is no such session in the store, there is one here, or it is encrypted,
-            and there is no identity.
-        StorageError: an object is missing or is not what was sent, or the disk failed.
+        UsageError: the store has no such session, the folder has it already, or the session is
+            encrypted and there is no identity.
+        StorageError: an object is missing or differs from the uploaded bytes, or the disk failed.
     """
     key, session = session_manifest(check_name(name)), folder / name
     if session.exists():
@@ -122,7 +124,7 @@ def download_session(
         make_private_folders(part)
         for entry in manifest.files:
             target = part / entry.path
-            if not _is_here(target, entry):
+            if not _check_local(target, entry):
                 fetch_file(store, manifest, entry, target, identity)
                 fetched += entry.size
             progress(entry.size, manifest.size)
@@ -134,8 +136,8 @@ def download_session(
     return Downloaded(session, len(manifest.files), manifest.size, fetched)
 
 
-def _is_here(target: Path, entry: Entry) -> bool:
-    """Whether a file came in an earlier call; removes what is not as it should be."""
+def _check_local(target: Path, entry: Entry) -> bool:
+    """Check that a file came in an earlier call; remove it if it is wrong."""
     if target.is_symlink() or not target.exists():
         target.unlink(missing_ok=True)
         return False
@@ -150,7 +152,7 @@ def _is_here(target: Path, entry: Entry) -> bool:
 
 
 def _remove_others(part: Path, wanted: set[Path]) -> None:
-    """Remove what a call that was cut off has left beside the files."""
+    """Remove what an interrupted call left beside the files."""
     for path in part.rglob("*"):
         if path not in wanted and not path.is_dir():
             path.unlink()

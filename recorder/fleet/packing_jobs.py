@@ -1,4 +1,4 @@
-"""What is to be packed on a cluster: one job per session and archive, and its identity.
+"""Plan of packing on a cluster: one job for each session and archive, with its identity.
 
 ::
 
@@ -6,7 +6,7 @@
     plan.jobs, plan.finished, plan.refused
 
 The identity is a digest of the session's data, the archive, its options and the recorder's version.
-It is in the manifest of the result, so that finished work is not done again.
+The manifest of the result holds it, so that finished work is not repeated.
 """
 
 from __future__ import annotations
@@ -33,8 +33,13 @@ from recorder.fleet.store import (
     open_store,
 )
 from recorder.fleet.store.base import Source, canonical_json, is_store
-from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, listed, session_manifest
-from recorder.fleet.uploading import files_of
+from recorder.fleet.store.manifest import (
+    ENCRYPTED,
+    archive_manifest,
+    list_manifests,
+    session_manifest,
+)
+from recorder.fleet.uploading import list_files
 from recorder.processing.calibration import read_calibration
 from recorder.processing.redaction.pictures import describe
 from recorder.session.layout import (
@@ -60,22 +65,23 @@ _TELLING: Final = (
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One archive of one session; everything that a worker needs, but for the store's keys.
+    """Job to pack one archive of one session; it holds all inputs except the store's keys.
 
     Attributes:
-        name: of the session.
+        name: name of the session.
         source: URL of its store, or its folder.
-        stored: whether the source is a store.
+        stored: the source is a store.
         inputs: digest of the session's data.
-        size: bytes that are packed.
+        size: bytes to pack.
         archive, options: as for `recorder.finalizer.ArchiveRequest`.
         calibration: content of the calibration file instead of the session's own.
         out: URL of the store for the result.
         redact: entries of ``redact`` (`RedactSettings`), for archives with pictures.
-        redaction: what the result depends on of them, by camera; see `planned_redaction`.
-        version: of the recorder that plans.
-        identity_file: path, on the worker, of the secret keys that decrypt the session; the keys
-            themselves are in no job.
+        redaction: the part of `redact` that the result depends on, by camera; see
+            `plan_redaction`.
+        version: version of the recorder that plans.
+        identity_file: path, on the worker, of the secret keys that decrypt the session; no job
+            holds the keys themselves.
     """
 
     name: str
@@ -94,7 +100,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Digest of what the result depends on, in hex."""
+        """Digest of everything that the result depends on, in hex."""
         given = self.calibration
         about = {
             "inputs": self.inputs,
@@ -109,18 +115,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The session and the archive, for people."""
+        """Session and archive, for messages."""
         return f"{self.name}: {self.archive}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """Result of planning.
 
     Attributes:
-        jobs: to be done, those of one session beside each other.
-        finished: whose result is there.
-        refused: by session, or job, why it cannot be done.
+        jobs: jobs to run; jobs of one session are adjacent.
+        finished: jobs whose result is in the store.
+        refused: reason by session or job that cannot be packed.
     """
 
     jobs: tuple[Job, ...]
@@ -147,13 +153,13 @@ def plan_jobs(
     identity_file: str | None = None,
     redact: Redact = AS_CONFIGURED,
 ) -> Plan:
-    """What is to be done for all sessions of some sources.
+    """Plan the jobs for all sessions of some sources.
 
     Args:
         sources: URLs of stores into which sessions were uploaded, folders of sessions, sessions.
         steps: the archives.
         out: URL of the store for the results.
-        calibration: a calibration file instead of the sessions' own.
+        calibration: a calibration file that replaces the sessions' own.
         identity_file: see `Job`; None: encrypted sessions are refused.
         redact: as for `recorder.finalizer.finalize`; the programs must be on the workers, too.
 
@@ -163,14 +169,16 @@ def plan_jobs(
         StorageError: a store cannot be read.
     """
     prepared = prepare(steps)
-    given = None if calibration is None else _checked(calibration)
+    given = None if calibration is None else _check_calibration(calibration)
     store = open_store(out)
     refused: dict[str, str] = {}
     found: dict[str, _Found] = {}
     for source in sources:
         readable = identity_file is not None
         for session in (
-            _stored(source, refused, readable) if is_store(source) else _local(source, refused)
+            _find_stored(source, refused, readable)
+            if is_store(source)
+            else _find_local(source, refused)
         ):
             if session.name in found:
                 refused[f"{session.source}: {session.name}"] = (
@@ -179,8 +187,8 @@ def plan_jobs(
             else:
                 found[session.name] = session
     programs = tuple(map(plain_settings, redact))
-    planned = planned_redaction(redact)
-    there = {(name, archive) for name, archive, _ in listed(store) if archive}
+    planned = plan_redaction(redact)
+    there = {(name, archive) for name, archive, _ in list_manifests(store) if archive}
     jobs, known = list[Job](), list[Job]()
     for session in found.values():
         for step in prepared:
@@ -196,14 +204,14 @@ def plan_jobs(
             )
             (known if (job.name, job.archive) in there else jobs).append(job)
     with ThreadPoolExecutor(_READERS) as pool:
-        reasons = list(pool.map(lambda job: conflict(job, store), known))
+        reasons = list(pool.map(lambda job: find_conflict(job, store), known))
     refused |= {job.title: why for job, why in zip(known, reasons, strict=True) if why is not None}
     finished = [job for job, why in zip(known, reasons, strict=True) if why is None]
     return Plan(tuple(jobs), tuple(finished), refused)
 
 
-def planned_redaction(redact: Redact) -> dict[str, Any]:
-    """What the pictures depend on, by entry of ``redact``; empty for recorded pictures.
+def plan_redaction(redact: Redact) -> dict[str, Any]:
+    """Describe the redaction that the pictures depend on, by camera; empty for recorded pictures.
 
     Raises:
         RedactionError: the file of a program cannot be read.
@@ -211,8 +219,8 @@ def planned_redaction(redact: Redact) -> dict[str, Any]:
     return {} if redact == ORIGINALS else {entry.camera: describe(entry) for entry in redact}
 
 
-def conflict(job: Job, store: Store) -> str | None:
-    """Why the result that is in the store is not that of a job; None if it is."""
+def find_conflict(job: Job, store: Store) -> str | None:
+    """Return the reason why the stored result is not the job's result; None if it is."""
     key = archive_manifest(job.name, job.archive)
     try:
         made = Manifest.read(store, key)
@@ -227,19 +235,19 @@ def conflict(job: Job, store: Store) -> str | None:
 
 
 def is_input(path: str) -> bool:
-    """Whether packing reads a file of a session."""
+    """Check that packing reads a file of a session."""
     return path.partition("/")[0] != ARCHIVES and path != REPORT
 
 
-def _inputs(entries: Iterable[Entry]) -> str:
-    """Digest of a session's data, in hex."""
+def _hash_inputs(entries: Iterable[Entry]) -> str:
+    """Return the digest of a session's data, in hex."""
     files = {entry.path: entry.sha256 for entry in entries if is_input(entry.path)}
     if _JOURNAL in files:
         files = {path: files[path] for path in _TELLING if path in files}
     return hashlib.sha256(canonical_json(files)).hexdigest()
 
 
-def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Found]:
+def _find_stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Found]:
     store = open_store(url)
 
     def read(key: str) -> _Found | None:
@@ -254,9 +262,9 @@ def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Foun
             refused[f"{store.url}/{manifest.name}"] = "is encrypted; give --identity"
             return None
         size = sum(entry.size for entry in manifest.files if is_input(entry.path))
-        return _Found(manifest.name, store.url, True, _inputs(manifest.files), size)
+        return _Found(manifest.name, store.url, True, _hash_inputs(manifest.files), size)
 
-    keys = [session_manifest(name) for name, archive, _ in listed(store) if not archive]
+    keys = [session_manifest(name) for name, archive, _ in list_manifests(store) if not archive]
     if not keys:
         refused[store.url] = "has no uploaded sessions"
     with ThreadPoolExecutor(_READERS) as pool:
@@ -265,7 +273,7 @@ def _stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[_Foun
                 yield found
 
 
-def _local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
+def _find_local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
     def unlisted(message: str) -> None:
         refused[folder] = message
 
@@ -273,29 +281,29 @@ def _local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
     for path in find_sessions_below(Path(folder).absolute(), unlisted):
         nothing = False
         try:
-            yield _folder(path)
+            yield _read_folder(path)
         except (RecorderError, OSError) as error:
             refused[str(path)] = str(error)
     if nothing:
         refused[folder] = "has no sessions"
 
 
-def _folder(path: Path) -> _Found:
+def _read_folder(path: Path) -> _Found:
     with Session(path) as session:
         name, state = session.name, session.state
     if state not in (CLEAN, RECOVERED):
         raise SessionError(f"was not closed; run `recorder recover {path}` first")
-    paths = [file for file in files_of(path) if is_input(file)]
+    paths = [file for file in list_files(path) if is_input(file)]
     telling = [file for file in paths if file in _TELLING] if _JOURNAL in paths else paths
     entries = []
     for file in telling:
         with Source(path / file) as source:
             entries.append(Entry(file, source.size, source.read_all()))
     size = sum((path / file).stat().st_size for file in paths)
-    return _Found(name, str(path), False, _inputs(entries), size)
+    return _Found(name, str(path), False, _hash_inputs(entries), size)
 
 
-def _checked(path: Path) -> bytes:
-    """The bytes of a calibration file that can be read as one."""
+def _check_calibration(path: Path) -> bytes:
+    """Check a calibration file and return its bytes."""
     read_calibration(path)
     return path.read_bytes()

@@ -1,8 +1,7 @@
-"""What a worker of the cluster does: fetch a session, pack an archive of it, bring it back.
+"""Task of a cluster's worker: fetch a session, pack an archive of it, and upload the archive.
 
-A job may be done twice, by workers that know nothing of each other, and may be cut off anywhere:
-objects are created only where there are none, the same job makes the same bytes, and the manifest
-comes last.
+Independent workers may run a job twice, and a job may be interrupted at any point: objects are
+created but never replaced, the same job makes the same bytes, and the manifest is written last.
 """
 
 from __future__ import annotations
@@ -24,25 +23,26 @@ from recorder.custody.sealing import describe_source
 from recorder.finalizer import ArchiveRequest, Finalized, finalize
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
-from recorder.fleet.packing_jobs import Job, conflict, is_input, planned_redaction
+from recorder.fleet.packing_jobs import Job, find_conflict, is_input, plan_redaction
 from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import disk_errors
 from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
 
-_ROOM: Final = 2.0  # of a session's bytes: itself and its archive; once more for redacted pictures
+# Multiple of a session's bytes: itself and its archive; once more for redacted pictures.
+_SPACE_FACTOR: Final = 2.0
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What became of a job.
+    """Result of a job.
 
     Attributes:
-        worker: the machine.
-        files, bytes: of the archive.
+        worker: host name of the worker.
+        files, bytes: number and size of the archive's files.
         fetch_s, pack_s, store_s: seconds of its steps.
-        cpu_s: of all, of the worker's process.
-        notes: of the packer.
-        found: it was there already.
+        cpu_s: CPU seconds of the worker's process, of all steps.
+        notes: notes of the packer.
+        found: the store had the archive already.
     """
 
     worker: str
@@ -57,14 +57,14 @@ class Packed:
 
 
 def pack_job(job: Job, scratch: str | None = None) -> Packed:
-    """Do a job.
+    """Run a job.
 
     Args:
-        job: what to do.
+        job: the job.
         scratch: folder on the worker's disk; None: that of the Dask worker.
 
     Raises:
-        RecorderError: it cannot be done; the message names the worker where that matters.
+        RecorderError: the job failed; the message names the worker where that matters.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     where = socket.gethostname()
@@ -74,33 +74,33 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
         )
     store, key = open_store(job.out), archive_manifest(job.name, job.archive)
     if store.stat(key) is not None:
-        if (why := conflict(job, store)) is not None:
+        if (why := find_conflict(job, store)) is not None:
             raise StorageError(why)
         made = Manifest.read(store, key)
         return Packed(where, len(made.files), made.size, 0, 0, 0, 0, (), found=True)
-    folder = Path(scratch or _of_dask()) / f"{job.identity[:16]}-{os.getpid()}"
+    folder = Path(scratch or _find_dask_folder()) / f"{job.identity[:16]}-{os.getpid()}"
     began_cpu_s, began_s = time.process_time(), time.monotonic()
-    with _scratch(folder):
-        session = _fetched(job, folder) if job.stored else Path(job.source)
+    with _make_scratch(folder):
+        session = _fetch_session(job, folder) if job.stored else Path(job.source)
         fetched_s = time.monotonic()
         result = _pack(job, session, folder / "out")
         packed_s = time.monotonic()
-        manifest = _bring(job, result, session, folder / "out", store)
+        manifest = _upload_archive(job, result, session, folder / "out", store)
     return Packed(
         *(where, len(manifest.files), manifest.size, fetched_s - began_s, packed_s - fetched_s),
         *(time.monotonic() - packed_s, time.process_time() - began_cpu_s, result.notes),
     )
 
 
-def _of_dask() -> str:
+def _find_dask_folder() -> str:
     from distributed import get_worker
 
     return str(get_worker().local_directory)
 
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[None]:
-    """A folder that is empty at the beginning and gone at the end."""
+def _make_scratch(folder: Path) -> Iterator[None]:
+    """Provide a folder that is empty at the beginning and removed at the end."""
     shutil.rmtree(folder, ignore_errors=True)
     with disk_errors(folder):
         folder.mkdir(parents=True)
@@ -110,10 +110,10 @@ def _scratch(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fetched(job: Job, folder: Path) -> Path:
-    """The session's files that packing needs, from its store onto the worker's disk."""
+def _fetch_session(job: Job, folder: Path) -> Path:
+    """Download the session's files that packing needs onto the worker's disk."""
     free = shutil.disk_usage(folder).free
-    room = job.size * (_ROOM + bool(job.redact))
+    room = job.size * (_SPACE_FACTOR + bool(job.redact))
     if free < room:
         raise StorageError(
             f"worker {socket.gethostname()}: {folder.parent}: {free / 1e9:.1f} GB are free, "
@@ -141,7 +141,7 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
             calibration.write_bytes(job.calibration)
     step = ArchiveRequest(job.archive, job.options)
     redact = tuple(read_settings(entry, RedactSettings) for entry in job.redact)
-    if planned_redaction(redact) != job.redaction:
+    if plan_redaction(redact) != job.redaction:
         raise RedactionError(
             f"worker {socket.gethostname()}: the programs of --redact are not those of the machine "
             "that planned: the same files must be in the same folder on both"
@@ -152,8 +152,10 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
     return result
 
 
-def _bring(job: Job, result: Finalized, session: Path, out: Path, store: Store) -> Manifest:
-    """Bring an archive into the store; returns its manifest, which is there then."""
+def _upload_archive(
+    job: Job, result: Finalized, session: Path, out: Path, store: Store
+) -> Manifest:
+    """Upload an archive into the store; return its manifest, which is written last."""
     try:
         source = describe_source(session)
     except RecorderError:  # a trace of other software has no journal

@@ -1,7 +1,7 @@
-"""The sessions of a config's root that are not in its store yet, uploaded when the time is right.
+"""Upload of the sessions that are not in the config's store yet, when the conditions permit it.
 
-`obstacle` tells why not now: the daemon records (``when: idle``), it is outside the hours
-(``when: 22:00-06:00``), or the link is metered.
+`find_obstacle` returns the reason against an upload now: the daemon records (``when: idle``), it is
+outside the hours (``when: 22:00-06:00``), or the link is metered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recorder.daemon.postprocessing.steps import find_due
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
 from recorder.fleet.store.folder import FolderStore
-from recorder.fleet.uploading import Limit, Progress, Uploaded, upload_session, urgent_first
+from recorder.fleet.uploading import Limit, Progress, Uploaded, sort_by_urgency, upload_session
 from recorder.session.layout import read_session_json
 from recorder.session.search import find_sessions
 from recorder.session.upload_record import is_safe_at, read_uploaded
@@ -35,22 +35,22 @@ _ROUTES = Path("/proc/net/route")
 
 
 class NotNowError(RecorderError):
-    """The time is not right for an upload; what is under way is continued by the next one."""
+    """Upload that the conditions do not permit now; the next upload resumes it."""
 
 
-def obstacle(
+def find_obstacle(
     settings: UploadSettings,
     recording: Callable[[], bool],
     minute_of_day: int,
     metered: Callable[[], bool],
 ) -> str | None:
-    """Why nothing is uploaded now; None: nothing is in the way.
+    """Return the reason against an upload now; None if there is none.
 
     Args:
-        settings: the config's.
-        recording: whether the daemon records.
-        minute_of_day: local time.
-        metered: whether the link to the world is metered.
+        settings: settings of the config.
+        recording: returns True while the daemon records.
+        minute_of_day: local time, in minutes after midnight.
+        metered: returns True if the link to the internet is metered.
     """
     hours = settings.hours
     if hours is not None:
@@ -66,9 +66,9 @@ def obstacle(
 
 
 def is_metered() -> bool:
-    """Whether NetworkManager holds the device of the default route for metered.
+    """Return True if NetworkManager considers the device of the default route metered.
 
-    False where there is no NetworkManager: nobody knows then.
+    Return False without NetworkManager: the state is unknown.
     """
     device = _default_device()
     if device is None or shutil.which("nmcli") is None:
@@ -81,7 +81,7 @@ def is_metered() -> bool:
 
 
 def _default_device() -> str | None:
-    """The device of the IPv4 route to 0.0.0.0/0, the one with the lowest metric."""
+    """Return the device of the IPv4 route to 0.0.0.0/0 with the lowest metric."""
     try:
         rows = [line.split() for line in _ROUTES.read_text().splitlines()[1:]]
     except OSError:
@@ -91,22 +91,22 @@ def _default_device() -> str | None:
 
 
 def is_recording(config: Config) -> bool:
-    """Whether the config's daemon records; False where none answers."""
+    """Return True if the config's daemon records; False if no daemon answers."""
     with suppress(DaemonError), Client(choose_client_socket(config.control.socket)) as client:
         return client.status().status["session"] is not None
     return False
 
 
 class Gate:
-    """A `Pace` that stops an upload when the time is no longer right, and keeps to the rate.
+    """A `Pace` that limits the rate, and stops an upload when the conditions no longer permit it.
 
     Raises:
-        NotNowError: says why.
+        NotNowError: the conditions do not permit an upload; the message has the reason.
     """
 
     def __init__(self, config: Config, look: Callable[[], str | None] | None = None) -> None:
         self._config = config
-        self._look = look or self._obstacle
+        self._look = look or self._find_obstacle
         self._limit = None if config.upload.mbit is None else Limit(config.upload.mbit)
         self._again_s = 0.0
 
@@ -119,21 +119,23 @@ class Gate:
         if self._limit is not None:
             self._limit(size)
 
-    def _obstacle(self) -> str | None:
+    def _find_obstacle(self) -> str | None:
         now = time.localtime()
         minute = now.tm_hour * 60 + now.tm_min
-        return obstacle(self._config.upload, lambda: is_recording(self._config), minute, is_metered)
+        return find_obstacle(
+            self._config.upload, lambda: is_recording(self._config), minute, is_metered
+        )
 
 
-def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
-    """The sessions that are to be uploaded, and by path why others have to wait.
+def find_due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
+    """Return the sessions to upload, and the reason by path for each that must wait.
 
     Raises:
         SessionError: the root cannot be listed.
     """
     url, reads_back = str(config.upload.url).rstrip("/"), _reads_back(config)
     archives, ready, waiting = frozenset(available()), [], dict[str, str]()
-    for session in urgent_first(find_sessions(config.session.root)):
+    for session in sort_by_urgency(find_sessions(config.session.root)):
         uploaded = read_uploaded(session)
         if uploaded is not None and uploaded.url == url and not reads_back:
             continue
@@ -145,7 +147,7 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
             )
             continue
         due = find_due(session, archives)
-        if _is_unclaimed(session):
+        if _belongs_to_ring(session):
             continue  # it is kept for an event, or deleted with the ring
         if due is None:
             waiting[str(session)] = "is being recorded; uploaded later"
@@ -157,7 +159,7 @@ def due_uploads(config: Config) -> tuple[list[Path], dict[str, str]]:
     return ready, waiting
 
 
-def _is_unclaimed(session: Path) -> bool:
+def _belongs_to_ring(session: Path) -> bool:
     try:
         return is_unclaimed(session, read_session_json(session))
     except RecorderError:
@@ -165,7 +167,7 @@ def _is_unclaimed(session: Path) -> bool:
 
 
 def _reads_back(config: Config) -> bool:
-    """Whether sessions are deleted here some day: then their uploads are read back."""
+    """Return True if retention deletes local sessions; then their uploads are read back."""
     return config.retention.gb is not None or config.retention.days is not None
 
 
@@ -175,20 +177,21 @@ def upload_pending(
     progress: Callable[[Path], Progress] = lambda _: lambda _: None,
     look: Callable[[], str | None] | None = None,
 ) -> Iterator[Uploaded]:
-    """Upload what `due_uploads` finds.
+    """Upload the sessions of `find_due_uploads`.
 
     Args:
         config: with `upload.url`.
-        failed: called with a session that could not be uploaded, and the reason; the others are.
-        progress: gives a session's `Progress`.
-        look: tells why not now, instead of the machine.
+        failed: called with each session that could not be uploaded, and its error; the other
+            sessions are still uploaded.
+        progress: returns the `Progress` of a session.
+        look: replaces the machine's `find_obstacle`.
 
     Yields:
-        each session that is in the store.
+        Each session that is in the store.
 
     Raises:
-        NotNowError: the time is not right, or no longer, or the server cannot be reached.
-        StoreRefusedError: the server refuses everything.
+        NotNowError: the conditions do not permit an upload, or the server cannot be reached.
+        StoreRefusedError: the server refuses all requests.
         UsageError: the store's URL, its credentials or a recipient cannot be used.
         SessionError: the root cannot be listed.
     """
@@ -199,7 +202,7 @@ def upload_pending(
     store = open_store(str(upload.url), credentials=upload.credentials)
     if isinstance(store, FolderStore) and not store.folder.is_dir():
         raise NotNowError(f"{store.folder}: there is no such folder; is its disk mounted?")
-    for session in due_uploads(config)[0]:
+    for session in find_due_uploads(config)[0]:
         try:
             yield upload_session(
                 session,

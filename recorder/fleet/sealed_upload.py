@@ -1,10 +1,10 @@
-"""A session's files go into a store encrypted, in segments of at most `SEGMENT_BYTES`.
+"""Encrypted upload of a session's files, in segments of at most `SEGMENT_BYTES`.
 
-Encrypting twice gives two different age files.  A segment is therefore encrypted into a file on
-this disk, its digest and its new key are written into a record, and only then is it sent.  After a
-kill the same bytes are sent again under the same key, as those of a plain file are.  Where these
-bytes are lost, the segment is encrypted anew under another key, which is random: what somebody else
-put into the store is neither overwritten nor taken for ours.
+Encrypting twice gives two different age files.  Each segment is therefore encrypted into a file on
+this disk, then its digest and its new key are written into a record, and only then is it sent.
+After a kill the same bytes are sent again under the same key, like those of a plain file.  If these
+bytes are lost, the segment is encrypted again under another random key: foreign objects in the
+store are neither overwritten nor mistaken for segments of this upload.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from recorder.session.layout import private
 from recorder.session.upload_record import PARTS
 
 SEGMENT_BYTES: Final = 64 << 20
-"""Most bytes of a file that one age file holds."""
+"""Largest number of plain bytes in one age file."""
 _CHUNK: Final = 1 << 20
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """For whom, and where to, the segments of a record are."""
+    """Store and recipients of a record's segments."""
 
     url: str
     recipients: tuple[str, ...]
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """A segment: of which file, which one of it, its plain SHA-256, and what goes into the store.
+    """A segment: its file, its number in the file, its plain SHA-256, and the stored object.
 
-    `done`: the store has acknowledged it.
+    `done`: the store has acknowledged the segment.
     """
 
     path: str
@@ -53,12 +53,12 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 class SealedUpload:
-    """The encrypted upload of one session; to be used in a ``with`` block.
+    """Encrypted upload of one session; to be used in a ``with`` block.
 
     Args:
-        session: its folder.
-        store: where to.
-        recipients: for whom.
+        session: the session's folder.
+        store: the target.
+        recipients: public keys for the encryption.
         pace: see `Store.upload_new`.
 
     Raises:
@@ -69,7 +69,7 @@ class SealedUpload:
         self, session: Path, store: Store, recipients: Recipients, pace: Pace | None
     ) -> None:
         self._store, self._recipients, self._pace = store, recipients, pace
-        self._record, self._cipher, self._part = _files(session, store.url)
+        self._record, self._cipher, self._part = _local_files(session, store.url)
         self._known: dict[tuple[str, int], _Sealed] = {}
         with disk_errors(self._record):
             self._record.parent.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ class SealedUpload:
         self._log.close()
 
     def _read(self) -> None:
-        """Read the record up to its last whole line; one for others is begun anew."""
+        """Read the record up to its last whole line; restart a record with another header."""
         header = _Header(self._store.url, self._recipients.names)
         self._log.seek(0)
         first, *lines = self._log.read().splitlines(keepends=True) or [b""]
@@ -119,15 +119,15 @@ class SealedUpload:
         os.fdatasync(self._log.fileno())
 
     def upload(self, name: str, path: str, source: Path) -> Entry:
-        """Bring one file into the store.
+        """Upload one file into the store.
 
         Args:
-            name: of the session, which all keys begin with.
-            path: of the file, below the session.
+            name: name of the session, with which all keys begin.
+            path: path of the file, relative to the session.
             source: the file.
 
         Raises:
-            StorageError: it changed meanwhile, the disk or the store failed.
+            StorageError: the file changed meanwhile, or the disk or the store failed.
         """
         whole, segments, offset = hashlib.sha256(), list[Segment](), 0
         with disk_errors(source), source.open("rb", buffering=0) as file:
@@ -167,7 +167,7 @@ class SealedUpload:
         return sealed.segment
 
     def _is_stored(self, name: str, known: _Sealed) -> bool:
-        """Whether the store has a segment, which is sent again where that can be done."""
+        """Check that the store has a segment; send it again if its bytes are still here."""
         if known.done:
             return True
         if self._cipher.is_file():
@@ -176,7 +176,7 @@ class SealedUpload:
             if is_whole:
                 try:
                     self._send(name, known)
-                except ObjectExistsError:  # of somebody else, who must have guessed or seen the key
+                except ObjectExistsError:  # a foreign object: its writer guessed or saw the key
                     return False
                 return True
         key, segment = f"{name}/{known.segment.path}", known.segment
@@ -196,26 +196,26 @@ class SealedUpload:
 
 
 def forget(session: Path, store: Store) -> None:
-    """Remove what the encrypted upload of a session has left here; it is complete, or given up."""
-    record, cipher, part = _files(session, store.url)
+    """Remove the local files of a session's encrypted upload, which is complete or abandoned."""
+    record, cipher, part = _local_files(session, store.url)
     store.abandon(part)
     with disk_errors(record):
         for path in (record, cipher, part):
             path.unlink(missing_ok=True)
 
 
-def _files(session: Path, url: str) -> tuple[Path, Path, Path]:
-    """The record, the age file that is being sent, and how far that is."""
+def _local_files(session: Path, url: str) -> tuple[Path, Path, Path]:
+    """Return the paths of the record, of the age file being sent, and of its upload record."""
     stem = hashlib.sha256(f"{url} encrypted".encode()).hexdigest()[:24]
     folder = private(session, PARTS)
     return folder / f"{stem}.jsonl", folder / f"{stem}.age", folder / f"{stem}.json"
 
 
 class _Window:
-    """A part of a file, as something to read.
+    """Reader of a part of a file.
 
     Attributes:
-        whole: the digest of the file up to here.
+        whole: digest of the file up to the read position.
     """
 
     def __init__(self, file: Any, offset: int, length: int, whole: Any) -> None:
@@ -224,7 +224,7 @@ class _Window:
         file.seek(offset)
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes; StorageError if the file ends before its size."""
+        """Return the next bytes; raise StorageError if the file ends before its size."""
         data = self._file.read(self._left if size < 0 else min(size, self._left))
         if not data and self._left and size:
             raise StorageError(f"{self._file.name}: was changed while it was uploaded; try again")
@@ -235,5 +235,5 @@ class _Window:
 
     @property
     def sha256(self) -> str:
-        """Of what was read, in hex."""
+        """SHA-256 of the bytes read so far, in hex."""
         return self._digest.hexdigest()

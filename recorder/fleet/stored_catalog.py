@@ -1,4 +1,4 @@
-"""The catalog of a store: manifests hold the rows, and none that is known is read again."""
+"""Catalog of a store: manifests hold the rows, and known manifests are not read again."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.wire_struct import prepare_type
 from recorder.fleet.encryption import Identity
 from recorder.fleet.store import Manifest, Store
-from recorder.fleet.store.manifest import listed, session_manifest
+from recorder.fleet.store.manifest import list_manifests, session_manifest
 
 _READERS: Final = 16  # manifests that are read at a time
 
 
 def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> Update:
-    """Write the catalog of all sessions that were uploaded into a store.
+    """Write the catalog of all sessions in a store.
 
-    A session's archives are those that it had, and those that a cluster packed into the same store.
+    A session's archives are its own archives and those that a cluster packed into the same store.
 
     Args:
-        store: what to read.
+        store: the store.
         out: the file.
-        identity: decrypts the rows of encrypted sessions; None: they have what everybody may read.
+        identity: decrypts the rows of encrypted sessions; None: only their public values.
 
     Raises:
         UsageError: pyarrow is not installed.
         StorageError: the store cannot be read, or the file cannot be written.
     """
-    known = KnownRows.of(out).rows
+    known = KnownRows.read(out).rows
     sizes: dict[str, int] = {}
     archives: dict[str, list[str]] = defaultdict(list)
-    for name, archive, size in listed(store):
+    for name, archive, size in list_manifests(store):
         if archive:
             archives[name].append(archive)
         else:
             sizes[name] = size
     rows, new = [], []
     for name in sorted(sizes):
-        stamp = _stamp(sizes[name], archives[name], identity is not None)
+        stamp = _compute_stamp(sizes[name], archives[name], identity is not None)
         row = known.get(f"{store.url}/{name}")
         if row is not None and row.stamp == stamp:
             rows.append(row)
         else:
             new.append((name, stamp))
     with ThreadPoolExecutor(_READERS) as pool:
-        rows += pool.map(partial(_read, store, archives, identity), new)
+        rows += pool.map(partial(_read_row, store, archives, identity), new)
     rows.sort(key=lambda row: row.location)
     write_table(out, rows)
     gone = len(known.keys() - {row.location for row in rows})
     return Update(out, tuple(rows), len(new), len(rows) - len(new), gone)
 
 
-def _stamp(size: int, archives: list[str], opened: bool) -> str:
-    """Of a manifest, which never changes, what was packed since, and how much of it is known."""
+def _compute_stamp(size: int, archives: list[str], opened: bool) -> str:
+    """Return a digest of a manifest's size, its archives, and whether its row is decrypted."""
     text = f"{size} {' '.join(sorted(archives))}{' opened' if opened else ''}"
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _read(
+def _read_row(
     store: Store,
     archives: dict[str, list[str]],
     identity: Identity | None,

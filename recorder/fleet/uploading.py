@@ -1,13 +1,13 @@
-"""A session goes into a store: its files in the order of their worth, its manifest last.
+"""Upload of a session into a store: files in the order of their value, the manifest last.
 
 ::
 
     done = upload_session(Path("sessions/drive-1"), open_store("s3://fleet/vehicle-7"))
     done.files, done.sent
 
-The order is metadata, report, data, archives.  A killed upload goes on with the part that it was
-at.  An upload without a manifest is none yet; with it, it is complete, and stays as it is.
-With recipients, the files are encrypted (`recorder.fleet.sealed_upload`).
+The order is metadata, report, data, archives.  A killed upload resumes at its current part.  An
+upload without a manifest is incomplete; with a manifest it is complete, and stays as it is.  With
+recipients, the files are encrypted (`recorder.fleet.sealed_upload`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 
 Progress = Callable[[int], None]
-"""Called with bytes that are in the store now."""
+"""Callback that receives the size of each file that is in the store now, in bytes."""
 
 _LOCAL: Final = (LOCK, UPLOADED, PARTS)  # of `_recorder`: of use here only
 _UNFINISHED: Final = re.compile(r"\..*\.part|.*\.tmp")  # of the finalizer, and of a disk's files
@@ -68,17 +68,18 @@ _METADATA: Final = (".yaml", ".json", ".jsonl", ".csv")
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A session that is in a store.
+    """An uploaded session.
 
     Attributes:
-        session: its folder.
-        url: of the store.
-        manifest: the key of its manifest.
-        files, bytes: of the upload, before encryption.
-        sent: bytes that were sent now; 0 of an upload that was complete.
-        read_back: all objects were read, and are what was sent.
-        changed: paths that the session has gained, lost or changed since; they are not in it.
-        seconds: that it took.
+        session: the session's folder.
+        url: URL of the store.
+        manifest: key of its manifest.
+        files, bytes: number and size of the files, before encryption.
+        sent: bytes that were sent now; 0 if the upload was complete before.
+        read_back: all objects were read back and are correct.
+        changed: paths that the session has gained, lost or changed since; they are not in the
+            upload.
+        seconds: duration of the upload.
     """
 
     session: Path
@@ -93,7 +94,7 @@ class Uploaded:
 
 
 class Limit:
-    """A `Pace` that keeps to a mean rate.
+    """A `Pace` that limits the mean rate.
 
     Args:
         mbit: 1e6 bits per second.
@@ -111,18 +112,18 @@ class Limit:
         self._free_s = now_s()
 
     def __call__(self, size: int) -> None:
-        """Wait until the bytes before these have had their time."""
+        """Wait until the earlier bytes have had their time."""
         now_s = self._now_s()
         if self._free_s > now_s:
             self._sleep(self._free_s - now_s)
         self._free_s = max(self._free_s, now_s) + size / self._bytes_per_s
 
 
-def files_of(session: Path) -> list[str]:
-    """Paths of a session's files, in the order in which they go into a store.
+def list_files(session: Path) -> list[str]:
+    """Return the paths of a session's files, in the order of their upload.
 
-    What is being written, such as an archive that is packed now, and what is of use here only,
-    such as the lock, is left out; links are not followed.
+    The list has no unfinished files, such as an archive that is being packed, and no local files,
+    such as the lock; links are not followed.
     """
     found = list(_walk(session, ""))
     return sorted(found, key=lambda path: (_rank(path), path))
@@ -151,8 +152,8 @@ def _rank(path: str) -> int:
     return 1 if path == REPORT else 2
 
 
-def urgent_first(sessions: Iterable[Path]) -> list[Path]:
-    """Sessions in the order of their worth: clips and what is kept for an event, then by name."""
+def sort_by_urgency(sessions: Iterable[Path]) -> list[Path]:
+    """Sort sessions: clips and sessions kept for an event first, then by name."""
 
     def rank(session: Path) -> tuple[bool, str]:
         try:
@@ -173,23 +174,25 @@ def upload_session(
     read_back: bool = False,
     recipients: Recipients | None = None,
 ) -> Uploaded:
-    """Bring a session into a store, as a whole.
+    """Upload a whole session into a store.
 
     Args:
-        session: its folder.
-        store: where to.
+        session: the session's folder.
+        store: the target.
         pace: called before bytes are sent; may wait, or raise to stop.
         progress: see `Progress`.
-        read_back: read all objects at the end and hold them against what was sent.
-        recipients: for whom the files are encrypted; None: they are not.
+        read_back: read all objects back at the end and check their digests.
+        recipients: public keys for which the files are encrypted; None: no encryption.
 
     Raises:
-        SessionError: it is no session, is being recorded, was not closed, or is damaged.
+        SessionError: the folder is not a session, or the session is being recorded, not closed, or
+            damaged.
         ObjectExistsError: the store has another session of that name.
-        StorageError: a file changed meanwhile, the disk or the store failed; a later call goes on.
+        StorageError: a file changed meanwhile, or the disk or the store failed; a later call
+            resumes the upload.
     """
     started = time.monotonic()
-    with hold_session(session) as held, _alone(session):
+    with hold_session(session) as held, _lock_session(session):
         if not held:
             raise SessionError(f"{session}: is being recorded or recovered; not uploaded")
         name = _check(session)
@@ -204,7 +207,7 @@ def upload_session(
 
         with disk_errors(session):
             stamp = compute_stamp(session)
-        manifest = _stored(store, key)
+        manifest = _find_manifest(store, key)
         is_new = manifest is None
         if manifest is None:
             _check_soundness(session)
@@ -215,7 +218,7 @@ def upload_session(
                     f"{store.url}/{name}: was uploaded before, and is not encrypted; upload into "
                     f"another prefix, or remove {store.url}/{key} and {store.url}/{name} there"
                 )
-            changed = _changed(session, manifest, store)
+            changed = _find_changes(session, manifest, store)
         if read_back:
             check_objects(store, manifest)
         data = manifest.encode()
@@ -240,8 +243,8 @@ def upload_session(
 
 
 @contextmanager
-def _alone(session: Path) -> Iterator[None]:
-    """Keep other uploads from a session: they would share what is known of its parts."""
+def _lock_session(session: Path) -> Iterator[None]:
+    """Lock a session against other uploads, which would share the upload records of its parts."""
     with disk_errors(session):
         folder = os.open(session, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -257,7 +260,7 @@ def _alone(session: Path) -> Iterator[None]:
 
 
 def _check(session: Path) -> str:
-    """The session's name, if it can be uploaded."""
+    """Check that a session can be uploaded; return its name."""
     with Session(session) as opened:
         state, name = opened.state, opened.name
     if state not in (CLEAN, RECOVERED):
@@ -268,9 +271,9 @@ def _check(session: Path) -> str:
 
 
 def _check_soundness(session: Path) -> None:
-    """Refuse a damaged session: a manifest would say that it is complete.
+    """Refuse a damaged session: its manifest would declare it complete.
 
-    All counts, stamps and lengths are checked; of the payloads some.
+    All counts, stamps and lengths are checked; some payloads are checked.
     """
     with Session(session) as opened:
         parts = (PRIVATE, *opened.streams)
@@ -289,7 +292,7 @@ def _check_soundness(session: Path) -> None:
             )
 
 
-def _stored(store: Store, key: str) -> Manifest | None:
+def _find_manifest(store: Store, key: str) -> Manifest | None:
     if store.stat(key) is None:
         return None
     return Manifest.read(store, key)
@@ -303,9 +306,9 @@ def _upload(
     progress: Progress,
     recipients: Recipients | None,
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """The manifest, and the paths that changed after they were sent."""
+    """Upload the files; return the manifest, and the paths that changed after they were sent."""
     entries, before = [], {}
-    paths = files_of(session)
+    paths = list_files(session)
     for path in paths:
         check_key(f"{name}/{path}")
     with (
@@ -313,32 +316,32 @@ def _upload(
     ) as sealed:
         for path in paths:
             source = session / path
-            before[path] = _stamp(source)
+            before[path] = _read_stamp(source)
             if sealed is not None:
                 entry = sealed.upload(name, path, source)
             else:
-                entry = _plain(session, name, path, store, pace)
+                entry = _upload_plain(session, name, path, store, pace)
             entries.append(entry)
             progress(entry.size)
     entries.sort(key=lambda entry: entry.path)
-    row = _row(session, entries)
+    row = _make_row(session, entries)
     manifest = Manifest(
         kind="session",
         name=name,
         folder=name,
         files=tuple(entries),
-        about=_values(row if recipients is None else row.public()),
+        about=_to_values(row if recipients is None else row.public()),
         recipients=() if recipients is None else recipients.names,
         sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
         version=VERSION if recipients is None else ENCRYPTED,
     ).with_digest()
     manifest.put(store)
-    after = {path: _stamp(session / path) for path in files_of(session)}
+    after = {path: _read_stamp(session / path) for path in list_files(session)}
     return manifest, tuple(sorted(dict(before.items() ^ after.items())))
 
 
-def _plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Entry:
-    """Bring a file into the store as it is."""
+def _upload_plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Entry:
+    """Upload a file without encryption."""
     source = session / path
     digest = hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
     record = private(session, PARTS) / digest
@@ -355,34 +358,34 @@ def _plain(session: Path, name: str, path: str, store: Store, pace: Pace) -> Ent
     return Entry(path, size, sha256)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _read_stamp(path: Path) -> tuple[int, int] | None:
     with suppress(OSError):
         found = path.stat()
         return found.st_size, found.st_mtime_ns
     return None
 
 
-def _row(session: Path, entries: Iterable[Entry]) -> Row:
-    """The session's row of a catalog, without what is so on this machine only."""
+def _make_row(session: Path, entries: Iterable[Entry]) -> Row:
+    """Return the session's row of a catalog, without values that hold on this machine only."""
     return msgspec.structs.replace(
         read_row(session), location="", stamp="", bytes=sum(entry.size for entry in entries)
     )
 
 
-def _values(row: Row) -> dict[str, Any]:
+def _to_values(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(row)
     return values
 
 
-def _changed(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:
-    """Paths by which a session differs from its upload, in what may lawfully change.
+def _find_changes(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:
+    """Return the paths by which a session differs from its upload, among those that may change.
 
     Raises:
-        ObjectExistsError: its data differ: the upload is of another session.
+        ObjectExistsError: the data differ: the upload is of another session.
     """
-    here, changed = set(files_of(session)), []
+    here, changed = set(list_files(session)), []
     for entry in manifest.files:
-        if entry.path in here and _is_as(session / entry.path, entry):
+        if entry.path in here and _matches(session / entry.path, entry):
             continue
         if _rank(entry.path) == 2 or entry.path == f"{PRIVATE}/session.json":
             raise ObjectExistsError(
@@ -393,16 +396,17 @@ def _changed(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]
     return (*changed, *sorted(here - {entry.path for entry in manifest.files}))
 
 
-def _is_as(path: Path, entry: Entry) -> bool:
+def _matches(path: Path, entry: Entry) -> bool:
     with Source(path) as given:
         return given.size == entry.size and given.read_all() == entry.sha256
 
 
 def check_objects(store: Store, manifest: Manifest) -> None:
-    """Read all objects of a manifest back, those of encrypted files as they are.
+    """Read all objects of a manifest back; encrypted objects are not decrypted.
 
     Raises:
-        StorageError: one is missing, or is not what was sent; the first is named.
+        StorageError: an object is missing or differs from the uploaded bytes; the message names the
+            first.
     """
     for each in manifest.objects():
         if not same_content(store, each.path, each.size, each.sha256):

@@ -1,8 +1,8 @@
-"""The proof of what is in a store: every object, the journal of each session, and its archives.
+"""Verification of a store: every object, the journal of each session, and its archives.
 
-Sessions are brought here one after the other, into a folder that is emptied after each: what is
-verified is what the store gives, and the disk holds one session at a time.  Of encrypted sessions,
-only who has an identity can prove more than that the store has what was sent.
+Each session is downloaded into a temporary folder, verified, and removed: the store's actual bytes
+are verified, and the disk holds one session at a time.  For an encrypted session without an
+identity, the proof covers only the stored age files.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def verify_store(
     scratch: Path | None = None,
     identity: Identity | None = None,
 ) -> Proof:
-    """Verify everything that has a manifest in a store, and name what has none.
+    """Verify everything that has a manifest in a store, and report objects without one.
 
     Args:
-        store: what to verify.
-        trust: the keys.
-        scratch: folder for one session at a time; None: the machine's for temporary files.
-        identity: decrypts; None: of encrypted sessions, the age files are compared with what was
-            sent, and nothing else is proven.
+        store: the store.
+        trust: trusted keys.
+        scratch: folder for one session at a time; None: the system's temporary folder.
+        identity: decrypts; None: for encrypted sessions only the age files are checked against the
+            manifest.
 
     Raises:
         StorageError: the store cannot be listed or reached.
@@ -63,7 +63,7 @@ def verify_store(
         try:
             data = store.read(key)
             found = Manifest.decode(data, f"{store.url}/{key}")
-            if (why := _why_not(found, key, data)) is not None:
+            if (why := _find_mismatch(found, key, data)) is not None:
                 proof.faults.append(f"{store.url}/{key}: {why}")
                 if found.key != key:
                     continue
@@ -74,17 +74,19 @@ def verify_store(
     for key, manifest in sorted(manifests.items(), key=lambda item: item[1].kind != "session"):
         known |= {each.path for each in manifest.objects()}
         if manifest.kind == "session":
-            part = sessions[manifest.name] = _session(store, manifest, trust, scratch, identity)
+            part = sessions[manifest.name] = _verify_session(
+                store, manifest, trust, scratch, identity
+            )
         else:
-            part = _archive(store, manifest, key, trust, sessions)
+            part = _verify_archive(store, manifest, key, trust, sessions)
         proof.parts.append(part)
     _check_others(proof, objects, known, manifests.values())
     check_rows(proof, list(sessions.values()), whole=False)
     return proof
 
 
-def _why_not(manifest: Manifest, key: str, data: bytes) -> str | None:
-    """Why a manifest is not what was written under its key; None if it is."""
+def _find_mismatch(manifest: Manifest, key: str, data: bytes) -> str | None:
+    """Return the reason why a manifest differs from what was written under its key, or None."""
     if manifest.key != key:
         text = f"is the manifest of the {manifest.kind} {manifest.name}"
         return f"{text}, whose files are below {manifest.folder}"
@@ -122,7 +124,7 @@ def _check_others(
             proof.faults.append(f"{proof.path}/{manifest}: {text}")
 
 
-def _session(
+def _verify_session(
     store: Store,
     manifest: Manifest,
     trust: Trust,
@@ -132,7 +134,7 @@ def _session(
     url = f"{store.url}/{manifest.folder}"
     proof = Proof(url, "session")
     if manifest.version == ENCRYPTED and identity is None:
-        return _sealed(store, manifest, proof)
+        return _verify_sealed(store, manifest, proof)
     with tempfile.TemporaryDirectory(prefix="recorder-verify-", dir=scratch) as folder:
         session = Path(folder).resolve() / manifest.name
         if shutil.disk_usage(folder).free < manifest.size:
@@ -145,11 +147,11 @@ def _session(
                 proof.faults.append(str(error))
         if proof.faults:
             return proof
-        return _elsewhere(verify(session, trust), str(session), url)
+        return _rewrite_paths(verify(session, trust), str(session), url)
 
 
-def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
-    """An encrypted session, by those who cannot decrypt it."""
+def _verify_sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
+    """Check an encrypted session without its key."""
     key, count = session_manifest(manifest.name), 0
     for each in manifest.objects():
         count += 1
@@ -165,26 +167,26 @@ def _sealed(store: Store, manifest: Manifest, proof: Proof) -> Proof:
     return proof
 
 
-def _elsewhere(proof: Proof, here: str, url: str) -> Proof:
-    """A proof of a copy as one of the original: its texts name that."""
+def _rewrite_paths(proof: Proof, here: str, url: str) -> Proof:
+    """Rewrite the paths in a proof of a copy so that it names the original."""
 
-    def told(lines: Iterable[str]) -> list[str]:
+    def rewrite(lines: Iterable[str]) -> list[str]:
         return [line.replace(here, url) for line in lines]
 
     return dataclasses.replace(
         proof,
         path=str(proof.path).replace(here, url),
-        proven=told(proof.proven),
-        unproven=told(proof.unproven),
-        faults=told(proof.faults),
-        parts=[_elsewhere(part, here, url) for part in proof.parts],
+        proven=rewrite(proof.proven),
+        unproven=rewrite(proof.unproven),
+        faults=rewrite(proof.faults),
+        parts=[_rewrite_paths(part, here, url) for part in proof.parts],
     )
 
 
-def _archive(
+def _verify_archive(
     store: Store, manifest: Manifest, key: str, trust: Trust, sessions: dict[str, Proof]
 ) -> Proof:
-    """An archive that was packed on a cluster: by its manifest, and by the session's journal."""
+    """Verify an archive from a cluster, by its manifest and the session's journal."""
     proof = Proof(f"{store.url}/{manifest.folder}", "archive")
     try:
         check_objects(store, manifest)

@@ -1,1 +1,1 @@
-"""The live process: taps of the drivers, or a recorded session, to browsers and to Foxglove."""
+"""Live process, which serves live taps or a recorded session to browsers and Foxglove."""

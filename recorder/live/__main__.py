@@ -1,4 +1,4 @@
-"""``python -m recorder.live``: the live process, as the daemon starts it.
+"""Live process that the daemon starts: ``python -m recorder.live``.
 
 Standard input has one JSON object: ``socket`` (the control socket), ``live`` (the section of the
 config), ``root`` (the folder of sessions) and ``calibration`` (a path, or null).  When the server
@@ -18,16 +18,16 @@ from recorder.contract.config.settings import LiveSettings, read_settings
 from recorder.contract.errors import RecorderError
 from recorder.contract.process import end_visibly
 from recorder.live import serving
-from recorder.live.backend import Tell
+from recorder.live.backend import Notify
 from recorder.live.hub import Hub
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 
 
 async def serve(given: dict[str, Any]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        given: the object of standard input.
+        given: the JSON object that was read from standard input.
 
     Raises:
         UsageError: the server cannot listen, or the extra is not installed.
@@ -35,12 +35,12 @@ async def serve(given: dict[str, Any]) -> None:
     from recorder.live.daemon_link import LiveBackend
     from recorder.live.tap_source import TapSource
 
-    def stage(hub: Hub, tell: Tell) -> tuple[LiveBackend, TapSource, Shown]:
+    def stage(hub: Hub, notify: Notify) -> tuple[LiveBackend, TapSource, StaticContent]:
         source = TapSource(hub)
         socket, root = Path(given["socket"]), Path(given["root"])
-        backend = LiveBackend(hub, source, socket, root, tell)
+        backend = LiveBackend(hub, source, socket, root, notify)
         calibration = Path(given["calibration"]) if given.get("calibration") else None
-        return backend, source, Shown(calibration, lambda: backend.config)
+        return backend, source, StaticContent(calibration, lambda: backend.config)
 
     def announce(url: str) -> None:
         print(json.dumps({"event": "listening", "url": url}), flush=True)
@@ -49,7 +49,7 @@ async def serve(given: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Run the process; its exit code."""
+    """Run the process and return its exit code."""
     end_visibly()
     try:
         given = json.loads(sys.stdin.readline())

@@ -1,8 +1,8 @@
-"""Who may see and control: addresses, the token, origins, and what answers may hold.
+"""Access rules of the server: addresses, the token, origins, and response headers.
 
 - Without a token the server listens on loopback only, and takes requests whose ``Host`` names
-  loopback or one of `origins`: a page of elsewhere cannot reach it by a name that it makes resolve
-  to 127.0.0.1.
+  loopback or one of `origins`: a foreign page cannot reach the server through a host name that
+  resolves to 127.0.0.1.
 - With a token every request needs it: as ``?token=`` of ``/`` (which is answered with a cookie), as
   ``?token=`` of a WebSocket, as ``Authorization: Bearer``, or as that cookie, which holds a keyed
   digest of a constant, not the token.
@@ -38,10 +38,10 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
 }
-"""Headers of every answer."""
+"""Headers of every response."""
 
 MOST_HEAD = 16 * 1024
-"""Bytes of a request's path, query and headers."""
+"""Largest total size of a request's path, query and headers, in bytes."""
 _LONGEST_TOKEN = 1024
 _PART = r"[^\s/:;,'\"()\[\]{}]*"
 _BEFORE = r"(?<![\w:/.~-])|(?<=:)(?=(?:~|\.{1,2})?/[^/])|(?<=://)"  # not of a URL's host
@@ -49,11 +49,11 @@ _PATH = re.compile(rf"(?:{_BEFORE})(?:~|\.{{1,2}})?/(?:{_PART}/)*({_PART})")
 
 
 class Access:
-    """The rules of one server.
+    """Access rules of one server.
 
     Args:
-        bind: the address that it listens on.
-        token: the token; None without.
+        bind: the address that the server listens on.
+        token: the token; None if the server has none.
         origins: further origins that may connect, such as ``https://lichtblick.example``.
         secure: the server speaks TLS.
         port: distinguishes the cookies of several servers on one host.
@@ -81,12 +81,12 @@ class Access:
         self._secure = secure
         self._cookie = f"recorder_{port}"
 
-    def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Why a request is refused: the HTTP status and a sentence; None if it is not."""
+    def find_refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Return the HTTP status and a sentence if a request is refused; else None."""
         size = sum(len(name) + len(text) for name, text in scope["headers"])
         if size + len(scope["query_string"]) + len(scope["path"]) > MOST_HEAD:
             return 431, "The request is too large."
-        headers = headers_of(scope)
+        headers = parse_headers(scope)
         host = headers.get("host", "")
         if self.loopback and not self._is_here(host):
             return 421, "This address is not served here."
@@ -99,12 +99,12 @@ class Access:
         return None
 
     def shows_token(self, scope: Scope) -> bool:
-        """Whether the URL holds the right token."""
+        """Check that the URL holds the right token."""
         given = _query(scope).get("token", [""])[-1]
         return self._token is not None and self._matches(given)
 
     def cookie(self) -> str:
-        """The value of ``Set-Cookie`` for a browser that showed the token."""
+        """Return the value of ``Set-Cookie`` for a browser that showed the token."""
         secure = "; Secure" if self._secure else ""
         age_s = 30 * 24 * 3600
         return (
@@ -150,7 +150,7 @@ class Access:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, or ``localhost``, is this machine alone."""
+    """Check that an address, or ``localhost``, is a loopback address."""
     if address.lower() == "localhost":
         return True
     try:
@@ -159,25 +159,25 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def headers_of(scope: Scope) -> dict[str, str]:
-    """A request's headers by their names in small letters; the last of several wins."""
+def parse_headers(scope: Scope) -> dict[str, str]:
+    """Return a request's headers by their lower-case names; the last of several wins."""
     return {
         name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]
     }
 
 
-def without_paths(value: Any) -> Any:
-    """A JSON value without paths of the file system: only their last parts are left.
+def strip_paths(value: Any) -> Any:
+    """Return a JSON value in which each file path is reduced to its last part.
 
-    >>> without_paths({"error": "/data/sessions/a: is full", "address": "rtsp://cam/1"})
+    >>> strip_paths({"error": "/data/sessions/a: is full", "address": "rtsp://cam/1"})
     {'error': 'a: is full', 'address': 'rtsp://cam/1'}
     """
     if isinstance(value, str):
         return _PATH.sub(r"\1", value) if "/" in value else value
     if isinstance(value, dict):
-        return {key: without_paths(item) for key, item in value.items()}
+        return {key: strip_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_paths(item) for item in value]
+        return [strip_paths(item) for item in value]
     return value
 
 
@@ -189,7 +189,7 @@ def _query(scope: Scope) -> dict[str, list[str]]:
 
 
 def _host_name(host: str) -> str | None:
-    """The name in a ``Host`` header, without its port; None if it is malformed."""
+    """Return the name in a ``Host`` header, without its port; None if it is malformed."""
     try:
         parts = urlsplit(f"//{host.strip()}")
         _ = parts.port

@@ -1,4 +1,4 @@
-"""The routes of the server: the page, its files, and the WebSockets."""
+"""Routes of the server: the page, its static files, and the WebSockets."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import recorder
 from recorder.live.access import HEADERS, Access
-from recorder.live.audience import Audience
+from recorder.live.audience import ClientRegistry
 from recorder.live.backend import Backend
 from recorder.live.browser import Browser, StalledError
 from recorder.live.declarations import streams_note
 from recorder.live.foxglove import Foxglove
 from recorder.live.hub import Hub
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 
 STATIC = Path(str(files("recorder.live"))) / "static"
 
 _MESSAGES_HZ = 500.0
-"""Messages of a browser a second, on average; it is read no faster."""
+"""Average number of messages a second that are read from a browser."""
 _BURST = 1000.0
 _CLOSE_S = 1.0
 _HEADERS = [(name.encode(), text.encode()) for name, text in HEADERS.items()]
@@ -45,22 +45,24 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recorder
 def make_app(
     hub: Hub,
     backend: Backend,
-    audience: Audience,
+    registry: ClientRegistry,
     access: Access,
     executor: Executor,
-    shown: Shown | None = None,
+    shown: StaticContent | None = None,
 ) -> ASGIApp:
-    """The whole application, behind the rules of access.
+    """Return the whole application, behind the access rules.
 
     Args:
         hub: the streams.
-        backend: behind requests.
-        audience: counts the clients, and refuses them beyond its limit.
+        backend: carries out requests.
+        registry: counts the clients, and refuses them beyond its limit.
         access: the rules.
         executor: draws and packs.
-        shown: what is shown besides the streams.
+        shown: what the server shows besides the streams.
     """
-    foxglove = Foxglove(hub, backend, executor, shown or Shown(), listening=audience.listening)
+    foxglove = Foxglove(
+        hub, backend, executor, shown or StaticContent(), register=registry.register
+    )
 
     async def page(request: Request) -> Response:
         if access.shows_token(request.scope):
@@ -70,29 +72,29 @@ def make_app(
         return FileResponse(STATIC / "index.html")
 
     async def live(websocket: WebSocket) -> None:
-        async with audience.admits(websocket) as admitted:
+        async with registry.admit(websocket) as admitted:
             if not admitted:
                 return
             await websocket.accept()
             browser = Browser(websocket, hub, backend, executor)
             hello = {"type": "hello", "version": recorder.__version__, "mode": backend.mode}
-            browser.tell({**hello, "ops": sorted(backend.ops), "clients": audience.clients})
+            browser.notify({**hello, "ops": sorted(backend.ops), "clients": registry.clients})
             for note in (streams_note(hub), *backend.greeting()):
-                browser.tell(note)
-            with audience.listening(browser):
+                browser.notify(note)
+            with registry.register(browser):
                 await _converse(websocket, browser)
 
     async def for_foxglove(websocket: WebSocket) -> None:
-        async with audience.admits(websocket) as admitted:
+        async with registry.admit(websocket) as admitted:
             if admitted:
                 await foxglove.serve(websocket)
 
     def declared() -> None:
-        audience.tell(streams_note(hub))
-        audience.refresh()
+        registry.notify(streams_note(hub))
+        registry.refresh()
 
     hub.on_change.append(declared)
-    audience.on_count.append(backend.attend)
+    registry.on_count.append(backend.attend)
     routes = [
         Route("/", page),
         Mount("/static", StaticFiles(directory=STATIC)),
@@ -103,14 +105,14 @@ def make_app(
 
 
 class Guard:
-    """Refuses what the rules of access refuse, and adds the headers of every answer."""
+    """Middleware that applies the access rules and adds the headers of every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._access.refusal(scope)
+        refusal = self._access.find_refusal(scope)
         if scope["type"] == "websocket":
             if refusal is None:
                 await self._app(scope, receive, send)
@@ -137,7 +139,7 @@ class Guard:
 
 
 async def _converse(websocket: WebSocket, browser: Browser) -> None:
-    """Until the browser disconnects, or has to be disconnected."""
+    """Serve the browser until it disconnects, or must be disconnected."""
     tasks = [asyncio.create_task(browser.run()), asyncio.create_task(_read(websocket, browser))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""All clients of the server: how many there are, and notes for all browsers."""
+"""Registry of the connected clients: their number, and notes for all browsers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from recorder.live.backend import Note
 
 
 class Listener(Protocol):
-    """Takes notes; see `recorder.live.browser.Browser`."""
+    """Receiver of notes; see `recorder.live.browser.Browser`."""
 
-    def tell(self, note: Note) -> None:
+    def notify(self, note: Note) -> None:
         """Take a note; never blocks."""
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """React to streams that were declared or removed."""
 
 
-class Audience:
-    """Admits clients up to a limit::
+class ClientRegistry:
+    """Registry that admits clients up to a limit::
 
-        async with audience.admits(websocket) as admitted:
+        async with registry.admit(websocket) as admitted:
             if admitted:
                 await websocket.accept()
                 ...
 
     Args:
-        limit: the most clients, browsers and Foxglove together.
+        limit: largest number of clients, browsers and Foxglove together.
 
     Attributes:
         on_count: called with the number of clients after each change.
@@ -44,8 +44,8 @@ class Audience:
         self._listeners: list[Listener] = []
 
     @contextlib.asynccontextmanager
-    async def admits(self, websocket: WebSocket) -> AsyncIterator[bool]:
-        """Count a client while it is connected; one too many is refused, and False."""
+    async def admit(self, websocket: WebSocket) -> AsyncIterator[bool]:
+        """Count a client while it is connected; refuse it and yield False at the limit."""
         if self.clients >= self._limit:
             refusal = PlainTextResponse("Too many clients are connected.\n", 503)
             await websocket.send_denial_response(refusal)
@@ -58,7 +58,7 @@ class Audience:
             self._count(-1)
 
     @contextlib.contextmanager
-    def listening(self, listener: Listener) -> Iterator[None]:
+    def register(self, listener: Listener) -> Iterator[None]:
         """Hand all notes to this listener."""
         self._listeners.append(listener)
         try:
@@ -66,13 +66,13 @@ class Audience:
         finally:
             self._listeners.remove(listener)
 
-    def tell(self, note: Note) -> None:
+    def notify(self, note: Note) -> None:
         """Send a note to every browser."""
         for listener in self._listeners:
-            listener.tell(note)
+            listener.notify(note)
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """Report to every listener that streams were declared or removed."""
         for listener in self._listeners:
             listener.refresh()
 

@@ -1,4 +1,4 @@
-"""What differs between a live rig and a played session: state, requests, and the timeline."""
+"""Interface of what differs between a live rig and a played session."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import Any, Protocol
 
 Note = dict[str, Any]
 """One text message of the protocol ``/live`` (docs/live-views.md), with its ``type``."""
-Tell = Callable[[Note], None]
-"""Sends a note to every browser; in the event loop."""
+Notify = Callable[[Note], None]
+"""Function that sends a note to every browser, in the event loop."""
 
 LATEST = frozenset({"status", "streams", "timeline", "sessions", "playback"})
-"""Types of notes of which only the newest matters: a slow browser gets no other."""
+"""Types of notes of which only the newest matters: older ones are dropped for a slow browser."""
 
 
-def sent_ms() -> float:
-    """CLOCK_MONOTONIC in ms: when a note or a sample was made, for browsers that count its age."""
+def read_send_ms() -> float:
+    """Return CLOCK_MONOTONIC in ms: the send time from which browsers compute the age of a note."""
     return round(time.monotonic_ns() / 1e6, 1)
 
 
 class Backend(Protocol):
-    """Behind the server: `LiveBackend`, or the player of a session.
+    """Backend of the server: `LiveBackend`, or `PlaybackBackend` for a recorded session.
 
-    It is given a `Tell` and the hub where it is made.  All methods are called in the event loop
-    and never block.
+    Its constructor takes a `Notify`.  All methods are called in the event loop and never block.
 
     Attributes:
         mode: ``live`` or ``playback``.
-        ops: the ``op`` of every request that it takes.
+        ops: the ``op`` of every request that the backend accepts.
     """
 
     mode: str
@@ -37,12 +36,12 @@ class Backend(Protocol):
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
-        """What runs until `close`; the end of one is a defect, and ends the process."""
+        """Tasks that run until `close`; the end of one is a defect, and ends the process."""
 
     def greeting(self) -> list[Note]:
-        """What a new browser has to know: the newest note of each type.
+        """Return the newest note of each type, for a new browser.
 
-        Live there is no ``status`` among them: it may be old, and `attend` brings the next.
+        A live backend leaves out ``status``, which may be old; `attend` brings the next one.
         """
 
     def attend(self, viewers: int) -> None:
@@ -55,8 +54,8 @@ class Backend(Protocol):
             Further keys of the reply.
 
         Raises:
-            RecorderError: it is malformed, or refused; the message goes to the browser.
+            RecorderError: the request is malformed or refused; the message goes to the browser.
         """
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """Stop all background work."""

@@ -1,9 +1,9 @@
-"""One browser: what it watches, and what it is sent.
+"""Connection of one browser: its watches, and the messages that are sent to it.
 
-At most one sample a watch is in flight until the browser reports it as drawn, so that nothing
-older than that waits in any buffer on the way; the newest is drawn when the browser is ready for
-it.  Of notes that replace each other (`LATEST`) only the newest waits.  So a stalled browser holds
-a bounded number of bytes, and it is disconnected after `STALL_S`.
+At most one sample of each watch is in flight until the browser reports it as drawn.  So no older
+sample waits in any buffer on the way, and the newest sample is drawn when the browser is ready.  Of
+notes that replace each other (`LATEST`) only the newest waits.  So a stalled browser holds a
+bounded number of bytes, and it is disconnected after `STALL_S`.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ import numpy as np
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.live.backend import LATEST, Backend, Note, sent_ms
+from recorder.live.backend import LATEST, Backend, Note, read_send_ms
 from recorder.live.hub import Hub, Watch
-from recorder.live.pace import Pace
+from recorder.live.pace import RateLimit
 from recorder.live.packing import pack, to_json
 from recorder.live.views import Drawing, View, make_view
 
 MOST_WATCHES = 32
 MOST_HZ = 30.0
 MOST_WAITING = 256
-"""Notes that wait for a browser, besides those that replace each other."""
+"""Largest number of queued notes for a browser, besides those that replace each other."""
 MOST_BYTES = 16 << 20
-"""Largest sample that is sent."""
+"""Largest sample that is sent, in bytes."""
 MOST_ERRORS = 20
-"""Malformed messages in a row after which a browser is disconnected."""
+"""Number of consecutive malformed messages after which a browser is disconnected."""
 STALL_S = 15.0
-"""A browser that takes no byte for so long is disconnected."""
+"""Time after which a browser that accepts no data is disconnected, in seconds."""
 _MOST_ID = 1 << 31
 
 T = TypeVar("T")
 
 
 class Socket(Protocol):
-    """What a browser needs of its WebSocket."""
+    """Interface of a browser's WebSocket."""
 
     async def send_text(self, data: str) -> None:
-        """Send a text message; returns when there is room for another."""
+        """Send a text message; return when there is room for another."""
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send a binary message; returns when there is room for another."""
+        """Send a binary message; return when there is room for another."""
 
 
 class StalledError(RecorderError):
-    """The browser takes nothing any more, or sends nothing but garbage."""
+    """Stalled browser: it accepts no more data, or sends only malformed messages."""
 
 
 class Browser:
@@ -70,8 +70,8 @@ class Browser:
     Args:
         socket: the connection.
         hub: the streams.
-        backend: takes its requests.
-        executor: draws.
+        backend: carries out its requests.
+        executor: thread pool that draws.
     """
 
     def __init__(self, socket: Socket, hub: Hub, backend: Backend, executor: Executor) -> None:
@@ -80,7 +80,7 @@ class Browser:
         self.live = backend.mode == "live"
         self._socket = socket
         self._backend = backend
-        self._shown: dict[int, _Shown] = {}
+        self._shown: dict[int, _WatchTask] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._latest: dict[str, Note] = {}
         self._waiting: deque[Note] = deque()
@@ -90,7 +90,7 @@ class Browser:
         self.numbers = itertools.count(1)  # of samples, so that none is reported for another watch
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell(self, note: Note) -> None:
+    def notify(self, note: Note) -> None:
         """Send a note when there is room; never blocks."""
         if note["type"] in LATEST:
             self._latest[note["type"]] = note
@@ -109,7 +109,7 @@ class Browser:
         """Send notes until the connection is lost or the browser stalls.
 
         Raises:
-            StalledError: disconnect it.
+            StalledError: the browser must be disconnected.
         """
         sender = asyncio.create_task(self._send_notes())
         try:
@@ -128,7 +128,7 @@ class Browser:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def handle(self, text: str | bytes | None) -> None:
-        """Take one message of the browser; a malformed one is answered with an error."""
+        """Handle one message of the browser; answer a malformed one with an error."""
         try:
             values = _parse(text)
             op = values.get("op")
@@ -142,7 +142,7 @@ class Browser:
                 case "drawn":
                     shown = self._shown.get(_identifier(values))
                     if shown is not None:
-                        shown.drawn(values.get("number"))
+                        shown.confirm_drawn(values.get("number"))
                 case str() if op in self._backend.ops:
                     self._request(op, values)
                 case _:
@@ -152,10 +152,10 @@ class Browser:
             self._errors += 1
             if self._errors > MOST_ERRORS:
                 self.fail(StalledError("too many malformed messages"))
-            self.tell({"type": "error", "text": str(error)})
+            self.notify({"type": "error", "text": str(error)})
 
     def refresh(self) -> None:
-        """Streams were declared or removed: watches of changed streams begin anew."""
+        """Restart the watches of streams that were declared again or removed."""
         for shown in self._shown.values():
             shown.news.set()
 
@@ -174,7 +174,7 @@ class Browser:
         hz = MOST_HZ if hz is None else hz
         if isinstance(hz, bool) or not isinstance(hz, int | float) or not 0.01 <= hz <= 1000.0:
             raise UsageError("watch: max_hz is not a number from 0.01 to 1000")
-        shown = _Shown(self, number, stream, view, options or {}, 1.0 / min(hz, MOST_HZ))
+        shown = _WatchTask(self, number, stream, view, options or {}, 1.0 / min(hz, MOST_HZ))
         self._shown[number] = shown
 
     def _request(self, op: str, values: Mapping[str, Any]) -> None:
@@ -191,9 +191,9 @@ class Browser:
         except RecorderError as error:
             reply |= {"ok": False, "error": str(error)}
         if isinstance(reply["request"], int | str):
-            self.tell(reply)
+            self.notify(reply)
         elif not reply["ok"]:
-            self.tell({"type": "error", "text": reply["error"]})
+            self.notify({"type": "error", "text": reply["error"]})
 
     async def _send_notes(self) -> None:
         while True:
@@ -207,10 +207,10 @@ class Browser:
                 await self.send(to_json(note))
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message; waits until there is room.
+        """Send a message; wait until there is room.
 
         Raises:
-            StalledError: there was none for `STALL_S`.
+            StalledError: there was no room for `STALL_S`.
         """
         async with self._sending:
             try:
@@ -223,8 +223,8 @@ class Browser:
                 raise StalledError("the browser takes nothing") from None
 
 
-class _Shown:
-    """One watch of a browser: draws the newest whenever the browser has drawn what it was sent."""
+class _WatchTask:
+    """One watch of a browser; draws the newest sample when the browser has drawn the last one."""
 
     def __init__(
         self,
@@ -247,10 +247,10 @@ class _Shown:
         self._number = 0
         self._watch: Watch | None = None
         self.task = asyncio.create_task(self._run())
-        self.task.add_done_callback(self._ended)
+        self.task.add_done_callback(self._handle_end)
 
-    def drawn(self, number: Any) -> None:
-        """The browser has drawn the sample of that number."""
+    def confirm_drawn(self, number: Any) -> None:
+        """Take the browser's report that it has drawn the sample of that number."""
         if number == self._number:
             self._drawn.set()
 
@@ -259,7 +259,7 @@ class _Shown:
         if self._watch is not None:
             self._watch.close()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _handle_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._browser.fail(error)
 
@@ -270,7 +270,7 @@ class _Shown:
             if spec is not None:
                 await self._show(spec)
             while hub.specs.get(self._stream) == spec:
-                await self._until_news()
+                await self._wait_for_news()
 
     async def _show(self, spec: StreamSpec) -> None:
         """Show samples until the stream's declaration changes, or its view is refused."""
@@ -283,32 +283,32 @@ class _Shown:
         if view.static is not None:
             await self._send(view.static, self._values(static=True))
         self._watch = watch = hub.watch(self._stream, self.news.set, every=view.every)
-        pace = Pace(self._period_s, spec.rate_hz)
+        rate_limit = RateLimit(self._period_s, spec.rate_hz)
         try:
             while hub.specs.get(self._stream) == spec:
-                await self._until_news()
-                await self._until_turn(pace)
+                await self._wait_for_news()
+                await self._wait_for_turn(rate_limit)
                 messages = watch.take_every() if view.every else [watch.take()]
                 data = [m for m in messages if m is not None and m.kind is Kind.DATA]
                 if data:
-                    pace.shown(time.monotonic())
+                    rate_limit.record_shown(time.monotonic())
                     await self._draw(view, data)
         finally:
             watch.close()
 
-    async def _until_news(self) -> None:
+    async def _wait_for_news(self) -> None:
         await self.news.wait()
         self.news.clear()
 
-    async def _until_turn(self, pace: Pace) -> None:
-        """Wait for the watch's turn, and then for a sample that comes soon."""
-        pause_s, patience_s = pace.turn(time.monotonic())
+    async def _wait_for_turn(self, rate_limit: RateLimit) -> None:
+        """Wait for the watch's turn, and then for a sample that is due soon."""
+        pause_s, patience_s = rate_limit.compute_wait(time.monotonic())
         if pause_s + patience_s > 0.0:
             await asyncio.sleep(pause_s)
             self.news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
-                    await self._until_news()
+                    await self._wait_for_news()
 
     async def _draw(self, view: View, messages: list[Message]) -> None:
         try:
@@ -331,7 +331,7 @@ class _Shown:
             seq=newest.next_seq - 1,
             t_ns=str(mono_ns + self._browser.hub.offset_ns),
             age_ms=age_ms,
-            sent_ms=sent_ms(),
+            sent_ms=read_send_ms(),
             static=False,
         )
         if await self._send(drawing, values):
@@ -347,7 +347,7 @@ class _Shown:
         }
 
     async def _send(self, drawing: Drawing, values: dict[str, Any]) -> bool:
-        """Send a drawing; False if it is too large."""
+        """Send a drawing; return False if it is too large."""
         packed = await self._in_thread(lambda: pack(values, drawing))
         if len(packed) > MOST_BYTES:
             self._complain(f"{self._stream}: a sample of {len(packed)} bytes is not sent")
@@ -356,10 +356,10 @@ class _Shown:
         return True
 
     def _complain(self, text: str) -> None:
-        """Report a problem once, until something could be drawn again."""
+        """Report a problem once, until a drawing succeeds again."""
         if not self._complained:
             self._complained = True
-            self._browser.tell({"type": "error", "text": text, "id": self._id})
+            self._browser.notify({"type": "error", "text": text, "id": self._id})
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""One stream of a recorded session on its way to the viewers; what a player moves."""
+"""Read position in one stream of a recorded session."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _WINDOW = 1024  # samples whose times are read at once
 
 
 class Cursor:
-    """The place in a stream: which sample comes next.  All methods may raise a FormatError.
+    """Read position in a stream.  All methods may raise a FormatError.
 
-    Times are found by bisection in the file, so that a stream of any length costs the same memory.
+    Bisection in the file finds times, so that a stream of any length costs the same memory.
 
     Attributes:
         index: index of the next sample.
-        shown: index of the sample that was put last; -1: none.
+        shown: index of the sample that was sent last; -1: none.
     """
 
     def __init__(self, stream: Stream, spec: StreamSpec) -> None:
@@ -40,41 +40,41 @@ class Cursor:
 
     @property
     def name(self) -> str:
-        """The stream's name."""
+        """Name of the stream."""
         return self._stream.name
 
     @property
     def length(self) -> int:
-        """Samples of the stream."""
+        """Number of samples in the stream."""
         return len(self._stream)
 
     @property
     def next_ns(self) -> int | None:
         """Stamp of the next sample, epoch ns; None at the end."""
-        return self.time_of(self.index) if self.index < self.length else None
+        return self.read_stamp(self.index) if self.index < self.length else None
 
-    def time_of(self, index: int) -> int:
-        """Stamp of a sample, epoch ns."""
+    def read_stamp(self, index: int) -> int:
+        """Return the stamp of a sample, epoch ns."""
         at = self._offset(index)  # may replace the window
         return int(self._times[at])
 
     def place(self, t_ns: int) -> None:
-        """Go to the first sample after a time, epoch ns."""
+        """Move to the first sample after a time, epoch ns."""
         times = self._stream.times
         self.index = bisect_right(range(self.length), t_ns, key=lambda i: int(times(i, i + 1)[0]))
 
     def drop_until(self, t_ns: int) -> int:
-        """Go on to the newest samples at or before a time; how many are left out."""
+        """Skip to the newest samples at or before a time; return how many are left out."""
         before = self.index
         self.place(t_ns)
         self.index = max(before, self.index - self._most)
         return self.index - before
 
     def batch_end(self, t_ns: int | None) -> int:
-        """End of the samples that go together with the next one.
+        """Return the end of the samples that are sent together with the next one.
 
-        It is one sample, or of small samples all that are due at a time (None: some milliseconds
-        after the first) and have consecutive numbers.
+        A batch is one sample; or, for small samples, all that are due at `t_ns` (None: some
+        milliseconds after the first) and have consecutive numbers.
         """
         if self._most == 1:
             return self.index + 1
@@ -85,9 +85,10 @@ class Cursor:
         return self.index + max(1, int(breaks[0]) + 1 if len(breaks) else due)
 
     def batch_start(self, last: int) -> int:
-        """Start of the samples that are shown with a sample: of small ones those of the last time.
+        """Return the start of the samples that are shown together with a sample.
 
-        They are what a plot shows, have consecutive numbers, and were not shown before.
+        For small samples these are the samples of the last seconds that a plot shows, with
+        consecutive numbers, that were not shown before; otherwise the sample alone.
         """
         if self._most == 1:
             return last
@@ -100,19 +101,19 @@ class Cursor:
         return max(first, last + 1 - (stop - at) + int(breaks[-1]) + 1) if len(breaks) else first
 
     def message(self, start: int, stop: int) -> Message:
-        """The samples [start, stop) as a message, with epoch ns as ``t_mono``."""
+        """Return the samples [start, stop) as a message, with epoch ns as ``t_mono``."""
         at = self._offset(start, stop - 1)
         times = self._times[at : at + stop - start]
         return create_message(
             read_chunk(self._stream, start, int(self._seq[at]), times), self._spec
         )
 
-    def passed(self, stop: int) -> None:
-        """The samples before `stop` were put."""
+    def mark_sent(self, stop: int) -> None:
+        """Record that the samples before `stop` were sent."""
         self.index, self.shown = stop, stop - 1
 
     def extend(self, *, also_inside: bool = False) -> bool:
-        """At the end (or anywhere), read the stream's length again; whether that was done."""
+        """Read the stream's length again, at the end (or anywhere); return True if it was read."""
         if self.index < self.length and not also_inside:
             return False
         self._stream.refresh()
@@ -120,7 +121,7 @@ class Cursor:
         return True
 
     def _offset(self, index: int, last: int | None = None) -> int:
-        """Place of a sample in the window, which is read anew if it does not hold it and `last`."""
+        """Return a sample's place in the window; move the window unless it holds it and `last`."""
         end = self._first + len(self._times)
         if not self._first <= index <= (index if last is None else last) < end:
             stop = min(index + _WINDOW, self.length)
@@ -134,7 +135,7 @@ class Cursor:
 
 
 def missing_samples(stream: Stream) -> str:
-    """Which channels hold fewer samples than others of their stream; empty if none does."""
+    """List channels that hold fewer samples than others of their stream; empty if none does."""
     lengths = {name: len(stream.channels[name]) for name in stream.meta}
     most = max(lengths.values(), default=0)
     short = [f"{name} holds {n} of {most} samples" for name, n in lengths.items() if n < most]

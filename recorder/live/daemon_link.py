@@ -1,4 +1,4 @@
-"""The live backend: asks the daemon for its status, and hands it the requests of browsers.
+"""Live backend: it polls the daemon's status and forwards the requests of browsers.
 
 Every exchange with the daemon and every read of the disk happens in a worker thread.
 """
@@ -18,9 +18,9 @@ from typing import Any
 from recorder.contract.control.client import Client, DaemonError
 from recorder.contract.control.requests import MOST_AGE_S
 from recorder.contract.errors import RecorderError, UsageError
-from recorder.live.access import without_paths
-from recorder.live.backend import Note, Tell, sent_ms
-from recorder.live.happenings import Event, Happenings, Timeline, event_note
+from recorder.live.access import strip_paths
+from recorder.live.backend import Note, Notify, read_send_ms
+from recorder.live.happenings import Event, EventTail, Timeline, event_note
 from recorder.live.hub import Hub
 from recorder.live.recordings import Recordings
 from recorder.live.summary import Summary
@@ -30,9 +30,9 @@ from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 
 WATCHED_S = 0.25
-"""Interval of the daemon's status while somebody is connected."""
+"""Interval of the daemon's status while a viewer is connected, in seconds."""
 IDLE_S = 5.0
-"""Interval while nobody is."""
+"""Interval of the daemon's status while no viewer is connected, in seconds."""
 _STATUS_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 120.0
 _SESSIONS_S = 60.0
@@ -47,17 +47,17 @@ _STEP_NS = 5_000_000  # of the host's clock, beyond which stamps of unrecorded s
 class _Polled:
     status: dict[str, Any] | None = None
     problem: str = ""
-    session: Happenings | None = None
+    session: EventTail | None = None
     events: list[Event] = field(default_factory=list)
     judged: dict[str, Any] | None = None
 
 
 class LiveBackend:
-    """The daemon behind the page; see `recorder.live.backend.Backend`.
+    """Backend of a live rig; see `recorder.live.backend.Backend`.
 
     Args:
         hub: its `offset_ns` follows the open session's.
-        source: learns the taps from the status.
+        source: receives the taps from the status.
         socket: the daemon's control socket.
         root: the folder of sessions.
         tell: sends a note to all browsers.
@@ -72,21 +72,21 @@ class LiveBackend:
         source: TapSource,
         socket: Path,
         root: Path,
-        tell: Tell,
+        notify: Notify,
     ) -> None:
         self._hub = hub
         self._source = source
         self._poller = _Poller(socket)
         self._socket = socket
-        self._tell = tell
+        self._notify = notify
         self._summary = Summary()
         self._recordings = Recordings(root)
         self._timeline = Timeline()
         self._newest: dict[str, Note] = {}
         self._events: deque[Note] = deque(maxlen=_MOST_EVENTS)
-        self._told = 0  # number of the daemon's next event
+        self._next_event = 0  # number of the daemon's next event
         self._daemon: int | None = None
-        self._session: Happenings | None = None
+        self._session: EventTail | None = None
         self._packing: Mapping[str, Any] | None = None
         self._viewers = 0
         self.config: Path | None = None
@@ -129,7 +129,7 @@ class LiveBackend:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, op: str, arguments: dict[str, Any], received_s: float) -> str | None:
-        """One request, in a thread of its own: `start` and `stop` may take a while."""
+        """Send one request, in a thread of its own: `start` and `stop` may take a while."""
         if "age_s" in arguments:
             age_s = arguments["age_s"] + time.monotonic() - received_s
             arguments["age_s"] = min(age_s, MOST_AGE_S)
@@ -137,7 +137,7 @@ class LiveBackend:
             with Client(self._socket, timeout_s=_REQUEST_TIMEOUT_S) as client:
                 reply = client.request(op, **arguments)
         except DaemonError as error:
-            raise DaemonError(without_paths(str(error))) from None
+            raise DaemonError(strip_paths(str(error))) from None
         return Path(reply.session).name if reply.session else None
 
     async def _run(self) -> None:
@@ -173,8 +173,8 @@ class LiveBackend:
         self._timeline.add(polled.events)
         newest_ns = {name: self._hub.newest_ns(name) for name in self._hub.specs}
         note = self._summary.note(status, newest_ns, now_ns, polled.problem)
-        note |= {"session_verdict": polled.judged, "sent_ms": sent_ms()}
-        self._tell(without_paths(note))  # in no greeting: a new viewer has the daemon asked
+        note |= {"session_verdict": polled.judged, "sent_ms": read_send_ms()}
+        self._notify(strip_paths(note))  # in no greeting: a new viewer has the daemon asked
         outages = _outages(status)
         begun_or_over = outages.keys() != self._outages.keys()
         if polled.events or begun_or_over or now_s - self._timeline_s >= _TIMELINE_S:
@@ -187,21 +187,21 @@ class LiveBackend:
                 self._listing = asyncio.create_task(self._list())
 
     def _take_events(self, status: Mapping[str, Any]) -> None:
-        """Send the daemon's new events as its log has them, losses and incomplete samples too."""
+        """Send the daemon's new events as its log has them, with losses and incomplete samples."""
         if status["pid"] != self._daemon:
-            self._daemon, self._told = status["pid"], 0
+            self._daemon, self._next_event = status["pid"], 0
         for event in status["events"]:
-            if event["number"] >= self._told:
+            if event["number"] >= self._next_event:
                 note = event_note({**event, "type": event["kind"]}, event["text"])
-                self._events.append(without_paths(note))
-                self._tell(self._events[-1])
+                self._events.append(strip_paths(note))
+                self._notify(self._events[-1])
         if status["events"]:
-            self._told = status["events"][-1]["number"] + 1
+            self._next_event = status["events"][-1]["number"] + 1
 
     def _move_clock(self, session: Mapping[str, Any] | None) -> None:
-        """Stamp as the open session does; by the host's clock while nothing is recorded."""
+        """Use the open session's clock offset, or the host's clock while nothing is recorded."""
         if session is not None:
-            if session["offset_ns"] is not None:  # the writer is there
+            if session["offset_ns"] is not None:  # the writer runs
                 self._hub.offset_ns = session["offset_ns"]
             return
         offset_ns = time.time_ns() - time.monotonic_ns()
@@ -215,16 +215,16 @@ class LiveBackend:
 
     def _publish(self, note: Note) -> None:
         self._newest[note["type"]] = note
-        self._tell(note)
+        self._notify(note)
 
 
 class _Poller:
-    """Asks for the status, over one connection; in one worker thread."""
+    """Poller of the daemon's status over one connection, in one worker thread."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._client: Client | None = None
-        self._session: Happenings | None = None
+        self._session: EventTail | None = None
         self._judged: dict[str, Any] | None = None
         self._judge_s = 0.0  # when the session is judged again
 
@@ -237,7 +237,7 @@ class _Poller:
             if self._client is not None:
                 self._client.close()
             self._client = self._session = None
-            return _Polled(problem=without_paths(str(error)))
+            return _Polled(problem=strip_paths(str(error)))
         path = (status.get("session") or {}).get("path")
         events = []
         if path is None:
@@ -245,7 +245,7 @@ class _Poller:
                 events = self._session.read()
             self._session = None
         elif self._session is None or self._session.path != Path(path):
-            self._session, self._judge_s = Happenings(Path(path)), 0.0
+            self._session, self._judge_s = EventTail(Path(path)), 0.0
         if self._session is not None:
             events = self._session.read()
             self._judge(self._session.path)
@@ -271,7 +271,7 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _outages(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """By stream, the outages that go on."""
+    """Return the ongoing outages by stream."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, sensor in (status or {}).get("sensors", {}).items():
         rows = {name: sensor, **sensor["streams"]}
@@ -279,5 +279,5 @@ def _outages(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _name(session: Happenings | None) -> str | None:
+def _name(session: EventTail | None) -> str | None:
     return None if session is None else session.name

@@ -1,4 +1,4 @@
-"""The declarations of the streams, as they are sent to browsers."""
+"""Declarations of the streams, as browsers receive them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from recorder.contract.streams import StreamSpec
 from recorder.live.backend import Note
 from recorder.live.hub import Hub
-from recorder.live.views import views_of
+from recorder.live.views import list_views
 from recorder.processing.frames import kind_of
 
 
 def streams_note(hub: Hub) -> Note:
-    """The note ``streams``: every declared stream with its sensor, kind, views, and channels."""
+    """Return the note ``streams``: each declared stream's sensor, kind, views and channels."""
     streams = {
-        name: {"sensor": hub.sensors.get(name, name), **_described(spec)}
+        name: {"sensor": hub.sensors.get(name, name), **_describe(spec)}
         for name, spec in sorted(hub.specs.items())
     }
     return {"type": "streams", "streams": streams}
 
 
-def _described(spec: StreamSpec) -> dict[str, Any]:
+def _describe(spec: StreamSpec) -> dict[str, Any]:
     names = {channel.name for channel in spec.channels}
     return {
         "kind": "position" if "pos" in names else kind_of(spec),
-        "views": list(views_of(spec)),
+        "views": list(list_views(spec)),
         "rate_hz": spec.rate_hz,
         "description": spec.description,
         "channels": {

@@ -1,4 +1,4 @@
-"""Events of the open session, as they are written, and the timeline that they make."""
+"""Event log of the open session, and the timeline of its losses and marks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recorder.session.event_texts import format_event
 from recorder.session.layout import EVENTS, private
 
 MOST_INTERVALS = 500
-"""Intervals of a stream in a timeline; neighbours grow together beyond it."""
+"""Largest number of intervals of a stream in a timeline; beyond it neighbours are merged."""
 _MOST_READ = 1 << 20
 _MOST_EVENTS = 2000
 
 Event = dict[str, Any]
 
 
-class Happenings:
-    """Follows a session's event log; in one worker thread.
+class EventTail:
+    """Reader that follows a session's event log, in one worker thread.
 
     Args:
         path: the session's folder.
@@ -36,7 +36,7 @@ class Happenings:
         self._at = 0
 
     def read(self) -> list[Event]:
-        """The events since the last call; an event that is half written comes the next time."""
+        """Return the events since the last call; keep an incomplete line for the next call."""
         try:
             with private(self.path, EVENTS).open("rb") as file:
                 file.seek(self._at)
@@ -63,7 +63,7 @@ class Timeline:
         self._marks: list[tuple[int, str]] = []
 
     def add(self, events: Iterable[Event]) -> None:
-        """Take further events."""
+        """Add further events."""
         for event in events:
             t_ns, duration_ns = event["t_ns"], int(event.get("duration_ns") or 0)
             if event["type"] == "mark":
@@ -75,15 +75,15 @@ class Timeline:
                 intervals = self._streams.setdefault(event["stream"], [])
                 intervals.append((begin_ns, begin_ns + duration_ns, kind))
                 if len(intervals) > MOST_INTERVALS:
-                    self._streams[event["stream"]] = _merged(intervals)
+                    self._streams[event["stream"]] = _merge(intervals)
         del self._marks[:-_MOST_EVENTS]
 
     def note(self, end_ns: int, outages: Mapping[str, Mapping[str, Any]] | None = None) -> Note:
-        """The note ``timeline``.
+        """Return the note ``timeline``.
 
         Args:
-            end_ns: epoch ns of now.
-            outages: by stream, its outage that goes on: it is lost until now.
+            end_ns: the current time, epoch ns.
+            outages: ongoing outages by stream, each shown as a loss until `end_ns`.
         """
         streams = {name: list(intervals) for name, intervals in self._streams.items()}
         for name, outage in (outages or {}).items():
@@ -102,7 +102,7 @@ class Timeline:
 
 
 def event_note(event: Event, text: str | None = None) -> Note:
-    """The note ``event``; its sentence is `text`, or made here."""
+    """Return the note ``event``, with `text` or a generated sentence."""
     return {
         "type": "event",
         "t_ns": str(event["t_ns"]),
@@ -113,7 +113,7 @@ def event_note(event: Event, text: str | None = None) -> Note:
     }
 
 
-def _merged(intervals: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Half as many: each with its next one, over the gap between them."""
+def _merge(intervals: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Halve the number of intervals: merge each pair, with the gap between them."""
     pairs = [intervals[i : i + 2] for i in range(0, len(intervals), 2)]
     return [(pair[0][0], max(end for _, end, _ in pair), pair[0][2]) for pair in pairs]

@@ -1,16 +1,16 @@
-"""The streams that somebody looks at: between a source's thread and the viewers in the event loop.
+"""Distribution of the watched streams: from a source's thread to the viewers in the event loop.
 
-A source declares streams and puts messages; a viewer watches a stream and takes what is new::
+A source declares streams and puts messages; a viewer watches a stream and takes new messages::
 
     hub = Hub()                                  # in the event loop
-    hub.attach(source)                           # learns which streams are watched
+    hub.attach(source)                           # the source receives the watched streams
     watch = hub.watch("camera", wake=event.set)
     await event.wait()
-    message = watch.take()                       # the newest; what came before it is skipped
+    message = watch.take()                       # the newest; earlier messages are skipped
     watch.close()
 
-Nothing here decodes, copies or waits: a viewer that takes nothing costs one message, or
-`most_bytes` where it wants every message.
+The hub does not decode, copy or wait.  A viewer that takes nothing costs one message, or
+`most_bytes` if it wants every message.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
 MOST_BYTES = 4 << 20
-"""Default of the bytes that wait for a viewer who wants every message."""
+"""Default size of the queue of a viewer that wants every message, in bytes."""
 
 
 class Source(Protocol):
-    """Where messages come from: the drivers' taps, or the player of a recorded session."""
+    """Source of messages: the drivers' taps, or the player of a recorded session."""
 
     def want(self, streams: frozenset[str]) -> None:
         """Deliver these streams from now on, and no others.
@@ -41,15 +41,15 @@ class Source(Protocol):
         """
 
     def close(self) -> None:
-        """Put no more messages; returns when the source's thread has ended."""
+        """Stop the source; return when its thread has ended."""
 
 
 class Watch:
-    """One viewer of one stream; made by `Hub.watch`, used in the event loop.
+    """Subscription of one viewer to one stream; created by `Hub.watch`, used in the event loop.
 
     Attributes:
         stream: name of the stream.
-        dropped: messages that a viewer of every message did not take in time.
+        dropped: messages that were dropped because the viewer, which wants every message, was late.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Watch:
         return message
 
     def take_every(self) -> list[Message]:
-        """All messages since the last call, oldest first; `dropped` counts those left out."""
+        """Return all messages since the last call, oldest first; `dropped` counts dropped ones."""
         with self._hub._lock:
             messages = list(self._waiting)
             self._forget()
         return messages
 
     def close(self) -> None:
-        """Watch no more; may be called twice."""
+        """End the subscription; may be called twice."""
         self._hub._unwatch(self)
 
     def _forget(self) -> None:
@@ -93,7 +93,7 @@ class Watch:
         self._bytes = 0
 
     def _offer(self, message: Message) -> bool:
-        """Take a message in; with the hub's lock.  True if the viewer is to be woken."""
+        """Add a message, with the hub's lock held; return True if the viewer must be woken."""
         if not self._every:
             if message.kind is not Kind.DATA:
                 return False
@@ -107,12 +107,12 @@ class Watch:
 
 
 class Hub:
-    """All watches; lives in the event loop in which it is made.
+    """All watches; used in the event loop in which it is created.
 
     Attributes:
         specs: the streams by name, as their source declared them.
         sensors: name of the sensor of every declared stream.
-        offset_ns: added to ``t_mono`` gives epoch ns; 0 for a player, whose ``t_mono`` is that.
+        offset_ns: offset from ``t_mono`` to epoch ns; 0 for a player, whose ``t_mono`` is epoch ns.
         on_change: called in the event loop when streams were declared or removed.
     """
 
@@ -132,16 +132,16 @@ class Hub:
         self._called = False  # the loop will call `_deliver`
 
     def attach(self, source: Source) -> None:
-        """Tell this source from now on which streams are watched."""
+        """Set the source, which from now on receives the names of the watched streams."""
         self._source = source
         source.want(frozenset(self._watches))
 
     def declare(self, spec: StreamSpec, sensor: str | None = None) -> None:
-        """Take a stream's declaration; any thread.  Repeating it costs nothing.
+        """Register a stream's declaration; thread-safe.  Repeating it costs nothing.
 
         Args:
             spec: the declaration.
-            sensor: name of the sensor that it comes from; the stream's own unless given.
+            sensor: name of its sensor; default: the stream's name.
         """
         with self._lock:
             if self.specs.get(spec.name) == spec:
@@ -153,7 +153,7 @@ class Hub:
             self._call()
 
     def remove(self, stream: str) -> None:
-        """Forget a stream that is not declared any more; any thread.  Watches of it remain."""
+        """Remove a stream that is no longer declared; thread-safe.  Its watches remain."""
         with self._lock:
             if stream not in self.specs:
                 return
@@ -163,7 +163,7 @@ class Hub:
             self._call()
 
     def put(self, message: Message) -> None:
-        """Hand a message (`Kind.DATA`, ``STATE`` or ``LOST``) to its viewers; any thread.
+        """Hand a message (`Kind.DATA`, ``STATE`` or ``LOST``) to its viewers; thread-safe.
 
         Without a viewer the message is dropped.  Its frames must not change afterwards.
         """
@@ -182,7 +182,7 @@ class Hub:
                 self._call()
 
     def forget(self, stream: str) -> None:
-        """Show the messages that were put to no further viewer; any thread."""
+        """Drop a stream's queued messages, so that no viewer receives them; thread-safe."""
         with self._lock:
             self._newest.pop(stream, None)
             for watch in self._watches.get(stream, ()):
@@ -201,8 +201,8 @@ class Hub:
         Args:
             stream: its name.
             wake: called in the event loop when there is something to take.
-            every: all messages are wanted, of all kinds, not the newest data message.
-            most_bytes: bytes that may wait; the oldest messages are dropped beyond it.
+            every: deliver all messages of all kinds, instead of the newest data message.
+            most_bytes: queue size; beyond it the oldest messages are dropped.
         """
         watch = Watch(self, stream, wake, every=every, most_bytes=most_bytes)
         with self._lock:
@@ -213,15 +213,15 @@ class Hub:
                 self._due[watch] = None
                 self._call()
         if before is None:
-            self._tell_source()
+            self._update_source()
         return watch
 
-    def watched(self, stream: str) -> bool:
-        """Whether anybody watches the stream."""
+    def is_watched(self, stream: str) -> bool:
+        """Check that the stream has a viewer."""
         return stream in self._watches
 
     def newest_ns(self, stream: str) -> int | None:
-        """``t_mono`` of the newest sample that came, ns; None before the first."""
+        """Return ``t_mono`` of the newest received sample, ns; None before the first."""
         return self._newest_ns.get(stream)
 
     def _unwatch(self, watch: Watch) -> None:
@@ -237,14 +237,14 @@ class Hub:
                 return
             del self._watches[watch.stream]
             self._newest.pop(watch.stream, None)
-        self._tell_source()
+        self._update_source()
 
-    def _tell_source(self) -> None:
+    def _update_source(self) -> None:
         if self._source is not None:
             self._source.want(frozenset(self._watches))
 
     def _call(self) -> None:
-        """Have the loop deliver; with the lock, so that many messages cost one call."""
+        """Schedule `_deliver` in the loop, with the lock held; many messages cost one call."""
         if self._called:
             return
         self._called = True

@@ -1,7 +1,7 @@
-"""Binary messages to browsers: a drawing with its header, each array at a multiple of 8 bytes.
+"""Binary messages to browsers: a drawing with its header; arrays are aligned to 8 bytes.
 
-u4 little-endian length of the header, the header in JSON padded with spaces so that the payload
-begins at a multiple of 8, then the arrays, each padded to 8 bytes.
+Layout: u4 little-endian length of the header; the header in JSON, padded with spaces so that the
+payload begins at a multiple of 8; then the arrays, each padded to 8 bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALIGN = 8
 
 
 def pack(values: dict[str, Any], drawing: Drawing) -> bytes:
-    """A drawing as one message.
+    """Encode a drawing as one message.
 
     Args:
         values: keys of the header besides ``header`` and ``arrays``.
@@ -44,7 +44,7 @@ def pack(values: dict[str, Any], drawing: Drawing) -> bytes:
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inverse of `pack`: the header, and its arrays by name.
+    """Decode a message of `pack`: return the header, and its arrays by name.
 
     Raises:
         ValueError: the bytes are not such a message.
@@ -61,7 +61,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def to_json(values: Any) -> str:
-    """JSON that a browser can parse: numbers that are not finite become null."""
+    """Encode JSON that a browser can parse: numbers that are not finite become null."""
     try:
         return json.dumps(values, separators=(",", ":"), allow_nan=False)
     except ValueError:

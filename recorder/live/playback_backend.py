@@ -1,4 +1,4 @@
-"""Playback behind the page: requests to the player, its position, and what the session holds."""
+"""Playback backend: requests to the player, its position, and notes about the session."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 
 from recorder.contract.config.settings import LiveSettings
 from recorder.contract.errors import UsageError
-from recorder.live.access import without_paths
-from recorder.live.backend import Note, Tell
+from recorder.live.access import strip_paths
+from recorder.live.backend import Note, Notify
 from recorder.live.happenings import event_note
 from recorder.live.hub import Hub
 from recorder.live.player import Player, Position
 from recorder.live.serving import serve
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 from recorder.session.accounts import read_accounts
 from recorder.session.layout import RECORDING
 from recorder.session.reader import Session
@@ -29,11 +29,11 @@ from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
 from recorder.session.verdict import Reason, Verdict, verdict
 
 REPORT_S = 0.1
-"""Interval of the position while it moves and somebody is connected."""
+"""Interval of position reports while the player plays and a viewer is connected, in seconds."""
 TIMELINE_S = 5.0
-"""Shortest interval of the timeline of a session that is being recorded."""
+"""Shortest interval between timelines of a session that is being recorded, in seconds."""
 MAXIMUM = "max"
-"""The maximum speed in JSON."""
+"""Name of the maximum speed in JSON."""
 _IDLE_SHARE = 20  # reading the timeline of a session of hours takes a second
 _MOST_STEPS = 1000
 _MOST_REASONS = 3
@@ -41,10 +41,10 @@ _NICE = 19  # beside a recording
 
 
 class PlaybackBackend:
-    """A player behind the page; see `recorder.live.backend.Backend`.
+    """Backend of a played session; see `recorder.live.backend.Backend`.
 
     Args:
-        player: plays the session; whoever made it closes it.
+        player: plays the session; the caller closes it.
         path: the session's folder.
         tell: sends a note to all browsers.
     """
@@ -52,10 +52,10 @@ class PlaybackBackend:
     mode = "playback"
     ops = frozenset({"play", "pause", "speed", "seek", "step"})
 
-    def __init__(self, player: Player, path: Path, tell: Tell) -> None:
+    def __init__(self, player: Player, path: Path, notify: Notify) -> None:
         self._player = player
         self._path = path
-        self._tell = tell
+        self._notify = notify
         self._loop = asyncio.get_running_loop()
         self._viewers = 0
         self._changed = asyncio.Event()
@@ -111,7 +111,7 @@ class PlaybackBackend:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def _report(self) -> None:
-        """Tell the position after each change, and regularly while it moves."""
+        """Report the position after each change, and regularly while it moves."""
         while True:
             moves = self._viewers and self._player.position.playing
             with contextlib.suppress(TimeoutError):
@@ -121,10 +121,10 @@ class PlaybackBackend:
             if len(self._player.problems) != self._problems:
                 self._outdated.set()
             if self._viewers:
-                self._tell(position_note(self._player))
+                self._notify(position_note(self._player))
 
     async def _describe(self) -> None:
-        """Tell the timeline and the state: of a session that is being recorded, regularly."""
+        """Report timeline and state, repeatedly while the session is being recorded."""
         while True:
             self._outdated.clear()
             self._problems = len(self._player.problems)
@@ -133,7 +133,7 @@ class PlaybackBackend:
                 self._reader, self._read, position
             )
             for note in (*self._notes, *(e for e in events if e not in self._events)):
-                self._tell(note)
+                self._notify(note)
             self._events = events
             pause_s = max(TIMELINE_S, _IDLE_SHARE * (time.monotonic() - began_s))
             with contextlib.suppress(TimeoutError):
@@ -149,7 +149,7 @@ class PlaybackBackend:
                 timeline_note(timeline),
                 status_note(session, timeline, self._player.problems, position.recording),
             ]
-        return without_paths(notes), without_paths([event_note(dict(e)) for e in timeline.events])
+        return strip_paths(notes), strip_paths([event_note(dict(e)) for e in timeline.events])
 
 
 _NEEDS = {
@@ -160,7 +160,7 @@ _NEEDS = {
 
 
 def position_note(player: Player) -> Note:
-    """The note ``playback``; ``blank``: streams that have no sample yet at that time."""
+    """Return the note ``playback``; ``blank``: streams without a sample at or before that time."""
     position = player.position
     return {
         "type": "playback",
@@ -176,7 +176,7 @@ def position_note(player: Player) -> Note:
 
 
 def timeline_note(timeline: Timeline) -> Note:
-    """The note ``timeline``: per stream ``[start_ns, end_ns, kind, causes]``."""
+    """Return the note ``timeline``: per stream ``[start_ns, end_ns, kind, causes]``."""
     return {
         "type": "timeline",
         "start_ns": str(timeline.start_ns),
@@ -192,7 +192,7 @@ def timeline_note(timeline: Timeline) -> Note:
 def status_note(
     session: Session, timeline: Timeline, problems: Mapping[str, str], recording: bool
 ) -> Note:
-    """The note ``status``: one row a stream for the whole session, and a verdict."""
+    """Return the note ``status``: one row for each stream of the whole session, and a verdict."""
     seconds = (timeline.end_ns - timeline.start_ns) / 1e9
     accounts = read_accounts(session)
     unreadable = [Reason("unreadable", name, text) for name, text in problems.items()]
@@ -248,7 +248,7 @@ def _judge(stream: StreamTimeline, fault: str, incomplete: Mapping[str, Any]) ->
 
 
 def _verdict(judged: Verdict, state: str) -> dict[str, str]:
-    """The verdict on the session as the page shows it; ``why`` has the state and the reasons."""
+    """Return the session's verdict as the page shows it; ``why`` has the state and the reasons."""
     reasons = "; ".join(reason.text for reason in judged.reasons[:_MOST_REASONS])
     level = "good" if judged.passed else "bad"
     return {"word": judged.word, "level": level, "why": f"{state}: {reasons}" if reasons else state}
@@ -265,10 +265,10 @@ async def serve_session(
 
     Args:
         path: the session's folder.
-        settings: where, and to whom.
+        settings: address, port and access of the server.
         announce: called when the server listens, with its address, the session's name, and what
             cannot be read, by stream.
-        speed: at first.
+        speed: initial speed.
 
     Raises:
         SessionError: there is no such session, or it has no sample that can be read.
@@ -278,11 +278,11 @@ async def serve_session(
     with Player(path) as player:
         player.set_speed(speed)
 
-        def stage(hub: Hub, tell: Tell) -> tuple[PlaybackBackend, Player, Shown]:
+        def stage(hub: Hub, notify: Notify) -> tuple[PlaybackBackend, Player, StaticContent]:
             if player.position.recording:
                 os.nice(_NICE)  # before the threads begin, which inherit it
             player.start(hub)
-            shown = Shown(playback=player, session=path)
-            return PlaybackBackend(player, path, tell), player, shown
+            shown = StaticContent(playback=player, session=path)
+            return PlaybackBackend(player, path, notify), player, shown
 
         await serve(settings, stage, lambda url: announce(url, player.name, player.problems))

@@ -1,4 +1,4 @@
-"""The session that a player plays: which of its streams can be read, and from when to when."""
+"""Session that a player plays: its readable streams and its time range."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ _FIRST_NS = 1_000_000_000  # streams that begin within this time are shown at th
 
 
 class PlayedSession(Closing):
-    """An open session, whatever its state; used by one thread.
+    """An open session in any state; used by one thread.
 
     Attributes:
         name: the session's name.
         streams: streams that can be played, with their declarations for viewers.
         sensors: the sensor of each stream.
-        problems: what cannot be read, by stream.
-        start_ns, end_ns: first and last moment, epoch ns; the end moves while it is recorded.
-        begin_ns: when all streams that begin soon after the first one have a sample.
+        problems: read errors by stream.
+        start_ns, end_ns: first and last moment, epoch ns; the end moves while the session is
+            recorded.
+        begin_ns: first moment at which all streams that begin soon after the first one have a
+            sample.
         recording: the session is being recorded.
-        gone: the session was deleted; what is open can still be read.
+        gone: the session was deleted; open files can still be read.
 
     Raises:
         SessionError: there is no such session, or it has no sample that can be read.
@@ -54,7 +56,7 @@ class PlayedSession(Closing):
         self.end_ns = max([int(header.get("end_ns") or 0), *(last for _, last in ends)])
 
     def look_again(self) -> Set[str]:
-        """Read how far a session that is being recorded has come; names of new streams."""
+        """Update the extent of a session that is being recorded; return new streams' names."""
         known = set(self.streams)
         try:
             with Session(self._path, partial=True) as session:
@@ -68,7 +70,7 @@ class PlayedSession(Closing):
         return self.streams.keys() - known
 
     def fail(self, stream: str, error: Exception) -> bool:
-        """Note that something of a stream cannot be read; False if that is known."""
+        """Record that a stream cannot be read; return False if that is known."""
         new = stream not in self.problems
         self.problems.setdefault(stream, str(error))
         return new
@@ -79,7 +81,7 @@ class PlayedSession(Closing):
             stream.close()
 
     def _open(self, session: Session) -> list[tuple[int, int]]:
-        """Take in the streams that are new; the first and last stamps of all."""
+        """Add new streams; return the first and last stamps of all streams."""
         ends = []
         for sensor, owned in session.sensors().items():
             self.sensors |= dict.fromkeys(owned, sensor)
@@ -104,7 +106,7 @@ class PlayedSession(Closing):
 
 
 def _ends(stream: Stream, *, growing: bool) -> tuple[int, int]:
-    """First and last stamp, epoch ns; of a stream that grows about the last.
+    """Return first and last stamp, epoch ns; the last is approximate for a growing stream.
 
     Raises:
         IndexError: the stream has no sample.

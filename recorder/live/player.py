@@ -1,17 +1,17 @@
-"""A recorded session as the source of a hub: play, pause, speed, seek, step.
+"""Player of a recorded session, the source of a hub: play, pause, speed, seek, step.
 
 ::
 
     with Player(path) as player:
         hub.attach(player)
-        player.start(hub)                         # its thread reads and puts; nothing else does
+        player.start(hub)                         # the only thread that reads and sends samples
         player.seek(player.position.start_ns + 5_000_000_000)
         player.set_speed(2.0)
         position = await asyncio.wrap_future(player.play())
 
-One player has one position, for all its viewers, as a projector.  The samples that are shown follow
-from the position alone: of each watched stream the newest at or before it.  Who cannot take samples
-as fast as they come misses some; the position never waits, except at the maximum speed.
+One player has one position, which all its viewers share, as with a projector.  The position alone
+determines the shown samples: of each watched stream the newest at or before it.  A viewer that is
+slower than the samples misses some; the position never waits, except at the maximum speed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from recorder.live.played_session import PlayedSession
 from recorder.session.replay import Pace
 
 SPEEDS = (0.1, 16.0)
-"""Slowest and fastest speed, recorded seconds per second; besides them the maximum, `math.inf`."""
+"""Slowest and fastest speed, recorded seconds per second; `math.inf` is the maximum speed."""
 _TICK_NS = 4_000_000  # samples that are due within this time are put together
 _LATE_NS = 100_000_000  # what is later than this is left out
 _LOOK_NS = 1_000_000_000  # how often a session that is being recorded is read again
@@ -43,29 +43,29 @@ _FAULTS = (FormatError, OSError)
 
 
 class Sink(Protocol):
-    """Where samples go: a `recorder.live.hub.Hub`."""
+    """Receiver of samples: a `recorder.live.hub.Hub`."""
 
     def declare(self, spec: StreamSpec, sensor: str | None = None) -> None:
-        """Take a stream's declaration, and the name of its sensor."""
+        """Register a stream's declaration, and the name of its sensor."""
 
     def put(self, message: Message) -> None:
-        """Take samples; never waits for a viewer."""
+        """Take samples; never wait for a viewer."""
 
     def forget(self, stream: str) -> None:
-        """Show the samples that were put to no further viewer."""
+        """Drop a stream's queued samples, so that no viewer receives them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a player does at one moment.
+    """State of a player at one moment.
 
     Attributes:
         start_ns, end_ns: the session's first and last moment, epoch ns; the end of a session that
             is being recorded moves.
-        t_ns: what is shown, epoch ns.
-        playing: whether the time passes.
+        t_ns: current time, epoch ns.
+        playing: the time passes.
         speed: recorded seconds per second; infinite: as fast as samples can be read.
-        jumps: how often the time did not just pass: seeks, steps, a play from the end.
+        jumps: number of jumps of the time: seeks, steps, a play from the end.
         recording: the session is being recorded.
     """
 
@@ -79,19 +79,19 @@ class Position:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left to play."""
+        """True if the end of a closed session is reached."""
         return self.t_ns >= self.end_ns and not self.recording
 
 
 class Player(Closing):
-    """Plays one session into a hub; `play` and the other commands may come from any thread.
+    """Player of one session into a hub; `play` and the other commands are thread-safe.
 
-    A command takes effect within milliseconds; its future has the position then, or the error.
+    A command takes effect within milliseconds; its future then holds the position, or the error.
 
     Attributes:
         on_change: called in the player's thread after a command, at the end, when something cannot
             be read, and when a session that is being recorded has grown.
-        dropped: samples that were left out since reading them came too late.
+        dropped: samples that were left out because they were read too late.
 
     Raises:
         SessionError: there is no such session, or it has no sample that can be read.
@@ -119,22 +119,22 @@ class Player(Closing):
 
     @property
     def name(self) -> str:
-        """The session's name."""
+        """Name of the session."""
         return self._session.name
 
     @property
     def specs(self) -> Mapping[str, StreamSpec]:
-        """The streams that can be played, as they are declared to the sink."""
+        """Declarations of the streams that can be played."""
         return {name: spec for name, (_, spec) in self._session.streams.items()}
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """What cannot be read, by stream; any thread."""
+        """Read errors by stream; thread-safe."""
         return dict(self._session.problems)
 
     @property
     def position(self) -> Position:
-        """Where the player is now; any thread."""
+        """Current state of the player; thread-safe."""
         pace, position = self._now
         if not position.playing or math.isinf(pace.speed):
             return position
@@ -143,36 +143,36 @@ class Player(Closing):
 
     @property
     def blank(self) -> frozenset[str]:
-        """The watched streams that have no sample at or before the position; any thread."""
+        """Watched streams that have no sample at or before the position; thread-safe."""
         return frozenset(c.name for c in tuple(self._cursors.values()) if c.shown < 0)
 
     # Commands
 
     def want(self, streams: frozenset[str]) -> None:
-        """Show these streams from now on, and read no others."""
+        """Show these streams from now on; read no others."""
         self._wanted = streams
         self._wake.set()
 
     def play(self) -> Future[Position]:
-        """Let the time pass; from the start if the end is reached."""
+        """Play on; from the start if the end is reached."""
         return self._command(self._play)
 
     def pause(self) -> Future[Position]:
-        """Stay at the position."""
+        """Pause at the current position."""
         return self._command(self._pause)
 
     def set_speed(self, speed: float) -> Future[Position]:
-        """Play at another speed, within `SPEEDS`, or `math.inf`.
+        """Set the speed: within `SPEEDS`, or `math.inf`.
 
         Raises:
-            UsageError: another value.
+            UsageError: the speed is another value.
         """
         if not (SPEEDS[0] <= speed <= SPEEDS[1] or speed == math.inf):
             raise UsageError(f"speed {speed:g}: needs {SPEEDS[0]:g} to {SPEEDS[1]:g}, or infinity")
         return self._command(lambda: self._move(self.position.t_ns, speed=speed))
 
     def seek(self, t_ns: int) -> Future[Position]:
-        """Go to a time, epoch ns (the nearest that the session has), playing or paused."""
+        """Go to a time, epoch ns (clamped to the session), playing or paused."""
         return self._command(lambda: self._jump(t_ns))
 
     def step(self, stream: str, by: int = 1) -> Future[Position]:
@@ -186,12 +186,12 @@ class Player(Closing):
     # The thread
 
     def show_on(self, sink: Sink) -> None:
-        """Declare the streams to a sink, which gets the samples from now on."""
+        """Set the sink that receives the samples, and declare the streams to it."""
         self._sink = sink
         self._declare(self._session.streams)
 
     def start(self, sink: Sink) -> None:
-        """Show the session on a sink, in a thread."""
+        """Start a thread that plays the session to a sink."""
         self.show_on(sink)
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)
         self._thread.start()
@@ -218,10 +218,10 @@ class Player(Closing):
                 self._commands.popleft()[1].cancel()
 
     def work(self) -> float | None:
-        """Do all that is due, in the player's thread (or in a test's, instead of `start`).
+        """Do all due work, in the player's thread (or in a test's, instead of `start`).
 
         Returns:
-            Seconds until something is due again; None: when there is a command.
+            Seconds until work is due again; None: not before the next command.
         """
         self._wake.clear()
         changed = bool(self._commands)
@@ -241,13 +241,13 @@ class Player(Closing):
             self._look_ns = now_ns + _LOOK_NS
             changed |= self._look_again()
         if changed:
-            self._changed()
+            self._report_change()
         if not self._now[1].playing:
             return _LOOK_NS / 1e9 if self._now[1].recording else None
         return self._play_due()
 
     def _play_due(self) -> float:
-        """Put what is due; seconds until more is."""
+        """Send all due samples; return the seconds until more are due."""
         while not self._wake.is_set():
             pace, position = self._now
             now_ns = self._clock.monotonic_ns()
@@ -266,7 +266,7 @@ class Player(Closing):
         return 0.0
 
     def _next(self) -> tuple[int, Cursor | None]:
-        """The next sample's stamp and its cursor; without one, the end."""
+        """Return the next sample's stamp and its cursor; at the end, the end and None."""
         first: tuple[int, Cursor | None] = self._now[1].end_ns, None
         for cursor in list(self._cursors.values()):
             try:
@@ -293,13 +293,13 @@ class Player(Closing):
         self._put(cursor, cursor.index, stop)
 
     def _arrive(self) -> float:
-        """The end: pause, or wait for more of a session that is being recorded."""
+        """Pause at the end, or wait for more of a session that is being recorded."""
         end_ns = self._now[1].end_ns
         if self._now[1].recording:
             self._move(end_ns)
             return max(self._look_ns - self._clock.monotonic_ns(), _TICK_NS) / 1e9
         self._move(end_ns, playing=False)
-        self._changed()
+        self._report_change()
         return 0.0
 
     # What commands do
@@ -325,7 +325,7 @@ class Player(Closing):
         self._place(cursor, self._now[1].t_ns)
         if cursor.length:
             at = min(max(cursor.index - 1 + by, 0), cursor.length - 1)
-            self._jump(cursor.time_of(at))
+            self._jump(cursor.read_stamp(at))
 
     def _move(
         self,
@@ -335,7 +335,7 @@ class Player(Closing):
         speed: float | None = None,
         jumps: int | None = None,
     ) -> None:
-        """Be at a time from now on."""
+        """Continue from this time."""
         _, now = self._now
         made = replace(
             now,
@@ -349,7 +349,7 @@ class Player(Closing):
     # Samples
 
     def _follow_viewers(self) -> None:
-        """Show streams that are newly watched; forget the others."""
+        """Show streams that are newly watched; drop the others."""
         wanted = self._wanted & self._session.streams.keys()
         for name in self._cursors.keys() - wanted:
             del self._cursors[name]
@@ -362,9 +362,9 @@ class Player(Closing):
             self._show(cursor, self._now[1].t_ns)
 
     def _show(self, cursor: Cursor, t_ns: int) -> None:
-        """Put a stream's newest sample at or before a time, unless it is shown.
+        """Send a stream's newest sample at or before a time, unless it is shown.
 
-        Small samples come with those shortly before, which a plot shows as well.
+        Small samples are sent with those shortly before, which a plot shows as well.
         """
         try:
             self._place(cursor, t_ns)
@@ -390,20 +390,20 @@ class Player(Closing):
         else:
             if self._sink is not None:
                 self._sink.put(message)
-        cursor.passed(stop)
+        cursor.mark_sent(stop)
 
     def _give_up(self, cursor: Cursor, error: Exception) -> None:
-        """A stream whose times cannot be read is not played any further."""
+        """Stop playing a stream whose times cannot be read."""
         self._fail(cursor.name, error)
         self._cursors.pop(cursor.name, None)
         self._session.streams.pop(cursor.name, None)
 
     def _fail(self, stream: str, error: Exception) -> None:
         if self._session.fail(stream, error):
-            self._changed()
+            self._report_change()
 
     def _look_again(self) -> bool:
-        """Read on in a session that is being recorded; whether something is new."""
+        """Read the new data of a session that is being recorded; return True if there is some."""
         before = self._now[1]
         new = self._session.look_again()
         self._declare(new)
@@ -430,6 +430,6 @@ class Player(Closing):
         self._wake.set()
         return future
 
-    def _changed(self) -> None:
+    def _report_change(self) -> None:
         for call in tuple(self.on_change):
             call()

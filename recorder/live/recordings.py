@@ -1,22 +1,22 @@
-"""The list of earlier sessions, for the page: names and figures, no paths."""
+"""List of earlier sessions for the page: names and figures, no paths."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Note
 from recorder.session.layout import RECORDING
 from recorder.session.search import find_sessions
 from recorder.session.summary import brief
 
 MOST = 200
-"""Sessions in the list: the newest."""
+"""Largest number of sessions in the list: the newest ones."""
 
 
 class Recordings:
-    """Lists the sessions below a root but those that are recorded now.
+    """Lister of the sessions below a root, without those that are being recorded.
 
     A session that is closed is read once.
 
@@ -29,7 +29,7 @@ class Recordings:
         self._known: dict[Path, tuple[int, dict[str, Any]]] = {}
 
     def note(self) -> Note:
-        """The note ``sessions``, the newest first; reads the disk."""
+        """Read the disk and return the note ``sessions``, the newest first."""
         ages = {path: _changed_ns(path) for path in find_sessions(self._root)}
         paths = sorted(ages, key=lambda path: ages[path], reverse=True)[:MOST]
         known, self._known = self._known, {}
@@ -62,13 +62,13 @@ def _line(path: Path) -> dict[str, Any]:
         "unknown_losses": found["lost_intervals"],
         "incomplete": found["incomplete"],
         "verdict": found["verdict"],
-        "reasons": [without_paths(reason) for reason in found["reasons"]],
+        "reasons": [strip_paths(reason) for reason in found["reasons"]],
         "damaged": found["problem"] is not None,
     }
 
 
 def _changed_ns(path: Path) -> int:
-    """When something was last added to the session: its header is rewritten when it is closed."""
+    """Return when the session last changed: its header is rewritten when it is closed."""
     times = [0]
     for place in (path, path / "_recorder", path / "_recorder" / "session.json"):
         try:

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on a socket of ours, with limits that it does not have itself."""
+"""HTTP server: uvicorn on a socket of ours, with limits that uvicorn lacks."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from recorder.contract.errors import UsageError
 from recorder.live.access import MOST_HEAD
 
 MOST_MESSAGE = 64 * 1024
-"""Bytes of a WebSocket message of a client."""
+"""Largest WebSocket message of a client, in bytes."""
 MOST_CONNECTIONS = 64
-"""Connections at a time, of all kinds."""
+"""Largest number of connections at a time, of all kinds."""
 REQUEST_S = 10.0
-"""A connection that sent no whole request for so long is closed."""
+"""Time after which a connection without a complete request is closed, in seconds."""
 _CLOSE_S = 5.0
 _END_S = 2
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Return a listening socket.
 
     Args:
         address: an IPv4 or IPv6 address, or a host name.
-        port: 0: the system chooses.
+        port: 0: the system chooses one.
 
     Raises:
-        UsageError: it cannot be bound; names the address and the port.
+        UsageError: the address cannot be bound; the message names address and port.
     """
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -57,15 +57,15 @@ def listen(address: str, port: int) -> socket.socket:
     return bound
 
 
-def url_of(address: str, port: int, *, secure: bool) -> str:
-    """The address of the page; that of this machine where the server listens on all."""
+def format_url(address: str, port: int, *, secure: bool) -> str:
+    """Return the URL of the page; of this machine where the server listens on all addresses."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, address)
     name = f"[{name}]" if ":" in name and not name.startswith("[") else name
     return f"http{'s' if secure else ''}://{name}:{port}/"
 
 
 class _Http(H11Protocol):
-    """Closes a connection whose request does not come, and those beyond the limit."""
+    """HTTP protocol that closes connections without a request, and those beyond the limit."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -101,7 +101,7 @@ class _Http(H11Protocol):
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """Drops the bytes that a client does not take after its connection has been closed."""
+    """WebSocket protocol that drops unsent bytes after the connection has been closed."""
 
     async def send(self, message: Any) -> None:
         await super().send(message)
@@ -120,7 +120,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the server in order, and the process with 0."""
+        """Handle signals so that they end the server in order, and the process with 0."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end)
@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
 
 
 def make_server(app: Any, certificate: Path | None, key: Path | None) -> uvicorn.Server:
-    """The server of an ASGI app; ``await serve(sockets=[...])`` returns after SIGTERM or SIGINT.
+    """Return the server of an ASGI app; its ``serve`` returns after SIGTERM or SIGINT.
 
     Raises:
         UsageError: the TLS files cannot be used.

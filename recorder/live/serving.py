@@ -1,4 +1,4 @@
-"""One server from its start to its end, for the live process and for `recorder view`."""
+"""Life of one server from start to end, for the live process and for `recorder view`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Protocol
 from recorder.contract.config.settings import LiveSettings
 from recorder.contract.errors import UsageError
 from recorder.contract.extras import need_extra
-from recorder.live.backend import Backend, Tell
+from recorder.live.backend import Backend, Notify
 from recorder.live.hub import Hub, Source
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 
 _DRAWING_THREADS = 2
 
 
 class Stage(Protocol):
-    """Makes what is behind a server, in the event loop."""
+    """Factory of what a server serves; called in the event loop."""
 
-    def __call__(self, hub: Hub, tell: Tell, /) -> tuple[Backend, Source, Shown]:
-        """A backend and a hub's source, which are closed at the end, and what else is shown."""
+    def __call__(self, hub: Hub, notify: Notify, /) -> tuple[Backend, Source, StaticContent]:
+        """Return a backend and a source, which are closed at the end, and further context."""
 
 
 async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        settings: where, and to whom.
-        stage: makes what is served.
+        settings: address, port and access of the server.
+        stage: creates what is served.
         announce: called with the server's address when it listens.
 
     Raises:
@@ -38,8 +38,8 @@ async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], 
     try:
         from recorder.live.access import Access
         from recorder.live.app import make_app
-        from recorder.live.audience import Audience
-        from recorder.live.server import listen, make_server, url_of
+        from recorder.live.audience import ClientRegistry
+        from recorder.live.server import format_url, listen, make_server
     except ModuleNotFoundError as error:
         raise UsageError(f"the live view {need_extra('live')}: no {error.name}") from None
     socket = listen(settings.bind, settings.port)
@@ -48,13 +48,13 @@ async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], 
     executor = ThreadPoolExecutor(_DRAWING_THREADS, "draw")
     try:
         access = Access(settings.bind, settings.token, settings.origins, secure=secure, port=port)
-        hub, audience = Hub(), Audience(settings.clients)
-        backend, source, shown = stage(hub, audience.tell)
+        hub, registry = Hub(), ClientRegistry(settings.clients)
+        backend, source, shown = stage(hub, registry.notify)
         try:
             hub.attach(source)
-            app = make_app(hub, backend, audience, access, executor, shown)
+            app = make_app(hub, backend, registry, access, executor, shown)
             server = make_server(app, settings.certificate, settings.key)
-            announce(url_of(settings.bind, port, secure=secure))
+            announce(format_url(settings.bind, port, secure=secure))
             served = asyncio.create_task(server.serve(sockets=[socket]))
             await asyncio.wait({served, *backend.tasks}, return_when=asyncio.FIRST_COMPLETED)
             server.should_exit = True

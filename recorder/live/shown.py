@@ -1,4 +1,4 @@
-"""What is shown besides the streams: calibration, config, and the player of a recorded session."""
+"""Context that the server shows besides the streams: calibration, config and player."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class Position(Protocol):
-    """What a player does at one moment; see `recorder.live.player.Position`."""
+    """State of a player at one moment; see `recorder.live.player.Position`."""
 
     @property
     def start_ns(self) -> int: ...
@@ -33,30 +33,30 @@ class Playback(Protocol):
 
     @property
     def position(self) -> Position:
-        """Where the player is now."""
+        """Current state of the player."""
 
     def play(self) -> Future[Any]:
-        """Let the time pass."""
+        """Play on."""
 
     def pause(self) -> Future[Any]:
-        """Stay at the position."""
+        """Pause at the current position."""
 
     def set_speed(self, speed: float) -> Future[Any]:
-        """Play at another speed."""
+        """Set the speed."""
 
     def seek(self, t_ns: int) -> Future[Any]:
         """Go to a time, epoch ns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Files and player behind a server.
+class StaticContent:
+    """Files and player of a server.
 
     Attributes:
         calibration: the rig's calibration file; None if the rig has no file, or if a recorded
             session's own calibration is used.
-        config: gives the path of the config, or None; asked for at each use.  None: a recorded
-            session's own.
+        config: returns the path of the config, or None; called at each use.  None: a recorded
+            session's own config.
         playback: the player of a recorded session; None if the streams are live.
         session: folder of that session, for labels, poses and events.
     """

@@ -1,6 +1,6 @@
-"""What the page shows of every stream, and the verdict in one word.
+"""Summary of every stream for the page, and the verdict in one word.
 
-All of it follows from the daemon's status and from what the taps gave; nothing here waits or reads.
+The input is the daemon's status and the newest stamps of the taps; the module does no I/O.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SPARK = 60
-"""Values of a sparkline, one a second."""
+"""Number of values in a sparkline, one a second."""
 GOOD, WARN, BAD, IDLE = "good", "warn", "bad", "idle"
 _ORDER = {BAD: 0, WARN: 1, IDLE: 2, GOOD: 3}
 
@@ -32,7 +32,7 @@ Status = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Usual:
-    """The least age at which samples came in the last one or two minutes: the sensor's delay."""
+    """Smallest age of arriving samples in the last one or two minutes: the sensor's usual delay."""
 
     since_s: float = 0.0
     least: float = float("inf")
@@ -51,7 +51,7 @@ class _Usual:
 
 @dataclass(slots=True)
 class _Track:
-    """One stream over time; times are seconds of CLOCK_MONOTONIC."""
+    """History of one stream; times are seconds of CLOCK_MONOTONIC."""
 
     spark: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK))
     spark_s: float = 0.0
@@ -66,7 +66,7 @@ class _Track:
 
 
 class Summary:
-    """Takes each status; `note` is the message ``status`` of the protocol."""
+    """Builder of the message ``status``; `note` takes each status of the daemon."""
 
     def __init__(self) -> None:
         self._tracks: dict[str, _Track] = {}
@@ -80,12 +80,12 @@ class Summary:
         now_ns: int,
         problem: str = "",
     ) -> dict[str, Any]:
-        """The message ``status``.
+        """Return the message ``status``.
 
         Args:
-            status: the daemon's; None while it cannot be asked.
-            newest_ns: by stream, CLOCK_MONOTONIC of the newest sample that its tap gave.
-            now_ns: CLOCK_MONOTONIC.
+            status: the daemon's status; None while the daemon does not answer.
+            newest_ns: CLOCK_MONOTONIC of the newest sample of each stream's tap.
+            now_ns: the current CLOCK_MONOTONIC.
             problem: why there is no status.
         """
         if status is None:
@@ -116,7 +116,7 @@ class Summary:
             "type": "status",
             "status": {key: status[key] for key in status if key not in _LEFT_OUT},
             "streams": dict(sorted(streams.items(), key=lambda item: _ORDER[item[1]["level"]])),
-            "verdict": verdict_of(status, streams, hours, fresh),
+            "verdict": judge_rig(status, streams, hours, fresh),
             "disk_hours": None if hours is None else round(hours, 2),
             "session": name,
             "elapsed_s": session and session["elapsed_s"],
@@ -125,7 +125,7 @@ class Summary:
 
 
 def judge(row: Mapping[str, Any]) -> tuple[str, str]:
-    """A stream's level and its word, worst first; it is good only while fresh samples come."""
+    """Return a stream's level and word; the worst wins, and good needs fresh samples."""
     state = row["state"]
     if state in _MISSING or (state == "starting" and row["samples"]):
         return BAD, state  # its driver had given samples to this session
@@ -151,18 +151,18 @@ def judge(row: Mapping[str, Any]) -> tuple[str, str]:
     return GOOD, "simulated" if row["simulated"] else "ok"
 
 
-def verdict_of(
+def judge_rig(
     status: Status,
     streams: Mapping[str, Mapping[str, Any]],
     disk_hours: float | None,
     losing: Collection[str] = (),
 ) -> dict[str, str]:
-    """One word for the whole rig, its level, and the reason.
+    """Return one word for the whole rig, its level, and the reason.
 
     Args:
-        status: of the daemon.
-        streams: by stream its row, with ``level`` and ``word``.
-        disk_hours: until the disk is full; None if unknown.
+        status: the daemon's status.
+        streams: the row of each stream, with ``level`` and ``word``.
+        disk_hours: hours until the disk is full; None if unknown.
         losing: streams that lost samples in the last second.
     """
 
@@ -203,7 +203,7 @@ def _fault_text(fault: Mapping[str, str]) -> str:
 
 
 def _streams(status: Status) -> Iterator[tuple[tuple[str, Status], str, Mapping[str, Any]]]:
-    """Every stream with its sensor; a sensor that declared none stands for itself."""
+    """Yield every stream with its sensor; a sensor without declared streams counts as one."""
     for name, sensor in status["sensors"].items():
         streams: Iterable[tuple[str, Mapping[str, Any]]] = sensor["streams"].items() or [(name, {})]
         for stream, values in streams:
@@ -275,9 +275,9 @@ def _row(
 
 
 def _age_s(track: _Track, stamps: Collection[int], now_s: float) -> float | None:
-    """Age of the newest sample; None before the first.
+    """Return the age of the newest sample; None before the first.
 
-    A stamp ahead of time (a source that plays fast) is as old as the sample's arrival.
+    For a stamp in the future (a source that plays fast), return the time since the arrival.
     """
     if not stamps:
         return None
@@ -298,7 +298,7 @@ def _rate_hz(
     counted_hz: float | None,
     now_s: float,
 ) -> float | None:
-    """The rate of the last seconds by the samples' stamps; by their counts where none come."""
+    """Return the recent rate by the samples' stamps; by their counts where there are no stamps."""
     recent = track.recent
     if samples is None or samples_ns is None or (recent and samples < recent[-1][1]):
         recent.clear()
@@ -323,10 +323,10 @@ def _add_to_spark(
     rate_hz: float | None,
     now_s: float,
 ) -> None:
-    """Add the rate of the second that has passed.
+    """Add the rate of the last second to the sparkline.
 
-    It is that of the samples over the time of their stamps: how many samples came between two
-    statuses depends on when they were counted.
+    The rate is the number of samples over the time between their stamps: the number of samples
+    between two statuses depends on when they were counted.
     """
     passed_s = now_s - track.spark_s
     if passed_s < 0.95:

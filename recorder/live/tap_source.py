@@ -1,8 +1,8 @@
-"""The drivers' taps as the hub's source: one thread that subscribes to what is watched.
+"""Drivers' taps as the hub's source: one thread that subscribes to the watched streams.
 
-A tap's topics are prefixes and its delivery is oldest first; the thread drains every tap, so that
-the hub holds the newest.  A tap names its streams only to a subscriber: a stream that the daemon
-reports is subscribed to until its declaration has come.
+A tap's topics are prefixes, and a tap delivers the oldest message first; the thread drains every
+tap, so that the hub holds the newest message.  A tap names its streams only to a subscriber: the
+thread subscribes to each stream that the daemon reports until its declaration has come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAIT_S = 5.0
 
 
 class TapSource:
-    """A source of the hub; `update` with each status of the daemon::
+    """Hub source of the drivers' taps; call `update` with each status of the daemon::
 
     source = TapSource(hub)
     hub.attach(source)
@@ -46,7 +46,7 @@ class TapSource:
         self._waker.wake()
 
     def update(self, taps: Mapping[str, str], streams: Mapping[str, Iterable[str]]) -> None:
-        """Take the sensors that there are; any thread.
+        """Set the sensors and their taps; thread-safe.
 
         Args:
             taps: address of each sensor's tap.
@@ -90,7 +90,7 @@ class TapSource:
         }
 
     def _declare(self, message: Message) -> None:
-        """Repeated every second: only what is new is decoded."""
+        """Declare a stream; the message repeats every second, and only a new one is decoded."""
         wire = message.values.get("stream")
         if not isinstance(wire, dict) or self._declared.get(message.stream) == wire:
             return

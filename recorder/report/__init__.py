@@ -1,12 +1,12 @@
-"""A session as one HTML file: its verdict, its timeline, and a look at every sensor.
+"""HTML report of a session: its verdict, its timeline, and an overview of every sensor.
 
 ::
 
     write_report(Path("sessions/rig-1"))         # sessions/rig-1/report.html
 
 The file is complete in itself: it opens from a USB stick, needs no network and no JavaScript, and
-is small (under 3 MB), because data are sampled sparsely.  Sessions of every state have a report;
-what cannot be read is in it as such.  `recorder.report.verdict` judges a session without a report.
+is small (under 3 MB), because data are sampled sparsely.  A session in any state has a report,
+which lists read errors.  `recorder.report.verdict` judges a session without a report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Progress = Callable[[str, float], None]
-"""Called with what is under way and the share of the work that is done."""
+"""Callback that receives the current step and the completed share of the work."""
 
 
 def write_report(
@@ -24,15 +24,15 @@ def write_report(
     """Write the report of a session.
 
     Args:
-        session: its folder.
+        session: the session's folder.
         out: the file; None: ``report.html`` in the session's folder.
         progress: see `Progress`.
 
     Returns:
-        the file, which replaces an older one when it is complete.
+        The file, which replaces an older one when it is complete.
 
     Raises:
-        SessionError: there is no such folder, or it is no session of any kind.
+        SessionError: there is no such folder, or the folder is not a session.
         StorageError: the file cannot be written.
     """
     from recorder.report.assembly import make_report  # numpy and OpenCV take a while to import

@@ -1,4 +1,4 @@
-"""Assembles a report: looks at the session, makes every section, and judges."""
+"""Assembly of a report from its sections, the verdict and the embedded summary."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from recorder.formats.disk import PosixDisk
 from recorder.report import cameras, lidars, radars
 from recorder.report.clocks import clocks_section
 from recorder.report.embedded import SessionSummary, summary_element
-from recorder.report.findings import ODD, Findings, look, odd_text
+from recorder.report.findings import READ_ERRORS, SessionScan, format_error, scan_session
 from recorder.report.happenings import events_section, kept_section
 from recorder.report.markup import Content, Html, element
-from recorder.report.material import Make, Material
+from recorder.report.material import Make, ReportContext
 from recorder.report.overview import head
 from recorder.report.packed import archives_section
 from recorder.report.page import page, section
@@ -34,7 +34,7 @@ from recorder.session.reader import Session
 
 _MOST_REASONS = 30
 _LONGEST_REASON = 300
-"""What the summary in the head has at most, so that it stays within the head that is read."""
+"""Limits of the summary in the head, so that it fits in the bytes that readers of the head read."""
 _SECTIONS: Sequence[tuple[str, str, Make]] = (
     ("Timeline", "timeline", timeline_section),
     ("Cameras", "cameras", cameras.cameras_section),
@@ -53,23 +53,23 @@ _SECTIONS: Sequence[tuple[str, str, Make]] = (
 
 
 def make_report(path: Path, out: Path | None, progress: Callable[[str, float], None]) -> Path:
-    """See `recorder.report.write_report`."""
+    """Write the report; see `recorder.report.write_report`."""
     progress("reading", 0.0)
-    found = look(path)
+    found = scan_session(path)
     target = path / REPORT if out is None else out
     made: list[tuple[str, str, Html]] = []
     unreadable: list[Reason] = []
     if found.summary is not None:
         try:
             with Session(path, virtual=True, partial=True) as session:
-                material = Material(found, session, unreadable=unreadable)
+                material = ReportContext(found, session, unreadable=unreadable)
                 material.pictures = _count_pictures(material)
                 for k, (title, id_, make) in enumerate(_SECTIONS):
                     progress(title, 0.3 + 0.7 * k / len(_SECTIONS))
-                    if (shown := _make(material, title, id_, make)) is not None:
+                    if (shown := _make_section(material, title, id_, make)) is not None:
                         made.append((title, id_, shown))
-        except ODD as error:
-            unreadable.append(Reason("unreadable", "session", odd_text(error)))
+        except READ_ERRORS as error:
+            unreadable.append(Reason("unreadable", "session", format_error(error)))
     judged = verdict(found, unreadable)
     links = [element("a", title, href=f"#{id_}") for title, id_, _ in made]
     content: list[Content] = [
@@ -88,8 +88,8 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
     return target
 
 
-def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
-    """What the index of the reports shows of a session."""
+def _sum_up(found: SessionScan, judged: Verdict) -> SessionSummary:
+    """Return the values that the index of the reports shows for a session."""
     values: Mapping[str, Any] = found.summary or {"streams": {}, "marks": (), "faults": ()}
     streams = values["streams"]
     reasons = [reason.text[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
@@ -118,17 +118,17 @@ def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
     )
 
 
-def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:
-    """A section; one that cannot be made says why, and the others are made."""
+def _make_section(material: ReportContext, title: str, id_: str, make: Make) -> Html | None:
+    """Make a section; a section that cannot be made shows the error instead."""
     try:
         with np.errstate(all="ignore"):  # damaged values may be anything; they are shown as such
             return make(material)
-    except (*ODD, cv2.error) as error:
+    except (*READ_ERRORS, cv2.error) as error:
         return section(title, material.fail(title, error), id_=id_)
 
 
-def _count_pictures(material: Material) -> int:
-    """The number of pictures in a report, at most."""
+def _count_pictures(material: ReportContext) -> int:
+    """Return the largest number of pictures that the report can have."""
     return (
         cameras.FRAMES * len(cameras.camera_streams(material))
         + lidars.IMAGES * len(lidars.lidar_streams(material))

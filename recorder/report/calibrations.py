@@ -1,4 +1,4 @@
-"""A session's calibration, for drawings and in words."""
+"""Calibration of a session, for the drawings of its report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recorder.session.reader import Session
 
 
 def session_calibration(session: Session) -> Calibration:
-    """The session's calibration; empty where it has none, or one that cannot be read."""
+    """Return the session's calibration; an empty one if it is missing or cannot be read."""
     path = session.path / "calibration.yaml"
     try:
         return read_calibration(path) if path.is_file() else Calibration()

@@ -1,4 +1,4 @@
-"""A filmstrip of each camera."""
+"""Section with a filmstrip of each camera."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import cv2
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.frames import kind_of
 from recorder.report.drawing import moment_text
-from recorder.report.findings import ODD
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
-from recorder.report.rasters import fitted
+from recorder.report.rasters import shrink_picture
 from recorder.session.stream import Stream
 
 FRAMES = 12
@@ -19,18 +19,18 @@ _LONGEST = 320  # pixels
 _MOST_STREAMS = 16
 
 
-def camera_streams(material: Material) -> list[Stream]:
-    """The streams with a filmstrip."""
+def camera_streams(material: ReportContext) -> list[Stream]:
+    """Return the streams with a filmstrip."""
     return [s for s in material.streams if kind_of(s) == "camera"][:_MOST_STREAMS]
 
 
-def cameras_section(material: Material) -> Html | None:
-    """Pictures of each camera, evenly over the session."""
-    made = [_strip(material, stream) for stream in camera_streams(material)]
+def cameras_section(material: ReportContext) -> Html | None:
+    """Make the section with pictures of each camera, evenly spaced over the session."""
+    made = [_make_strip(material, stream) for stream in camera_streams(material)]
     return section("Cameras", made, id_="cameras") if made else None
 
 
-def _strip(material: Material, stream: Stream) -> Html:
+def _make_strip(material: ReportContext, stream: Stream) -> Html:
     shown: list[Content] = []
     about = ""
     try:
@@ -39,21 +39,21 @@ def _strip(material: Material, stream: Stream) -> Html:
         if pictures.pixels is not None:
             about += f", raw {pictures.pixels.name}, {pictures.pixels.bits} bits"
         for index in material.moments(stream, FRAMES):
-            shown.append(_frame(material, stream, pictures, index))
+            shown.append(_make_frame(material, stream, pictures, index))
         if not shown:
             shown.append(element("p", "has no picture", class_="muted"))
-    except (*ODD, cv2.error) as error:
+    except (*READ_ERRORS, cv2.error) as error:
         shown.append(material.fail(stream.name, error))
     return element("div", element("h3", stream.name, " ", element("small", about)),
                    element("div", shown, class_="film"))  # fmt: skip
 
 
-def _frame(material: Material, stream: Stream, pictures: Pictures, index: int) -> Html:
+def _make_frame(material: ReportContext, stream: Stream, pictures: Pictures, index: int) -> Html:
     try:
-        picture = fitted(pictures.picture(index), _LONGEST)
+        picture = shrink_picture(pictures.picture(index), _LONGEST)
         time = moment_text(material.since_start_s(stream, index))
         address = material.picture(picture)
-    except (*ODD, cv2.error) as error:
+    except (*READ_ERRORS, cv2.error) as error:
         return material.fail(f"{stream.name}, picture {index}", error)
     height, width = picture.shape[:2]
     shown = element("img", src=address, alt=f"{stream.name} at {time}", width=width, height=height)

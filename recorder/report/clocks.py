@@ -1,4 +1,4 @@
-"""Clocks: how far the host's was from its reference, its steps, and the devices' against it."""
+"""Section on clocks: the host's offset and steps, and the devices' drift against the host."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.report.drawing import line, plot, time_axis, value_axis
-from recorder.report.findings import ODD
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.stream import Stream
 
@@ -27,8 +27,8 @@ Event = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]
 
 
-def clocks_section(material: Material) -> Html | None:
-    """The clocks of host and devices."""
+def clocks_section(material: ReportContext) -> Html | None:
+    """Make the section on the clocks of host and devices."""
     states: list[Event] = []
     steps: list[Event] = []
     for event in material.session.events():
@@ -43,14 +43,14 @@ def clocks_section(material: Material) -> Html | None:
     if states:
         first, last = (event.get("detail") or "unknown" for event in (states[0], states[-1]))
         made.append(element("p", f"Host clock at the start: {first}; at the end: {last}."))
-    made.append(_steps(material, steps))
-    plots = [*_host(material, states), *_devices(material)]
+    made.append(_list_steps(material, steps))
+    plots = [*_plot_host(material, states), *_plot_devices(material)]
     if plots:
         made.append(element("div", plots, class_="plots"))
     return section("Clocks", made, id_="clocks") if states or steps or plots else None
 
 
-def _steps(material: Material, steps: Sequence[Event]) -> Content:
+def _list_steps(material: ReportContext, steps: Sequence[Event]) -> Content:
     if not steps:
         return element("p", "No clock stepped.", class_="muted")
     rows = []
@@ -63,33 +63,35 @@ def _steps(material: Material, steps: Sequence[Event]) -> Content:
     return table(("Time", "Clock", "Step", "Detail"), rows, caption="Steps")
 
 
-def _host(material: Material, states: Sequence[Event]) -> Iterator[Html]:
-    """Plots of what the kernel, the time daemon, PTP clocks and pulses reported."""
-    first = next((ns for e in states if (ns := _number(e, "realtime_minus_monotonic_ns"))), 0.0)
+def _plot_host(material: ReportContext, states: Sequence[Event]) -> Iterator[Html]:
+    """Yield plots of the reports of the kernel, the time daemon, PTP clocks and pulses."""
+    first = next(
+        (ns for e in states if (ns := _read_number(e, "realtime_minus_monotonic_ns"))), 0.0
+    )
     ptp, pps = (
         sorted({k for e in states for k in range(len(e.get(kind) or ()))})[:4]
         for kind in ("ptp", "pps")
     )
     series: list[tuple[str, Callable[[Event], float]]] = [
-        ("offset that the kernel still slews", lambda e: _number(e, "kernel", "offset_ns")),
-        ("greatest error, by the kernel", lambda e: _number(e, "kernel", "max_error_ns")),
-        ("offset of the time daemon", lambda e: _number(e, "daemon", "offset_ns")),
+        ("offset that the kernel still slews", lambda e: _read_number(e, "kernel", "offset_ns")),
+        ("greatest error, by the kernel", lambda e: _read_number(e, "kernel", "max_error_ns")),
+        ("offset of the time daemon", lambda e: _read_number(e, "daemon", "offset_ns")),
         ("change of realtime against monotonic",
-         lambda e: _number(e, "realtime_minus_monotonic_ns") - first),
-        *((f"PTP clock {k} against realtime", lambda e, k=k: _number(e, "ptp", k, "offset_ns"))
+         lambda e: _read_number(e, "realtime_minus_monotonic_ns") - first),
+        *((f"PTP clock {k} against realtime", lambda e, k=k: _read_number(e, "ptp", k, "offset_ns"))
           for k in ptp),
-        *((f"realtime against pulse {k}", lambda e, k=k: _number(e, "pps", k, "offset_ns"))
+        *((f"realtime against pulse {k}", lambda e, k=k: _read_number(e, "pps", k, "offset_ns"))
           for k in pps),
     ]  # fmt: skip
     across = np.array([(e["t_ns"] - material.span_ns[0]) / 1e9 for e in states])
     for name, of in series:
         values = np.array([of(event) for event in states])
         if np.count_nonzero(np.isfinite(values)) > 1:
-            yield _curve(material, f"host clock: {name}", across, values)
+            yield _plot_curve(material, f"host clock: {name}", across, values)
 
 
-def _number(event: Event, *path: str | int) -> float:
-    """A number in an event; NaN without one."""
+def _read_number(event: Event, *path: str | int) -> float:
+    """Return a number in an event; NaN if there is none."""
     value: Any = event
     for key in path:
         try:
@@ -100,8 +102,8 @@ def _number(event: Event, *path: str | int) -> float:
     return float(value) if good else math.nan
 
 
-def _devices(material: Material) -> Iterator[Html]:
-    """How the devices' clocks ran against the host's, from pairs of stamps of single samples."""
+def _plot_devices(material: ReportContext) -> Iterator[Html]:
+    """Yield plots of the devices' clocks against the host's, from the stamps of single samples."""
     left = _MOST_DEVICES
     for stream in material.streams:
         if "t_dev" not in stream.meta or not stream.has_times or not left:
@@ -109,12 +111,12 @@ def _devices(material: Material) -> Iterator[Html]:
         try:
             if len(stream) > 1:
                 left -= 1
-                yield _device(material, stream)
-        except ODD as error:
+                yield _plot_device(material, stream)
+        except READ_ERRORS as error:
             yield material.fail(f"{stream.name}: device clock", error)
 
 
-def _device(material: Material, stream: Stream) -> Html:
+def _plot_device(material: ReportContext, stream: Stream) -> Html:
     at = np.unique(np.linspace(0, len(stream) - 1, _POINTS).astype(np.int64)).tolist()
     host = np.array([int(stream.times(i, i + 1)[0]) for i in at])
     reader = stream.channels["t_dev"]
@@ -127,11 +129,11 @@ def _device(material: Material, stream: Stream) -> Html:
         rate = float(np.polyfit(seconds - seconds[0], apart_ns, 1)[0]) / 1e3
         drift = f", {rate:+.1f} ppm"
     name = f"{stream.name}: device clock against the host, since the first sample{drift}"
-    return _curve(material, name, seconds, apart_ns)
+    return _plot_curve(material, name, seconds, apart_ns)
 
 
-def _curve(material: Material, title: str, across: Floats, values_ns: Floats) -> Html:
-    """A plot of times in the unit that suits them."""
+def _plot_curve(material: ReportContext, title: str, across: Floats, values_ns: Floats) -> Html:
+    """Plot times in the unit that suits them."""
     finite = values_ns[np.isfinite(values_ns)]
     most = float(np.abs(finite).max())
     unit, size = next((u for u in _UNITS if most >= u[1]), _UNITS[-1])

@@ -1,8 +1,8 @@
-"""Plots as SVG: a few functions for lines, bars and lanes, readable at any width.
+"""SVG plots: functions for lines, bars and lanes that are readable at any width.
 
 Lengths along the horizontal axis are percentages or a stretched picture, so that a plot is as wide
-as its place, while its text keeps its size.  Nothing is told by colour alone: lines differ in their
-dashes too, and every series has its name.
+as its place, while its text keeps its size.  Colour alone carries no information: lines differ in
+their dashes too, and every series has its name.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.report.markup import Content, Html, element, number
+from recorder.report.markup import Content, Html, element, format_number
 
 Values = npt.NDArray[np.floating[Any]]
 
 WIDTH: Final = 1000
-"""Units of the stretched pictures' width."""
+"""Width of the stretched pictures in their own units."""
 _TOP: Final = 6
 SERIES: Final = 6
-"""Styles of lines; further series repeat them."""
+"""Number of line styles; further series repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +37,24 @@ class Axis:
     label: Callable[[float], str] | None = None
 
     def share(self, value: float) -> float:
-        """Place of a value, 0 at `low`, 1 at `high`."""
+        """Return the place of a value: 0 at `low`, 1 at `high`."""
         return (value - self.low) / ((self.high - self.low) or 1.0)
 
     def text(self, value: float) -> str:
-        """Label of a tick."""
+        """Return the label of a tick."""
         if self.label is not None:
             return self.label(value)
         return f"{value:.6g}"
 
 
 def round_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not less."""
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not less than `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next((power * m for m in (1, 2, 5) if power * m >= least * (1 - 1e-9)), power * 10)
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round values from `low` to `high`, at most `most` + 1."""
+    """Return round values from `low` to `high`, at most `most` + 1."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return [low]
@@ -65,7 +65,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def value_axis(low: float, high: float, unit: str = "", most: int = 4) -> Axis:
-    """An axis of values, whose ends are ticks; it has at most `most` + 3 of them."""
+    """Return an axis of values with ticks at both ends, at most `most` + 3 ticks."""
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = 0.0, 1.0
     if high - low < 1e-9 * max(1.0, abs(low), abs(high)):
@@ -78,15 +78,15 @@ def value_axis(low: float, high: float, unit: str = "", most: int = 4) -> Axis:
 
 
 def count_axis(counts: Sequence[int], unit: str) -> tuple[Axis, list[float]]:
-    """A logarithmic axis of counts, on which one is as visible as a million; and their places."""
+    """Return a logarithmic axis of counts, on which 1 is visible beside 1 M, and their places."""
     levels = [math.log10(count + 1) for count in counts]
     top = max(1, math.ceil(max(levels, default=0.0)))
     marks = [float(power) for power in range(0, top + 1, 1 if top < 5 else 2)]
-    return Axis(0.0, float(top), marks, unit, _power_text), levels
+    return Axis(0.0, float(top), marks, unit, _format_power), levels
 
 
-def _power_text(power: float) -> str:
-    """Powers of ten: ``0``, ``10``, ``100``, ``1 k``, ``1 M``."""
+def _format_power(power: float) -> str:
+    """Format a power of ten: ``0``, ``10``, ``100``, ``1 k``, ``1 M``."""
     thousands, rest = divmod(round(power), 3)
     return f"{10**rest}{('', ' k', ' M', ' G', ' T')[min(thousands, 4)]}" if power else "0"
 
@@ -95,7 +95,7 @@ _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400
 
 
 def time_axis(seconds: float, most: int = 6) -> Axis:
-    """The time since the start of a session, in seconds, minutes, or hours."""
+    """Return an axis of the time since the start of a session, in seconds, minutes, or hours."""
     seconds = max(seconds, 1e-3)
     if seconds < most:
         return Axis(0.0, seconds, ticks(0.0, seconds, most), "s", lambda s: f"{s:g} s")
@@ -107,12 +107,12 @@ def time_axis(seconds: float, most: int = 6) -> Axis:
 
 
 def moment_text(seconds: float) -> str:
-    """A moment of a session: ``4.5 s``, ``3:05``, ``1:02:05``."""
+    """Format a moment of a session: ``4.5 s``, ``3:05``, ``1:02:05``."""
     return f"{seconds:.1f} s" if abs(seconds) < 59.95 else clock_text(seconds)
 
 
 def clock_text(seconds: float) -> str:
-    """``45 s``, ``3:05``, ``1:02:05``."""
+    """Format a time: ``45 s``, ``3:05``, ``1:02:05``."""
     whole = round(seconds)
     if abs(whole) < 60:
         return f"{whole} s"
@@ -124,18 +124,20 @@ def clock_text(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def percent(share: float) -> str:
-    """A share of the width as a percentage, inside of the picture."""
-    return f"{number(100 * min(1.0, max(0.0, share)))}%"
+def format_percent(share: float) -> str:
+    """Format a share of the width as a percentage, clamped to the picture."""
+    return f"{format_number(100 * min(1.0, max(0.0, share)))}%"
 
 
 def axis_row(axis: Axis) -> Html:
-    """The labels below a plot; the last one ends at the right edge."""
+    """Draw the labels below a plot; the last one ends at the right edge."""
     labels = []
     for at in axis.ticks:
         share = axis.share(at)
         anchor = "start" if share < 0.04 else "end" if share > 0.94 else "middle"
-        labels.append(element("text", axis.text(at), x=percent(share), y=12, text_anchor=anchor))
+        labels.append(
+            element("text", axis.text(at), x=format_percent(share), y=12, text_anchor=anchor)
+        )
     return element("svg", labels, class_="axis", height=16, aria_hidden="true")
 
 
@@ -149,15 +151,15 @@ def plot(
     height: int = 120,
     text: str = "",
 ) -> Html:
-    """A plot with its axes.
+    """Draw a plot with its axes.
 
     Args:
-        title: its caption.
+        title: caption of the plot.
         x, y: axes.
-        shapes: in units of `WIDTH` across and pixels down, made by `line` and `bars`.
-        names: of the series, for the legend; none for a single one.
-        height: in pixels.
-        text: what it shows, for those who cannot see it.
+        shapes: shapes from `line` and `bars`, in units of `WIDTH` across and pixels down.
+        names: names of the series, for the legend; empty for a single series.
+        height: height in pixels.
+        text: description for screen readers.
     """
     lines, labels = [], []
     for at in y.ticks:
@@ -187,7 +189,7 @@ def plot(
 
 
 def raster_plot(title: Content, x: Axis, y: Axis, address: str, text: str) -> Html:
-    """A picture with axes; its first row is at the top."""
+    """Draw a picture with axes; its first row is at the top."""
     height = 150
     labels = []
     for at in y.ticks:
@@ -212,7 +214,7 @@ def raster_plot(title: Content, x: Axis, y: Axis, address: str, text: str) -> Ht
 
 
 def legend(names: Sequence[str]) -> Html | None:
-    """Names of series beside pieces of their lines."""
+    """Draw the names of series beside pieces of their lines."""
     if not names:
         return None
     entries = []
@@ -223,17 +225,17 @@ def legend(names: Sequence[str]) -> Html | None:
 
 
 def style(number_: int) -> str:
-    """The class of a series' line."""
+    """Return the CSS class of a series' line."""
     return f"s s{number_ % SERIES}"
 
 
 def place(axis: Axis, value: float, height: int) -> float:
-    """Pixels from the top of a plot."""
+    """Return the distance of a value from the top of a plot, in pixels."""
     return _TOP + (height - 2 * _TOP) * (1 - axis.share(value))
 
 
 def line(x: Axis, y: Axis, across: Values, values: Values, series: int, height: int = 120) -> Html:
-    """A line through points; it is interrupted where a value is not finite."""
+    """Draw a line through points, interrupted where a value is not finite."""
     words: list[str] = []
     pen = "M"
     for at, value in zip(across.tolist(), values.tolist(), strict=True):
@@ -245,10 +247,10 @@ def line(x: Axis, y: Axis, across: Values, values: Values, series: int, height: 
     return element("path", d="".join(words), class_=style(series))
 
 
-def band_of(
+def draw_band(
     x: Axis, y: Axis, across: Values, low: Values, high: Values, series: int, height: int = 120
 ) -> Html:
-    """The area from the least to the greatest values, where both are finite."""
+    """Draw the area between the least and the greatest values, where both are finite."""
     words: list[str] = []
     known = np.isfinite(low) & np.isfinite(high)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], known, [False])).astype(np.int8)))
@@ -261,7 +263,7 @@ def band_of(
 
 
 def bars(y: Axis, counts: Sequence[float], height: int = 120, notes: Sequence[str] = ()) -> Html:
-    """Bars of equal width; `notes` are shown at each where the pointer rests."""
+    """Draw bars of equal width; `notes` are their tooltips."""
     wide = WIDTH / max(1, len(counts))
     made = []
     for k, count in enumerate(counts):
@@ -277,7 +279,7 @@ def bars(y: Axis, counts: Sequence[float], height: int = 120, notes: Sequence[st
 
 
 def spans(intervals: Iterable[tuple[float, float]], top: float, height: float) -> Iterator[str]:
-    """Rectangles as steps of a path: (left, right) in units of `WIDTH`."""
+    """Yield rectangles as steps of a path, from pairs (left, right) in units of `WIDTH`."""
     for left, right in intervals:
         wide = max(1.2, right - left)
         yield f"M{left:.1f} {top:g}h{wide:.1f}v{height:g}h-{wide:.1f}z"

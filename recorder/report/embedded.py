@@ -1,4 +1,4 @@
-"""The summary in the head of a report: what the index of reports and the daemon read of it.
+"""Summary in the head of a report, for the index of reports and the daemon.
 
 ::
 
@@ -19,7 +19,7 @@ import msgspec
 from recorder.contract.wire_struct import prepare_type
 
 HEAD_BYTES = 262_144
-"""The element ends within so many bytes of the file; the rest of a report is not read."""
+"""Number of bytes at the start of a report that are read and hold the element."""
 _VERSION = 1
 _BEGIN = '<meta name="session-summary" content="'
 _ELEMENT = re.compile(re.escape(_BEGIN).encode() + rb'([^"]*)">')
@@ -27,16 +27,16 @@ _ELEMENT = re.compile(re.escape(_BEGIN).encode() + rb'([^"]*)">')
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """What a report found.
+    """Result of a report.
 
     Attributes:
-        state: the session's when the report was made: ``recording``, ``clean``, ``sealed``,
+        state: the session's state when the report was made: ``recording``, ``clean``, ``sealed``,
             ``recovered``; None if it could not be read.
         verdict: `recorder.report.verdict.Verdict.word`.
         reasons: what broke, where, and how much, one line each, the worst first.
         samples: stored samples of all streams.
-        marks, faults: how many the session has.
-        start_ns, end_ns: as in ``session.json``; None if unknown, or of an open session.
+        marks, faults: number in the session.
+        start_ns, end_ns: as in ``session.json``; None if unknown, or if the session is open.
         duration_s: seconds until the end, or the last sample of an open session.
         streams: names of the streams.
         lost: samples counted as lost; None for a plain roverd trace.
@@ -66,13 +66,13 @@ class _Element:
 
 
 def summary_element(summary: SessionSummary) -> str:
-    """The summary as an element of a page's head: JSON, in ASCII, no text of which ends it."""
+    """Encode the summary as an element of a page's head: escaped JSON in ASCII."""
     text = json.dumps(msgspec.to_builtins(_Element(_VERSION, summary)), separators=(",", ":"))
     return f'{_BEGIN}{html.escape(text)}">'
 
 
 def read_summary(report: Path) -> SessionSummary | None:
-    """The summary of a report; None if the file is missing or is no report of this version."""
+    """Read the summary of a report; None if the file is missing or no report of this version."""
     try:
         with report.open("rb") as file:
             head = file.read(HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""What a session holds, for its report and its verdict; nothing is raised for what is damaged."""
+"""Contents of a session for its report and verdict; damage is recorded, not raised."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from recorder.session.timeline import Timeline, make_timeline
 from recorder.session.validation import validate
 from recorder.session.validation_report import Report
 
-ODD = (
+READ_ERRORS = (
     *(RecorderError, OSError, ValueError, TypeError, LookupError, ArithmeticError),
     *(AttributeError, RecursionError, AssertionError),
 )
-"""What reading of damaged or strange files may raise."""
+"""Exceptions that reading of damaged or malformed files may raise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What a session holds.
+class SessionScan:
+    """Contents of a session.
 
     Attributes:
-        path: its folder.
-        name: its name; of a session that cannot be opened its folder's.
-        fault: why it cannot be opened; empty if it can be.
-        state: as `Session.state`; None if it cannot be opened.
-        live: a writer holds it.
-        recorded: this recorder wrote it; else it is a plain roverd trace.
-        header: its ``session.json``; empty without one.
-        summary: see `summarize`; None if it cannot be opened.
-        accounts: see `read_accounts`; None if it cannot be opened.
-        timeline: see `make_timeline`; None without a start.
-        validation: the result of the check without digests; None if it was not checked.
-        validation_fault: why it was not checked, where that was tried.
+        path: the session's folder.
+        name: the session's name; the folder's name if the session cannot be opened.
+        fault: reason why the session cannot be opened; empty if it can be opened.
+        state: as `Session.state`; None if the session cannot be opened.
+        live: a writer holds the session.
+        recorded: this recorder wrote the session; False for a plain roverd trace.
+        header: contents of ``session.json``; empty if there is none.
+        summary: see `summarize`; None if the session cannot be opened.
+        accounts: see `accounts_of`; None if the session cannot be opened.
+        timeline: see `make_timeline`; None if the session has no start.
+        validation: result of the check without digests; None if the session was not checked.
+        validation_fault: error of a check that failed.
         declared: the declared streams.
     """
 
@@ -62,13 +62,13 @@ class Findings:
 
     @property
     def sensors(self) -> Mapping[str, Mapping[str, Any]]:
-        """The sensors' entries in ``session.json``."""
+        """Entries of the sensors in ``session.json``."""
         entries: Mapping[str, Any] = self.header.get("sensors") or {}
         return {name: entry for name, entry in entries.items() if isinstance(entry, Mapping)}
 
     @property
     def unexplained(self) -> Mapping[str, Mapping[str, int]]:
-        """By stream the number of samples that are missing without an event."""
+        """Number of samples of each stream that are missing without an event."""
         if self.timeline is None or not self.recorded:
             return {}
         lost = ((name, made.lost.get("unknown")) for name, made in self.timeline.streams.items())
@@ -76,50 +76,51 @@ class Findings:
 
     @property
     def parts(self) -> tuple[str | None, str | None]:
-        """The sessions before and after this one, of which it is a part."""
+        """Names of the previous and the next part of the same recording."""
         previous, following = self.header.get("previous"), None
         if self.recorded:
-            with contextlib.suppress(*ODD):  # the verdict reports a journal that cannot be read
+            # The verdict reports a journal that cannot be read.
+            with contextlib.suppress(*READ_ERRORS):
                 following = read_journal(layout.private(self.path, layout.JOURNAL)).next
         return None if previous is None else str(previous), following
 
     @property
     def postprocessing(self) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-        """The steps of the daemon's postprocessing, and whether they were not wanted."""
+        """Steps of the daemon's postprocessing, and True if none was requested."""
         return read_postprocessing_steps(self.path)
 
 
-def look(path: Path, *, check: bool = True) -> Findings:
-    """Look at a session, whatever its state.
+def scan_session(path: Path, *, check: bool = True) -> SessionScan:
+    """Read a session in any state.
 
     Args:
-        path: its folder.
-        check: validate it, too (without its digests: not every byte is read).
+        path: the session's folder.
+        check: also validate the session (without its digests: not every byte is read).
 
     Raises:
-        SessionError: there is no such folder, or it is no session of any kind.
+        SessionError: there is no such folder, or the folder is not a session.
     """
     try:
         session = Session(path)
-    except ODD as error:
+    except READ_ERRORS as error:
         if not layout.private(path).is_dir() and isinstance(error, RecorderError):
             raise
-        return Findings(path, path.resolve().name, fault=odd_text(error))
+        return SessionScan(path, path.resolve().name, fault=format_error(error))
     with session:
         try:
             accounts = read_accounts(session)
             summary = summarize(session, accounts=accounts)
-            timeline = _timeline(path, summary)
-        except ODD as error:
-            fault = f"{path}: {odd_text(error)}"
-            return Findings(path, session.name, fault, session.state, session.live)
+            timeline = _read_timeline(path, summary)
+        except READ_ERRORS as error:
+            fault = f"{path}: {format_error(error)}"
+            return SessionScan(path, session.name, fault, session.state, session.live)
         report, fault = None, ""
         if check:
             try:
                 report = validate(path, digests=False)
-            except ODD as error:
-                fault = odd_text(error)
-        return Findings(
+            except READ_ERRORS as error:
+                fault = format_error(error)
+        return SessionScan(
             path,
             session.name,
             state=session.state,
@@ -135,22 +136,22 @@ def look(path: Path, *, check: bool = True) -> Findings:
         )
 
 
-def _timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
-    """The timeline, with what damaged files hold, too."""
-    start_ns, end_ns = _extent(summary)
+def _read_timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
+    """Return the timeline, which includes the contents of damaged files."""
+    start_ns, end_ns = _find_extent(summary)
     if start_ns is None or end_ns is None:
         return None
     with Session(path, partial=True) as session:
         return make_timeline(session, start_ns, end_ns)
 
 
-def odd_text(error: BaseException) -> str:
-    """An error of any type in words."""
+def format_error(error: BaseException) -> str:
+    """Format an error of any type."""
     return str(error) if isinstance(error, RecorderError) else f"{type(error).__name__}: {error}"
 
 
-def _extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Start and end of what is shown, epoch ns."""
+def _find_extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return start and end of the shown time, epoch ns."""
     streams = summary["streams"].values()
     first = [s["first_ns"] for s in streams if s["first_ns"] is not None]
     last = [s["last_ns"] for s in streams if s["last_ns"] is not None]

@@ -1,11 +1,11 @@
-"""The index of the reports below a root: one row a session, sorted and filtered in the browser.
+"""Index of the reports below a root: one row for each session, sorted and filtered in the browser.
 
 ::
 
     write_index(Path("/data/sessions"))          # /data/sessions/index.html
 
-A session with a report of its present state is read from the head of the report; of the others the
-index shows what ``recorder list`` reads, or the catalog has.  No stream is read.
+The row of a session with a current report comes from the head of the report; the row of any other
+session shows the values of ``recorder list`` or of the catalog.  No stream is read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from urllib.parse import quote
 
 from recorder.catalog.catalog import KnownRows
-from recorder.catalog.rows import archives_of
+from recorder.catalog.rows import list_archives
 from recorder.catalog.table import CATALOG
 from recorder.contract.errors import StorageError
 from recorder.contract.redaction import mask_secrets
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
-from recorder.report.findings import ODD, odd_text
+from recorder.report.findings import READ_ERRORS, format_error
 from recorder.report.fleet_page import fleet_page
 from recorder.report.index_rows import Row, group
 from recorder.session.layout import CLEAN, INDEX, RECOVERED, REPORT
@@ -33,7 +33,7 @@ from recorder.session.search import find_sessions
 from recorder.session.summary import brief, folder_bytes
 
 Progress = Callable[[str, float], None]
-"""Called with the session that is read and the share of the work that is done."""
+"""Callback that receives the current session and the completed share of the work."""
 
 
 def write_index(
@@ -64,7 +64,7 @@ def write_index(
 
 
 def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> Iterator[Row]:
-    """A row for each session below a root, by name.
+    """Yield a row for each session below a root, by name.
 
     Args:
         root: the folder of sessions.
@@ -74,31 +74,31 @@ def read_rows(root: Path, place: Path, progress: Progress = lambda *_: None) -> 
     Raises:
         SessionError: the root cannot be listed.
     """
-    sessions, known = find_sessions(root), KnownRows.of(root / CATALOG)
+    sessions, known = find_sessions(root), KnownRows.read(root / CATALOG)
     for number, path in enumerate(sessions):
         progress(path.name, number / len(sessions))
-        row = _row(path, place, known)
+        row = _read_row(path, place, known)
         if path.is_dir():  # else it was deleted meanwhile
             yield row
 
 
-def _row(path: Path, place: Path, known: KnownRows) -> Row:
+def _read_row(path: Path, place: Path, known: KnownRows) -> Row:
     report = path / REPORT
     summary = read_summary(report)
     header: Mapping[str, Any] = {}
-    with contextlib.suppress(*ODD):  # `brief` has the error
+    with contextlib.suppress(*READ_ERRORS):  # `brief` has the error
         header = read_header(path) or {}
-    if summary is not None and _is_of(summary, header):
+    if summary is not None and _matches(summary, header):
         line: dict[str, Any] = {key: getattr(summary, key) for key in _SUMMARIZED}
         line |= {"name": header["name"], "live": False, "bytes": folder_bytes(path)}
         line["problem"] = None
     else:
-        line = _look(path, known)
+        line = _read_line(path, known)
     return Row(
         **line,
-        metadata=_metadata(header),
-        archives=archives_of(path),
-        report=_url(report, place) if report.is_file() else None,
+        metadata=_read_metadata(header),
+        archives=list_archives(path),
+        report=_format_url(report, place) if report.is_file() else None,
         summary=summary,
     )
 
@@ -109,32 +109,32 @@ _SUMMARIZED = (
 )
 
 
-def _is_of(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
-    """Whether a report is of the closed session as it is: then nothing else needs to be read."""
+def _matches(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
+    """Check that a report matches the present state of a closed session."""
     if header.get("state") not in (CLEAN, RECOVERED):
         return False
     return all(getattr(summary, key) == header.get(key) for key in ("state", "start_ns", "end_ns"))
 
 
-def _look(path: Path, known: KnownRows) -> dict[str, Any]:
+def _read_line(path: Path, known: KnownRows) -> dict[str, Any]:
     try:
         row = known.get(path)
         line = brief(path) if row is None else row.line()
-    except ODD as error:  # one strange session must not cost the index of the others
+    except READ_ERRORS as error:  # one strange session must not cost the index of the others
         line = dict.fromkeys(_SUMMARIZED) | {"reasons": []}
         line |= {"name": path.name, "live": False, "bytes": folder_bytes(path), "streams": []}
-        line["problem"] = f"{path}: {odd_text(error)}"
+        line["problem"] = f"{path}: {format_error(error)}"
     line.pop("path", None)
     return line
 
 
-def _metadata(header: Mapping[str, Any]) -> dict[str, str]:
+def _read_metadata(header: Mapping[str, Any]) -> dict[str, str]:
     values = mask_secrets(header.get("metadata"))
     if not isinstance(values, dict):
         return {}
     return {str(key): str(value) for key, value in values.items() if value not in (None, "")}
 
 
-def _url(path: Path, place: Path) -> str:
-    """The URL of a file relative to a folder; names of any bytes."""
+def _format_url(path: Path, place: Path) -> str:
+    """Return the URL of a file relative to a folder; names may hold any bytes."""
     return quote(os.path.relpath(os.fsencode(path.absolute()), os.fsencode(place.absolute())))

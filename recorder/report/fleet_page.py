@@ -1,4 +1,4 @@
-"""The page of the index: a table that is readable as it is, sorted and filtered by its script."""
+"""HTML page of the index: a table that is readable without its script, which sorts and filters."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
     ("Size", "number", "descending"),
     ("Archives", "text", "descending"),
 )
-"""Title, kind of its values, and the order at the first click."""
+"""Title of each column, kind of its values, and the order at the first click."""
 _MOST_REASONS: Final = 5
-"""Reasons of a verdict in a row: the report has all."""
+"""Largest number of a verdict's reasons in a row; the report lists all."""
 _GRAVITY: Final = {PASS: 1, NONE: 2, FAIL: 3}
-"""Verdicts in the order by which they are sorted."""
+"""Sort order of the verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell, and the value by which its column is sorted; None or "" if it is unknown."""
+    """A cell, and the value by which its column is sorted; None or "" if the value is unknown."""
 
     content: Content
     value: float | str | None
@@ -43,11 +43,11 @@ class _Cell:
 
 
 def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
-    """The page as one HTML file.
+    """Make the page as one HTML file.
 
     Args:
         title: name of the root.
-        recordings: in the order in which they are shown.
+        recordings: recordings in the order in which they are shown.
     """
     rows = [row for recording in recordings for row in recording.parts]
     counts = {word: sum(row.word == word for row in rows) for word in _GRAVITY}
@@ -57,7 +57,7 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
         "header",
         element("h1", f"Sessions in {title}"),
         element("p", f"{len(rows)} session{many}: {', '.join(told)}." if rows else "No sessions."),
-        _tools(),
+        _make_filters(),
     )
     heads = [
         element(
@@ -73,7 +73,7 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
     table = element(
         "table",
         element("thead", element("tr", heads)),
-        [element("tbody", _rows(recording)) for recording in recordings],
+        [element("tbody", _make_rows(recording)) for recording in recordings],
         id="sessions",
         class_="fleet",
     )
@@ -86,8 +86,8 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
     )
 
 
-def _tools() -> Html:
-    """The filters, which the script shows: without it they would do nothing."""
+def _make_filters() -> Html:
+    """Make the filters; they are hidden until the script runs."""
     choices = [element("option", "all verdicts", value="")]
     choices += [element("option", word, value=word) for word in _GRAVITY]
     return element(
@@ -100,63 +100,65 @@ def _tools() -> Html:
     )
 
 
-def _rows(recording: Recording) -> Iterable[Html]:
+def _make_rows(recording: Recording) -> Iterable[Html]:
     parts = recording.parts
     if len(parts) > 1:
-        yield _recording_row(recording)
+        yield _make_recording_row(recording)
     for row in parts:
-        yield _session_row(row, part=len(parts) > 1)
+        yield _make_session_row(row, part=len(parts) > 1)
 
 
-def _session_row(row: Row, *, part: bool) -> Html:
+def _make_session_row(row: Row, *, part: bool) -> Html:
     name: Content = row.name if row.report is None else element("a", row.name, href=row.report)
-    note = _state_note(row)
-    samples = _samples(row)
+    note = _format_state(row)
+    samples = _count_samples(row)
     cells = [
-        _cell([name, element("small", note) if note else None], row.name),
-        _cell(_verdict(row), _GRAVITY[row.word]),
-        _cell(_start(row.start_ns), row.start_ns),
-        _cell(_duration(row.duration_s), row.duration_s, number=True),
-        _cell(row.metadata.get("vehicle", ""), row.metadata.get("vehicle")),
-        _cell(samples, samples, number=True),
-        _lost(row.lost, row.lost_intervals, row.incomplete),
-        _events([row]),
-        _cell(human_bytes(row.bytes), row.bytes, number=True),
-        _cell(", ".join(row.archives), " ".join(row.archives)),
+        _make_cell([name, element("small", note) if note else None], row.name),
+        _make_cell(_format_verdict(row), _GRAVITY[row.word]),
+        _make_cell(_format_start(row.start_ns), row.start_ns),
+        _make_cell(_format_duration(row.duration_s), row.duration_s, number=True),
+        _make_cell(row.metadata.get("vehicle", ""), row.metadata.get("vehicle")),
+        _make_cell(samples, samples, number=True),
+        _make_loss_cell(row.lost, row.lost_intervals, row.incomplete),
+        _make_event_cell([row]),
+        _make_cell(human_bytes(row.bytes), row.bytes, number=True),
+        _make_cell(", ".join(row.archives), " ".join(row.archives)),
     ]
-    return _tr(cells, class_="part" if part else None, data_text=_words(row), data_verdict=row.word)
+    return _make_row(
+        cells, class_="part" if part else None, data_text=_join_words(row), data_verdict=row.word
+    )
 
 
-def _recording_row(recording: Recording) -> Html:
-    """The sums over the parts of a recording; what a part does not know is left out of them."""
+def _make_recording_row(recording: Recording) -> Html:
+    """Make a row with the sums over the parts of a recording, without unknown values."""
     parts = recording.parts
     word = max((row.word for row in parts), key=lambda word: _GRAVITY[word])
     vehicles = dict.fromkeys(row.metadata.get("vehicle", "") for row in parts)
     vehicle = ", ".join(filter(None, vehicles))
     duration_s = _sum(row.duration_s for row in parts)
-    samples = _sum(map(_samples, parts))
+    samples = _sum(map(_count_samples, parts))
     size = sum(row.bytes for row in parts)
     cells = [
-        _cell([recording.name, element("small", f"{len(parts)} parts")], recording.name),
-        _cell(_badge(word), _GRAVITY[word]),
-        _cell(_start(recording.start_ns or None), recording.start_ns or None),
-        _cell(_duration(duration_s), duration_s, number=True),
-        _cell(vehicle, vehicle),
-        _cell(samples, samples, number=True),
-        _lost(
+        _make_cell([recording.name, element("small", f"{len(parts)} parts")], recording.name),
+        _make_cell(_make_badge(word), _GRAVITY[word]),
+        _make_cell(_format_start(recording.start_ns or None), recording.start_ns or None),
+        _make_cell(_format_duration(duration_s), duration_s, number=True),
+        _make_cell(vehicle, vehicle),
+        _make_cell(samples, samples, number=True),
+        _make_loss_cell(
             _sum(row.lost for row in parts),
             _sum(row.lost_intervals for row in parts),
             _sum(row.incomplete for row in parts),
         ),
-        _events(parts),
-        _cell(human_bytes(size), size, number=True),
-        _cell("", None),
+        _make_event_cell(parts),
+        _make_cell(human_bytes(size), size, number=True),
+        _make_cell("", None),
     ]
-    return _tr(cells, class_="recording")
+    return _make_row(cells, class_="recording")
 
 
-def _tr(cells: Sequence[_Cell], **attributes: str | None) -> Html:
-    """A row; each cell has the title of its column, for screens that are too narrow for columns."""
+def _make_row(cells: Sequence[_Cell], **attributes: str | None) -> Html:
+    """Make a row; each cell has the title of its column, for screens too narrow for columns."""
     shown = [
         element(
             "td",
@@ -170,17 +172,17 @@ def _tr(cells: Sequence[_Cell], **attributes: str | None) -> Html:
     return element("tr", shown, **attributes)
 
 
-def _cell(content: Content, value: float | str | None, *, number: bool = False) -> _Cell:
+def _make_cell(content: Content, value: float | str | None, *, number: bool = False) -> _Cell:
     shown = "–" if content is None else f"{content}" if isinstance(content, int) else content
     return _Cell(shown, value, number)
 
 
-def _badge(word: str) -> Html:
+def _make_badge(word: str) -> Html:
     return element("span", word, class_=f"word small {word.replace(' ', '-').lower()}")
 
 
-def _verdict(row: Row) -> Content:
-    content: list[Content] = [_badge(row.word)]
+def _format_verdict(row: Row) -> Content:
+    content: list[Content] = [_make_badge(row.word)]
     if row.problem is not None:
         content.append(element("small", row.problem))
     if row.report is None:
@@ -199,7 +201,7 @@ def _verdict(row: Row) -> Content:
     return content
 
 
-def _state_note(row: Row) -> str:
+def _format_state(row: Row) -> str:
     match row.state:
         case None:
             return "unreadable"
@@ -212,37 +214,37 @@ def _state_note(row: Row) -> str:
     return ""
 
 
-def _samples(row: Row) -> int | None:
+def _count_samples(row: Row) -> int | None:
     return None if row.summary is None else row.summary.samples
 
 
-def _start(start_ns: int | None) -> Content:
+def _format_start(start_ns: int | None) -> Content:
     return None if start_ns is None else element("time", human_time(start_ns)[:19])
 
 
-def _duration(seconds: float | None) -> Content:
+def _format_duration(seconds: float | None) -> Content:
     return None if seconds is None else human_seconds(seconds)
 
 
-def _lost(lost: float | None, intervals: float | None, incomplete: float | None) -> _Cell:
-    """Counted losses, uncounted intervals, and samples that lack parts."""
+def _make_loss_cell(lost: float | None, intervals: float | None, incomplete: float | None) -> _Cell:
+    """Make a cell with counted losses, uncounted intervals, and samples that lack parts."""
     if lost is None:
-        return _cell(None, None, number=True)
+        return _make_cell(None, None, number=True)
     text = f"{lost}" if not intervals else f"{lost} + {intervals} uncounted"
     text += f", {incomplete} incomplete" if incomplete else ""
-    return _cell(text, lost + (0.5 if intervals else 0.0), number=True)
+    return _make_cell(text, lost + (0.5 if intervals else 0.0), number=True)
 
 
-def _events(rows: Sequence[Row]) -> _Cell:
+def _make_event_cell(rows: Sequence[Row]) -> _Cell:
     known = [row.summary for row in rows if row.summary is not None]
     if not known:
-        return _cell(None, None)
+        return _make_cell(None, None)
     marks, faults = sum(s.marks for s in known), sum(s.faults for s in known)
-    texts = [_plural(faults, "fault"), _plural(marks, "mark")]
-    return _cell([element("span", text) for text in texts if text] or "none", marks + faults)
+    texts = [_format_count(faults, "fault"), _format_count(marks, "mark")]
+    return _make_cell([element("span", text) for text in texts if text] or "none", marks + faults)
 
 
-def _plural(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count > 1 else ''}" if count else ""
 
 
@@ -251,9 +253,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _words(row: Row) -> str:
-    """What the filter looks in, in small letters."""
-    parts: list[str] = [row.name, row.word, row.state or "", _state_note(row)]
+def _join_words(row: Row) -> str:
+    """Return the text that the filter searches, in lower case."""
+    parts: list[str] = [row.name, row.word, row.state or "", _format_state(row)]
     parts += [human_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
     parts += row.why[:_MOST_REASONS]
     parts += [row.problem or "", "" if row.report else "no report"]

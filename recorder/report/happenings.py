@@ -1,4 +1,4 @@
-"""The table of a session's events."""
+"""Sections with tables of a session's events."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from recorder.report.markup import Html, details, element, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.event_texts import format_event
 from recorder.session.kept_events import CAUSES
 
 _MOST = 400
-"""Events that are listed: the first half and the last half of these."""
+"""Largest number of listed events: one half from the start, one half from the end."""
 _MOST_SHORTFALLS = 20
 _OPEN = 60
-"""Up to so many are shown unfolded."""
+"""Largest number of events that are shown unfolded."""
 _LONGEST = 500
 
 
-def kept_section(material: Material) -> Html | None:
-    """The events of which the session holds some, and what is missing of them."""
+def kept_section(material: ReportContext) -> Html | None:
+    """Make the section on kept events, with the missing parts of each."""
     events = material.session.kept_events()
     if not events:
         return None
@@ -43,14 +43,14 @@ def kept_section(material: Material) -> Html | None:
     return section("Kept events", table(heads, rows), id_="kept")
 
 
-def events_section(material: Material) -> Html | None:
-    """All events but the states of the clocks, which have plots of their own."""
+def events_section(material: ReportContext) -> Html | None:
+    """Make the section on all events except clock states, which have plots of their own."""
     first: list[Mapping[str, Any]] = []
     last: deque[Mapping[str, Any]] = deque(maxlen=_MOST // 2)
     kinds: Counter[str] = Counter()
     total = 0
     for event in material.session.events():
-        kinds[_kind(event)] += 1
+        kinds[_format_kind(event)] += 1
         if (event.get("type"), event.get("cause")) == ("clock", "state"):
             continue
         total += 1
@@ -62,7 +62,7 @@ def events_section(material: Material) -> Html | None:
         return None
     start_ns = (material.found.summary or {}).get("start_ns")
     shown = [*first, *last]
-    rows = [_row(event, start_ns) for event in shown]
+    rows = [_make_row(event, start_ns) for event in shown]
     listed = table(("Time", "Event", "Stream", "What happened"), rows)
     counts = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(20))
     left = total - len(shown)
@@ -72,14 +72,14 @@ def events_section(material: Material) -> Html | None:
     return section("Events", text, body, id_="events")
 
 
-def _kind(event: Mapping[str, Any]) -> str:
+def _format_kind(event: Mapping[str, Any]) -> str:
     return " ".join(str(event[key]) for key in ("type", "cause") if event.get(key))
 
 
-def _row(event: Mapping[str, Any], start_ns: int | None) -> list[str | None]:
+def _make_row(event: Mapping[str, Any], start_ns: int | None) -> list[str | None]:
     t_ns, stream = event.get("t_ns"), event.get("stream")
     at = None
     if isinstance(t_ns, int) and start_ns is not None:
         at = f"{(t_ns - start_ns) / 1e9:.3f} s"
     where = None if stream is None else str(stream)
-    return [at, _kind(event), where, format_event(event)[:_LONGEST]]
+    return [at, _format_kind(event), where, format_event(event)[:_LONGEST]]

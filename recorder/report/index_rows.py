@@ -1,4 +1,4 @@
-"""Rows of the index of reports: a session each, and the recordings that they are parts of."""
+"""Rows of the index of reports: one for each session, grouped by recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recorder.report.embedded import SessionSummary
 from recorder.report.verdict import FAIL, PASS
 
 NONE = "not known"
-"""The verdict of a session that could not be judged."""
+"""Verdict of a session that could not be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Row:
 
     Attributes:
         name, state, live, start_ns, duration_s, bytes, streams, lost, lost_intervals, incomplete,
-            verdict, reasons, problem: as `brief` gives them.
+            verdict, reasons, problem: as returned by `brief`.
         metadata: the session's free-form metadata, as texts.
         archives: names of the packed archives.
-        report: URL of the report, relative to the index; None without a report.
-        summary: from the head of the report; None without a report of this version.
+        report: URL of the report, relative to the index; None if there is no report.
+        summary: from the head of the report; None if there is no report of this version.
     """
 
     name: str
@@ -46,18 +46,18 @@ class Row:
 
     @property
     def outdated(self) -> bool:
-        """Whether the report was made before the session was closed, or repaired."""
+        """True if the report was made before the session was closed or repaired."""
         return self.summary is not None and self.summary.state != self.state
 
     @property
     def word(self) -> str:
-        """The verdict, of the report if it is not outdated; `NONE` if there is none."""
+        """Verdict, of the report if it is not outdated; `NONE` if there is none."""
         words = [self.verdict] if self._judged is None else [self._judged.verdict, self.verdict]
         return next((word for word in words if word in (PASS, FAIL)), NONE)
 
     @property
     def why(self) -> Sequence[str]:
-        """The reasons of the verdict, the worst first."""
+        """Reasons of the verdict, the worst first."""
         return self.reasons if self._judged is None else self._judged.reasons
 
     @property
@@ -66,25 +66,25 @@ class Row:
 
     @property
     def recording(self) -> tuple[str, int]:
-        """Name of the recording, and the number of the part that the session is (0: the whole)."""
+        """Name of the recording, and the number of its part in this session (0: the whole)."""
         return split_part_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The sessions of one recording: its parts in their order, or the only session."""
+    """Sessions of one recording: its parts in their order, or the only session."""
 
     name: str
     parts: Sequence[Row]
 
     @property
     def start_ns(self) -> int:
-        """Start of the first part that has one; 0 if none has."""
+        """Start of the first part that has a start; 0 if no part has one."""
         return min((row.start_ns for row in self.parts if row.start_ns is not None), default=0)
 
 
 def group(rows: Sequence[Row]) -> list[Recording]:
-    """The recordings, the newest first; parts of a recording in their order."""
+    """Group rows by recording, the newest first; parts of a recording stay in their order."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row.recording[0], []).append(row)

@@ -1,4 +1,4 @@
-"""Lidars: sweeps from above, and a range image."""
+"""Section on lidars: sweeps from above, and a range image."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from recorder.processing.lidar import OusterOptics, pixel_shifts
 from recorder.processing.sweeps import SweepGrid
 from recorder.report.calibrations import session_calibration
 from recorder.report.drawing import moment_text
-from recorder.report.findings import ODD
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
-from recorder.report.rasters import BACKGROUND, Picture, coloured, fitted
+from recorder.report.rasters import BACKGROUND, Picture, apply_colours, shrink_picture
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
@@ -32,26 +32,28 @@ _SHARE = 92  # percent of the points are inside of the picture
 _MOST_STREAMS = 8
 
 
-def lidar_streams(material: Material) -> list[Stream]:
-    """The streams with sweeps that are shown."""
+def lidar_streams(material: ReportContext) -> list[Stream]:
+    """Return the streams whose sweeps are shown."""
     return [s for s in material.streams if kind_of(s) == "lidar"][:_MOST_STREAMS]
 
 
-def lidars_section(material: Material) -> Html | None:
-    """Each lidar at a few moments."""
+def lidars_section(material: ReportContext) -> Html | None:
+    """Make the section on each lidar at a few moments."""
     streams = lidar_streams(material)
     if not streams:
         return None
     calibration = session_calibration(material.session)
-    return section("Lidars", [_sweeps(material, s, calibration) for s in streams], id_="lidars")
+    return section(
+        "Lidars", [_draw_sweeps(material, s, calibration) for s in streams], id_="lidars"
+    )
 
 
-def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Html:
+def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibration) -> Html:
     title = element("h3", stream.name)
     try:
         grid = sweep_grid(stream)
         pose = calibration.of(stream.name).pose
-    except ODD as error:
+    except READ_ERRORS as error:
         return element("div", title, material.fail(stream.name, error))
     shown: list[Content] = []
     image: Content = None
@@ -59,11 +61,11 @@ def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Htm
         try:
             ranges = grid.cut(lidar_range_mm(stream, index))
             time = moment_text(material.since_start_s(stream, index))
-            points = points_of(grid, ranges, pose)
-            shown.append(_drawn(material, points, f"{stream.name} at {time}", time))
+            points = compute_points(grid, ranges, pose)
+            shown.append(_draw_sweep(material, points, f"{stream.name} at {time}", time))
             if image is None:
-                image = _range_image(material, ranges, time)
-        except ODD as error:
+                image = _draw_range_image(material, ranges, time)
+        except READ_ERRORS as error:
             shown.append(material.fail(f"{stream.name}, sweep {index}", error))
     frame = "the rig's frame" if pose is not None else "the sensor's frame"
     about = f"from above, forward is up, in {frame}; brighter is higher"
@@ -72,7 +74,7 @@ def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Htm
 
 
 def sweep_grid(stream: Stream) -> SweepGrid:
-    """The rays of a lidar's sweeps; FormatError if its metadata cannot be used."""
+    """Return the rays of a lidar's sweeps; raise FormatError if its metadata cannot be used."""
     spec = recorded_spec(stream)
     where = str(stream.path / "lidar.json")
     text = spec.files.get("lidar.json")
@@ -88,21 +90,21 @@ def sweep_grid(stream: Stream) -> SweepGrid:
     return SweepGrid(optics, pixel_shifts(text, optics, where))
 
 
-def points_of(
+def compute_points(
     grid: SweepGrid, ranges: npt.NDArray[np.uint32], pose: npt.NDArray[np.float64] | None
 ) -> npt.NDArray[np.float32]:
-    """Points f4 [n, 3] of the returns, m, in the rig where its pose is known."""
+    """Return the points f4 [n, 3] of the returns, m, in the rig's frame where the pose is known."""
     flat = ranges.reshape(-1)
     hit = flat > 0
     points = grid.origin[hit] + grid.direction[hit] * (flat[hit, None] * np.float32(1e-3))
     return points if pose is None else apply(pose, points).astype(np.float32)
 
 
-def from_above(points: npt.NDArray[np.float32]) -> tuple[Picture, float]:
-    """Points f4 [n, 3] from above: x is up, y is left; the highest of a pixel is shown.
+def draw_from_above(points: npt.NDArray[np.float32]) -> tuple[Picture, float]:
+    """Draw points f4 [n, 3] from above: x is up, y is left; the highest point of a pixel is shown.
 
     Returns:
-        the picture, and the metres from its middle to an edge.
+        The picture, and the metres from its middle to an edge.
     """
     away = np.hypot(points[:, 0], points[:, 1])
     wanted = float(np.percentile(away, _SHARE)) if len(away) else 10.0
@@ -117,13 +119,15 @@ def from_above(points: npt.NDArray[np.float32]) -> tuple[Picture, float]:
         low, high = (float(value) for value in np.percentile(height, (5, 95)))
         order = np.argsort(height, kind="stable")
         # The darkest quarter of the colours is hard to see on the background.
-        shades = coloured(height, low - (high - low) / 3, high)
+        shades = apply_colours(height, low - (high - low) / 3, high)
         picture[rows[inside][order], columns[inside][order]] = shades[order]
     return picture, extent_m
 
 
-def _drawn(material: Material, points: npt.NDArray[np.float32], text: str, time: str) -> Html:
-    picture, extent_m = from_above(points)
+def _draw_sweep(
+    material: ReportContext, points: npt.NDArray[np.float32], text: str, time: str
+) -> Html:
+    picture, extent_m = draw_from_above(points)
     middle = _PIXELS / 2
     rings: list[Content] = []
     for part in (0.5, 1.0):
@@ -141,16 +145,16 @@ def _drawn(material: Material, points: npt.NDArray[np.float32], text: str, time:
     return element("figure", shown, element("figcaption", f"{time}, {len(points)} points"))
 
 
-def _range_image(material: Material, ranges: npt.NDArray[np.uint32], time: str) -> Html:
-    """The sweep as its beams see it; brightness is the logarithm of the range."""
+def _draw_range_image(material: ReportContext, ranges: npt.NDArray[np.uint32], time: str) -> Html:
+    """Draw the sweep as a range image; brightness is the logarithm of the range."""
     hit = ranges > 0
     metres = np.where(hit, ranges, 1) * 1e-3
     low, high = (0.5, 50.0)
     if hit.any():
         low, high = (float(v) for v in np.percentile(metres[hit], (1, 99)))
-    shades = coloured(-np.log(metres), -np.log(max(high, low * 1.01)), -np.log(low))
+    shades = apply_colours(-np.log(metres), -np.log(max(high, low * 1.01)), -np.log(low))
     shades[~hit] = BACKGROUND
-    picture = fitted(shades, 1024)
+    picture = shrink_picture(shades, 1024)
     shown = element("img", src=material.picture(picture), class_="raster", alt="range image",
                     width=picture.shape[1], height=picture.shape[0])  # fmt: skip
     text = (

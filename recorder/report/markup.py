@@ -1,11 +1,11 @@
-"""HTML and SVG whose texts are escaped, whatever they hold.
+"""HTML and SVG with escaped text.
 
 ::
 
     element("p", "by ", element("b", name), class_="who")      # name is text, never markup
     element("rect", x="12.5%", width=3.0, stroke_width=1)      # stroke-width="1"
 
-Only an `Html` is taken as it is, and only this module makes one.  Any other text is escaped:
+Only an `Html` is inserted unescaped, and only this module creates one.  Any other text is escaped:
 markup, quotes, control characters, and marks of the writing direction (`recorder.contract.texts`).
 """
 
@@ -18,7 +18,7 @@ from typing import Final
 from recorder.contract.texts import clean
 
 LONGEST: Final = 2000
-"""Characters of a text that are shown; a report stays small whatever a session holds."""
+"""Largest number of characters of a text; limits the size of a report."""
 _ENTITIES = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;", "`": "&#96;"}
 )
@@ -27,19 +27,19 @@ _DRAWN = frozenset({"rect", "line", "circle", "path", "polyline", "image", "use"
 
 
 class Html(str):
-    """Markup that is shown as it is."""
+    """Markup that is inserted unescaped."""
 
     __slots__ = ()
 
 
 Content = Html | str | float | None | Iterable["Content"]
-"""What an element holds; None is nothing."""
+"""Content of an element; None is empty."""
 Attribute = str | float | bool | None
 """Value of an attribute; None and False leave it out, True has no value."""
 
 
 def escape(text: object, longest: int = LONGEST) -> Html:
-    """A text, as HTML shows it; what exceeds `longest` characters is left out and counted."""
+    """Escape a text for HTML; shorten it to `longest` characters and append the omitted count."""
     shown = str(text)
     more = len(shown) - longest
     if more > 0:
@@ -48,15 +48,15 @@ def escape(text: object, longest: int = LONGEST) -> Html:
 
 
 def escape_lines(text: str, longest: int) -> Html:
-    """A text of several lines, for `pre`."""
+    """Escape a text of several lines, for `pre`."""
     cut = text[:longest].split("\n")
     if len(text) > longest:
         cut.append(f"… ({len(text) - longest} more characters)")
     return Html("\n".join(escape(line, longest) for line in cut))
 
 
-def joined(content: Content) -> Html:
-    """Content, one part after the other."""
+def join_content(content: Content) -> Html:
+    """Join the parts of a content into markup."""
     match content:
         case None:
             return Html()
@@ -65,15 +65,15 @@ def joined(content: Content) -> Html:
         case str():
             return escape(content)
         case int() | float():
-            return escape(number(content))
-    return Html("".join(map(joined, content)))
+            return escape(format_number(content))
+    return Html("".join(map(join_content, content)))
 
 
 def element(name: str, /, *content: Content, **attributes: Attribute) -> Html:
-    """An element.
+    """Make an element.
 
     Args:
-        name: of the element.
+        name: name of the element.
         content: its content; texts are escaped.
         attributes: a trailing ``_`` is dropped, any other ``_`` becomes ``-``.
     """
@@ -85,11 +85,11 @@ def element(name: str, /, *content: Content, **attributes: Attribute) -> Html:
         if value is True:
             words.append(key)
             continue
-        text = number(value) if isinstance(value, int | float) else value
+        text = format_number(value) if isinstance(value, int | float) else value
         shown = text if isinstance(text, Html) else escape(text, 1 << 24)
         words.append(f'{key}="{shown}"')
     start = " ".join(words)
-    inside = joined(content)
+    inside = join_content(content)
     if name in _VOID:
         return Html(f"<{start}>")
     if name in _DRAWN and not inside:
@@ -98,12 +98,12 @@ def element(name: str, /, *content: Content, **attributes: Attribute) -> Html:
 
 
 def raw(text: str) -> Html:
-    """The program's own text as markup: a style sheet, a script; never what a session holds."""
+    """Mark the program's own text (a style sheet, a script) as markup; never use session data."""
     return Html(text)
 
 
-def number(value: float) -> str:
-    """A number in few characters; ``-`` where there is none."""
+def format_number(value: float) -> str:
+    """Format a number in few characters; ``-`` if it is not finite."""
     if not math.isfinite(value):
         return "-"
     text = f"{value:.2f}"
@@ -117,13 +117,13 @@ def table(
     right: Container[int] = (),
     caption: Content = None,
 ) -> Html:
-    """A table that scrolls sideways on a narrow screen.
+    """Make a table that scrolls sideways on a narrow screen.
 
     Args:
-        headers: of the columns.
+        headers: headers of the columns.
         rows: cells; None is shown as a dash.
         right: columns that are aligned at the right.
-        caption: what the table is.
+        caption: title of the table.
     """
 
     def cells(name: str, values: Iterable[Content], scope: str | None = None) -> Html:
@@ -140,12 +140,12 @@ def table(
 
 
 def pairs(rows: Iterable[tuple[Content, Content]]) -> Html:
-    """Names with their values."""
+    """Make a list of names with their values."""
     return element(
         "dl", [element("div", element("dt", name), element("dd", value)) for name, value in rows]
     )
 
 
 def details(summary: Content, *content: Content, open_: bool = False) -> Html:
-    """Content behind a line that unfolds it."""
+    """Make content that unfolds below a summary line."""
     return element("details", element("summary", summary), content, open=open_)

@@ -1,4 +1,4 @@
-"""The head of a report: the verdict, and what session this is."""
+"""Head of a report: the verdict and the session's key facts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recorder.contract.texts import human_bytes, human_seconds, human_time
-from recorder.report.findings import Findings
-from recorder.report.markup import Content, Html, details, element, escape, joined, pairs, table
+from recorder.report.findings import SessionScan
+from recorder.report.markup import (
+    Content,
+    Html,
+    details,
+    element,
+    escape,
+    join_content,
+    pairs,
+    table,
+)
 from recorder.report.verdict import FAIL, PASS, Reason, Verdict
 from recorder.session import layout
 from recorder.session.endings import ENDS
 from recorder.session.search import is_session
 
 _SHOWN = 12
-"""Reasons that are shown at once; the others behind a line that unfolds them."""
+"""Number of reasons that are shown at once; the others unfold."""
 _MOST = 300
 
 _WORDS = {
@@ -27,11 +36,11 @@ _WORDS = {
 _OPEN = ("open", "● PASS so far", "The session is being recorded. Nothing broke so far.")
 
 
-def head(found: Findings, judged: Verdict, linked: bool) -> Html:
-    """Name, verdict and key facts.
+def head(found: SessionScan, judged: Verdict, linked: bool) -> Html:
+    """Make the head: name, verdict and key facts.
 
     Args:
-        found: what the session holds.
+        found: contents of the session.
         judged: the verdict.
         linked: the report lies in the session's folder, so that links to its neighbours hold.
     """
@@ -49,7 +58,7 @@ def head(found: Findings, judged: Verdict, linked: bool) -> Html:
         ),
         _reasons(judged.reasons, "What broke"),
         _remarks(judged.remarks),
-        pairs(_facts(found, linked)),
+        pairs(_list_facts(found, linked)),
     )  # fmt: skip
 
 
@@ -80,7 +89,7 @@ def _remarks(remarks: Sequence[Reason]) -> Content:
     return details(count, table(("Remark", "Where", "How much"), rows))
 
 
-def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
+def _list_facts(found: SessionScan, linked: bool) -> list[tuple[Content, Content]]:
     summary = found.summary
     if summary is None:
         return [("Folder", str(found.path))]
@@ -89,8 +98,8 @@ def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
         ("End", human_time(summary["end_ns"]) if summary["end_ns"] else "not closed"),
         ("Duration", human_seconds(summary["duration_s"])),
         ("Size", human_bytes(summary["bytes"])),
-        ("State", _state_text(found)),
-        ("Ended", _ended(summary)),
+        ("State", _format_state(found)),
+        ("Ended", _format_end(summary)),
     ]
     for key, value in summary["metadata"].items():
         if value not in (None, ""):
@@ -100,11 +109,11 @@ def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
     rows.append(("Folder", str(found.path)))
     for title, name in zip(("Continues", "Continued in"), found.parts, strict=True):
         if name is not None:
-            rows.append((title, _linked(found, name) if linked else name))
-    return [(name, joined(value)) for name, value in rows]
+            rows.append((title, _make_link(found, name) if linked else name))
+    return [(name, join_content(value)) for name, value in rows]
 
 
-def _state_text(found: Findings) -> str:
+def _format_state(found: SessionScan) -> str:
     if not found.recorded:
         return "a roverd trace of another recorder"
     if found.state == layout.RECORDING:
@@ -112,7 +121,7 @@ def _state_text(found: Findings) -> str:
     return str(found.state)
 
 
-def _ended(summary: Mapping[str, Any]) -> str | None:
+def _format_end(summary: Mapping[str, Any]) -> str | None:
     ended = summary["ended"]
     if ended is None:
         return "–"
@@ -120,8 +129,8 @@ def _ended(summary: Mapping[str, Any]) -> str | None:
     return f"{ENDS.get(ended['cause'], ended['cause'])}{detail}"
 
 
-def _linked(found: Findings, name: str) -> Html:
-    """A link to the report of a neighbour; its name alone where there is no such session."""
+def _make_link(found: SessionScan, name: str) -> Html:
+    """Make a link to the report of a neighbour; only its name if there is no such session."""
     neighbour = found.path.parent / os.path.basename(name)  # noqa: PTH119  a name, not a path
     try:
         if not is_session(neighbour):

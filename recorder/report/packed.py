@@ -1,4 +1,4 @@
-"""The archives that were packed from a session, with their notes."""
+"""Section on the archives of a session, with their notes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from recorder.contract.texts import human_bytes, human_seconds, human_time
 from recorder.report.markup import Content, Html, details, element, escape_lines, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import PARTS, read_records
@@ -19,11 +19,11 @@ _MOST_NOTES: Final = 40
 _MOST_FILES: Final = 20
 
 
-def archives_section(material: Material) -> Html | None:
-    """What is in ``_archives``, and what became of each step of the postprocessing."""
+def archives_section(material: ReportContext) -> Html | None:
+    """Make the section on ``_archives`` and the result of each postprocessing step."""
     path = material.session.path
     records = read_records(path)
-    places = _places(path / ARCHIVES)
+    places = _find_archives(path / ARCHIVES)
     steps, skipped = material.found.postprocessing
     if not (records or places or steps):
         if material.found.header.get("recorder_version") is None:
@@ -33,15 +33,15 @@ def archives_section(material: Material) -> Html | None:
         return section("Archives", element("p", text, class_="muted"), id_="archives")
     made: list[Content] = []
     for name in sorted({*records, *places}):
-        made.append(_archive(name, records.get(name, {}), places.get(name)))
+        made.append(_describe_archive(name, records.get(name, {}), places.get(name)))
     if steps:
-        rows = [[step, _result(entry)] for step, entry in steps.items()]
+        rows = [[step, _format_result(entry)] for step, entry in steps.items()]
         made.append(table(("Step after the recording", "Result"), rows))
     return section("Archives", made, id_="archives")
 
 
-def _places(folder: Path) -> dict[str, Path]:
-    """By name of its record, the folder of each archive."""
+def _find_archives(folder: Path) -> dict[str, Path]:
+    """Return the folder of each archive, by name of its record."""
     found: dict[str, Path] = {}
     try:
         for place in folder.iterdir():
@@ -55,7 +55,7 @@ def _places(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _archive(name: str, record: Mapping[str, Any], place: Path | None) -> Html:
+def _describe_archive(name: str, record: Mapping[str, Any], place: Path | None) -> Html:
     facts: list[str] = []
     files: list[str] = []
     if place is None:
@@ -80,7 +80,7 @@ def _archive(name: str, record: Mapping[str, Any], place: Path | None) -> Html:
     content: list[Content] = [
         element("h3", name, " ", element("small", ", ".join(facts))),
         element("p", ", ".join(shown) + more, class_="muted") if shown else None,
-        _summary(record),
+        _format_summary(record),
         element("ul", listed) if listed else None,
     ]
     if record and not notes:
@@ -90,7 +90,7 @@ def _archive(name: str, record: Mapping[str, Any], place: Path | None) -> Html:
     return element("div", content)
 
 
-def _summary(record: Mapping[str, Any]) -> Content:
+def _format_summary(record: Mapping[str, Any]) -> Content:
     summary = record.get("summary")
     if not isinstance(summary, Mapping) or not summary:
         return None
@@ -110,7 +110,7 @@ def _summary(record: Mapping[str, Any]) -> Content:
     return [element("p", text) if text else None, more]
 
 
-def _result(entry: Mapping[str, Any]) -> str:
+def _format_result(entry: Mapping[str, Any]) -> str:
     if entry.get("done"):
         return "done"
     return f"failed, {entry.get('tries')} tries: {entry.get('error')}"

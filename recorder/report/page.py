@@ -1,4 +1,4 @@
-"""The frame of a report's page: one file that loads nothing and runs nothing.
+"""Frame of a report's page: one file that loads nothing and runs no foreign script.
 
 The content security policy permits the page's own style sheet (and script, where there is one) by
 their digests, and pictures that are in the page.  Everything else is refused by the browser, should
@@ -17,23 +17,23 @@ from recorder.report.markup import Content, Html, element, raw
 
 @functools.cache
 def style_sheet() -> str:
-    """The style sheet of all reports."""
+    """Return the style sheet of all reports."""
     return (resources.files("recorder.report") / "style.css").read_text("utf-8")
 
 
 def page(title: str, *content: Content, script: str = "", data: str = "") -> str:
-    """A page as one HTML file.
+    """Make a page as one HTML file.
 
     Args:
-        title: of the window.
-        content: of the body.
+        title: title of the window.
+        content: content of the body.
         script: the program's own script, at the end of the body; it must not hold ``</script``.
         data: an element with data for other programs (`recorder.report.embedded`), in the head.
     """
     sheet = style_sheet()
-    rules = ["default-src 'none'", "img-src data:", f"style-src {_source(sheet)}"]
+    rules = ["default-src 'none'", "img-src data:", f"style-src {_hash_source(sheet)}"]
     if script:
-        rules.append(f"script-src {_source(script)}")
+        rules.append(f"script-src {_hash_source(script)}")
     rules += ["base-uri 'none'", "form-action 'none'"]
     head = element(
         "head",
@@ -50,12 +50,12 @@ def page(title: str, *content: Content, script: str = "", data: str = "") -> str
     return f'<!DOCTYPE html>\n<html lang="en">{head}\n{element("body", content, end)}</html>\n'
 
 
-def _source(text: str) -> str:
-    """The digest of an inline element's text, as a source of the policy."""
+def _hash_source(text: str) -> str:
+    """Return the digest of an inline element's text, as a source of the policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def section(title: str, *content: Content, id_: str) -> Html:
-    """A section of the page."""
+    """Make a section of the page."""
     return element("section", element("h2", title), content, id=id_)

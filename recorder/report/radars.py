@@ -1,4 +1,4 @@
-"""Radars: power over range and speed, at a few moments."""
+"""Section on radars: power over range and speed, at a few moments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.radar_maps import RadarMaps
 from recorder.report.drawing import Axis, moment_text, raster_plot, ticks
-from recorder.report.findings import ODD
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
-from recorder.report.rasters import coloured
+from recorder.report.rasters import apply_colours
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
@@ -24,23 +24,23 @@ _RANGE_DB = (-3.0, 45.0)
 _MOST_STREAMS = 8
 
 
-def radar_streams(material: Material) -> list[Stream]:
-    """The streams with frames that are shown."""
+def radar_streams(material: ReportContext) -> list[Stream]:
+    """Return the streams whose frames are shown."""
     return [s for s in material.streams if kind_of(s) == "radar"][:_MOST_STREAMS]
 
 
-def radars_section(material: Material) -> Html | None:
-    """Each radar at a few moments."""
-    made = [_frames(material, stream) for stream in radar_streams(material)]
+def radars_section(material: ReportContext) -> Html | None:
+    """Make the section on each radar at a few moments."""
+    made = [_draw_frames(material, stream) for stream in radar_streams(material)]
     return section("Radars", made, id_="radars") if made else None
 
 
-def _frames(material: Material, stream: Stream) -> Html:
+def _draw_frames(material: ReportContext, stream: Stream) -> Html:
     title = element("h3", stream.name)
     try:
-        geometry = _geometry(stream)
+        geometry = _read_geometry(stream)
         maps, processor = RadarMaps(geometry), RadarProcessor(geometry, limit=_TARGETS)
-    except ODD as error:
+    except READ_ERRORS as error:
         return element("div", title, material.fail(stream.name, error))
     shown: list[Content] = []
     rows: list[list[str | None]] = []
@@ -51,14 +51,14 @@ def _frames(material: Material, stream: Stream) -> Html:
             level_db, _ = maps.range_doppler(spectra)
             time = moment_text(material.since_start_s(stream, index))
             # Speeds rise upwards.
-            picture = coloured(level_db[::-1], *_RANGE_DB)
+            picture = apply_colours(level_db[::-1], *_RANGE_DB)
             valid = bool(sample.get("valid", True))
-            shown.append(_map(material, maps, np.ascontiguousarray(picture), time, valid))
+            shown.append(_draw_map(material, maps, np.ascontiguousarray(picture), time, valid))
             found = processor.find(spectra)
             targets = zip(found.range_m, found.velocity_m_s, found.snr_db, strict=True)
             rows.append([time, "; ".join(f"{r:.1f} m, {v:+.1f} m/s, {s:.0f} dB"
                                          for r, v, s in targets) or None])  # fmt: skip
-        except ODD as error:
+        except READ_ERRORS as error:
             shown.append(material.fail(f"{stream.name}, frame {index}", error))
     low, high = _RANGE_DB
     about = f"power over range and speed, from {low:g} dB (dark) to {high:g} dB above the noise"
@@ -67,7 +67,7 @@ def _frames(material: Material, stream: Stream) -> Html:
                    element("div", shown, class_="plots"), listed if rows else None)  # fmt: skip
 
 
-def _geometry(stream: Stream) -> RadarGeometry:
+def _read_geometry(stream: Stream) -> RadarGeometry:
     where = str(stream.path / "radar.json")
     text = recorded_spec(stream).files.get("radar.json")
     if text is None:
@@ -83,7 +83,9 @@ def _geometry(stream: Stream) -> RadarGeometry:
     return geometry
 
 
-def _map(material: Material, maps: RadarMaps, picture: np.ndarray, time: str, valid: bool) -> Html:
+def _draw_map(
+    material: ReportContext, maps: RadarMaps, picture: np.ndarray, time: str, valid: bool
+) -> Html:
     speeds, ranges = maps.velocity_m_s, maps.range_m
     x = Axis(float(ranges[0]), float(ranges[-1]), ticks(float(ranges[0]), float(ranges[-1])), "m",
              lambda m: f"{m:g} m")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pictures of a report: encoded small, within a number of bytes; and values as colours."""
+"""Pictures of a report, encoded within a number of bytes, and colour maps for values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recorder.contract.errors import FormatError
 
 Picture = npt.NDArray[np.uint8]
-"""u1 [height, width, 3], BGR."""
+"""A picture, u1 [height, width, 3], BGR."""
 
 _GOOD, _POOR = 70, 30  # qualities
 _LEAST: Final = 16  # pixels of a picture's longer side
@@ -26,28 +26,28 @@ _ANCHORS: Final = (
 picture can be read without colours (matplotlib, colormaps/_listed)."""
 
 
-def _table() -> Picture:
+def _make_table() -> Picture:
     steps = np.linspace(0, 255, len(_ANCHORS))
     rgb = np.array(_ANCHORS, np.float64)
     table = np.stack([np.interp(np.arange(256), steps, rgb[:, c]) for c in (2, 1, 0)], axis=1)
     return np.asarray(np.rint(table), np.uint8)
 
 
-TABLE: Final = _table()
-"""u1 [256, 3], BGR."""
+TABLE: Final = _make_table()
+"""Colour table, u1 [256, 3], BGR."""
 BACKGROUND: Final = np.array((19, 14, 11), np.uint8)
-"""BGR behind points."""
+"""Background of points, BGR."""
 
 
-def coloured(values: npt.NDArray[Any], low: float, high: float) -> Picture:
-    """Values [...] as colours [..., 3] from `low` to `high`."""
+def apply_colours(values: npt.NDArray[Any], low: float, high: float) -> Picture:
+    """Map values [...] to colours [..., 3], from `low` to `high`."""
     scaled = (values.astype(np.float32) - low) * (255.0 / ((high - low) or 1.0))
     picture: Picture = TABLE[np.clip(np.nan_to_num(scaled), 0, 255).astype(np.uint8)]
     return picture
 
 
-def fitted(picture: Picture, longest: int) -> Picture:
-    """A picture whose longer side has at most so many pixels."""
+def shrink_picture(picture: Picture, longest: int) -> Picture:
+    """Shrink a picture so that its longer side has at most `longest` pixels."""
     height, width = picture.shape[:2]
     factor = longest / max(height, width)
     if factor >= 1:
@@ -57,24 +57,24 @@ def fitted(picture: Picture, longest: int) -> Picture:
 
 
 def data_uri(picture: Picture, most_bytes: int) -> tuple[str, int]:
-    """A picture as a ``data:`` address, and its encoded bytes.
+    """Encode a picture as a ``data:`` address; also return its encoded size in bytes.
 
     The quality falls, then the size, until the encoded picture has at most `most_bytes`.
 
     Raises:
         FormatError: the picture cannot be encoded.
     """
-    data = _encoded(picture, _GOOD)
+    data = _encode(picture, _GOOD)
     if len(data) > most_bytes:
-        data = _encoded(picture, _POOR)
+        data = _encode(picture, _POOR)
     while len(data) > most_bytes and (longest := max(picture.shape[:2])) > _LEAST:
         shrunk = longest * min(0.9, 0.9 * math.sqrt(most_bytes / len(data)))
-        picture = fitted(picture, max(_LEAST, int(shrunk)))
-        data = _encoded(picture, _POOR)
+        picture = shrink_picture(picture, max(_LEAST, int(shrunk)))
+        data = _encode(picture, _POOR)
     return f"data:image/webp;base64,{base64.b64encode(data).decode()}", len(data)
 
 
-def _encoded(picture: Picture, quality: int) -> bytes:
+def _encode(picture: Picture, quality: int) -> bytes:
     good, encoded = cv2.imencode(".webp", picture, [cv2.IMWRITE_WEBP_QUALITY, quality])
     if not good:
         raise FormatError(f"{list(picture.shape)} pixels cannot be encoded as WebP")

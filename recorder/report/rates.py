@@ -1,4 +1,4 @@
-"""Each stream's rate over time, and the times between its samples."""
+"""Section on each stream's rate over time, and the times between its samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from recorder.report.drawing import (
     time_axis,
     value_axis,
 )
-from recorder.report.findings import ODD
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.accounts import format_incomplete
 from recorder.session.stream import Stream
@@ -29,22 +29,22 @@ from recorder.session.timeline import StreamTimeline, Timeline
 
 _EDGES = np.array([0, 0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5,
                    1.8, 2.5, 3.5, 5, 10, 100, np.inf])  # fmt: skip
-"""Bounds of the bars of a histogram, in the stream's mean times between samples."""
+"""Bounds of the bars of a histogram, in units of the stream's period."""
 _FEW = 8
-"""Samples of an interval of the rate, at least."""
+"""Least number of samples in an interval of the rate."""
 _MOST = 40
-"""Streams with plots."""
+"""Largest number of streams with plots."""
 
 
 @dataclass(slots=True)
 class Gaps:
-    """The times between a stream's samples.
+    """Times between a stream's samples.
 
     Attributes:
-        period_ns: the nominal one; the mean without a nominal rate.
-        counts: per interval of `_EDGES`.
-        least_ns, longest_ns: extremes.
-        longest_at: index of the sample after the longest.
+        period_ns: nominal period; the mean period if there is no nominal rate.
+        counts: number of times in each interval of `_EDGES`.
+        least_ns, longest_ns: shortest and longest time.
+        longest_at: index of the sample after the longest time.
     """
 
     period_ns: float
@@ -56,7 +56,7 @@ class Gaps:
 
 
 def find_gaps(stream: Stream) -> Gaps | None:
-    """The times between a stream's samples; None below two samples with times."""
+    """Measure the times between a stream's samples; None below two samples with times."""
     if not stream.has_times or len(stream) < 2:
         return None
     rate_hz = stream.spec.rate_hz if stream.spec is not None else None
@@ -80,8 +80,8 @@ def find_gaps(stream: Stream) -> Gaps | None:
     return made
 
 
-def rates_section(material: Material) -> Html | None:
-    """A table of all streams; rates over time, and a histogram of times between samples."""
+def rates_section(material: ReportContext) -> Html | None:
+    """Make the section with a table of all streams, plots of rates, and time histograms."""
     found, session = material.found, material.session
     if found.summary is None:
         return None
@@ -91,7 +91,7 @@ def rates_section(material: Material) -> Html | None:
         stream, gaps = session.streams.get(name), None
         try:
             gaps = None if stream is None else find_gaps(stream)
-        except ODD as error:
+        except READ_ERRORS as error:
             plots.append(material.fail(name, error))
         declared = found.declared.get(name)
         expected = declared.rate_hz if declared is not None else None
@@ -101,8 +101,10 @@ def rates_section(material: Material) -> Html | None:
             "damaged" if entry["samples"] is None else f"{entry['samples']}",
             None if rate_hz is None else f"{rate_hz:.2f}",
             None if expected is None else f"{expected:g}",
-            None if gaps is None else _ms(gaps.period_ns),
-            None if gaps is None else f"{_ms(gaps.least_ns)} to {_ms(gaps.longest_ns)}",
+            None if gaps is None else _format_time(gaps.period_ns),
+            None
+            if gaps is None
+            else f"{_format_time(gaps.least_ns)} to {_format_time(gaps.longest_ns)}",
             format_incomplete(entry["incomplete"]) or None,
             human_bytes(entry["bytes"]),
         ]
@@ -110,17 +112,17 @@ def rates_section(material: Material) -> Html | None:
         if gaps is not None and found.timeline is not None and len(plots) < 2 * _MOST:
             made = found.timeline.streams.get(name)
             if made is not None and made.rates_hz:
-                plots.append(_rate_plot(name, made, found.timeline, expected))
-            plots.append(_gap_plot(name, gaps, found.timeline))
+                plots.append(_plot_rate(name, made, found.timeline, expected))
+            plots.append(_plot_gaps(name, gaps, found.timeline))
     heads = ("Stream", "Samples", "Rate [Hz]", "Expected [Hz]", "Period", "Times between samples",
              "Incomplete", "Size")  # fmt: skip
     listed = table(heads, rows, right=range(1, 8))
     return section("Streams", listed, element("div", plots, class_="plots"), id_="streams")
 
 
-def _rate_plot(name: str, made: StreamTimeline, timeline: Timeline, expected: float | None) -> Html:
+def _plot_rate(name: str, made: StreamTimeline, timeline: Timeline, expected: float | None) -> Html:
     seconds = (timeline.end_ns - timeline.start_ns) / 1e9
-    rates = _steady(np.array(made.rates_hz), made.samples)
+    rates = _smooth(np.array(made.rates_hz), made.samples)
     x = time_axis(seconds)
     y = value_axis(0.0, max(float(rates.max()), expected or 0.0), "Hz", 3)
     middles = (np.arange(len(rates)) + 0.5) * seconds / len(rates)
@@ -133,14 +135,14 @@ def _rate_plot(name: str, made: StreamTimeline, timeline: Timeline, expected: fl
                 names=names)  # fmt: skip
 
 
-def _steady(rates: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.float64]:
-    """Rates over fewer intervals, where samples are few: one more or less makes no wave."""
+def _smooth(rates: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.float64]:
+    """Average rates over fewer intervals if samples are few, so that single samples do not show."""
     wanted = max(1, samples // _FEW)
     count = max(k for k in range(1, len(rates) + 1) if len(rates) % k == 0 and k <= wanted)
     return np.asarray(rates.reshape(count, -1).mean(axis=1))
 
 
-def _gap_plot(name: str, gaps: Gaps, timeline: Timeline) -> Html:
+def _plot_gaps(name: str, gaps: Gaps, timeline: Timeline) -> Html:
     counts = gaps.counts.tolist()
     used = [k for k, count in enumerate(counts) if count]
     first = max(0, min(used) - 1)
@@ -149,22 +151,23 @@ def _gap_plot(name: str, gaps: Gaps, timeline: Timeline) -> Html:
         (_EDGES[k] * gaps.period_ns, _EDGES[k + 1] * gaps.period_ns) for k in range(len(counts))
     ]
     notes = [
-        f"{_ms(low)} to {_ms(high)}: {n}" for (low, high), n in zip(bounds, counts, strict=True)
+        f"{_format_time(low)} to {_format_time(high)}: {n}"
+        for (low, high), n in zip(bounds, counts, strict=True)
     ]
     y, levels = count_axis(counts[first:last], "samples")
     shown = last - first
     labels = [k for k in range(0, shown + 1, max(1, shown // 5)) if first + k < len(_EDGES) - 1]
     x = Axis(0.0, float(shown), [float(k) for k in labels], "",
-             lambda k: _ms(_EDGES[first + int(k)] * gaps.period_ns))  # fmt: skip
+             lambda k: _format_time(_EDGES[first + int(k)] * gaps.period_ns))  # fmt: skip
     since = (gaps.longest_since_ns - timeline.start_ns) / 1e9
-    longest = f"longest {_ms(gaps.longest_ns)} at {moment_text(since)}"
+    longest = f"longest {_format_time(gaps.longest_ns)} at {moment_text(since)}"
     title = [element("b", name), " times between samples; ", longest]
     return plot(title, x, y, [bars(y, levels, 90, notes[first:last])], height=90,
                 text=f"{name}: times between samples, {longest}")  # fmt: skip
 
 
-def _ms(ns: float) -> str:
-    """A time in ms or s, with three digits."""
+def _format_time(ns: float) -> str:
+    """Format a time in ms or s, with three digits."""
     if not np.isfinite(ns):
         return "more"
     return f"{ns / 1e6:.3g} ms" if abs(ns) < 1e9 else f"{ns / 1e9:.3g} s"

@@ -1,4 +1,4 @@
-"""Small numbers over time: IMUs, speeds, temperatures."""
+"""Section with small numbers over time: IMUs, speeds, temperatures."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy.typing as npt
 from recorder.contract.streams import ChannelSpec
 from recorder.processing.earth import declared_position
 from recorder.processing.series import count_values, has_series, is_plotted, value_names
-from recorder.report.drawing import band_of, line, plot, time_axis, value_axis
-from recorder.report.findings import ODD
+from recorder.report.drawing import draw_band, line, plot, time_axis, value_axis
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
 _COLUMNS: Final = 240
-"""Intervals of a plot, of each of which the least, the mean and the greatest value is drawn."""
+"""Number of intervals in a plot, each drawn by its least, mean and greatest value."""
 _WINDOW: Final = 16_384
 _ALL: Final = 2_000_000
-"""Streams with more samples are read in pieces that lie evenly over the session."""
+"""Number of samples above which a stream is read in pieces, evenly spaced over the session."""
 _PIECES, _PIECE = 2000, 512
 _MOST_PLOTS: Final = 24
 _MOST_VALUES: Final = 6  # of a plot
@@ -46,7 +46,7 @@ class Envelope:
         self._count: Floats = np.zeros((_COLUMNS, values))
 
     def add(self, t_ns: npt.NDArray[np.int64], values: Floats) -> None:
-        """Take samples: int64 [n], f8 [n, values]."""
+        """Add samples: int64 [n], f8 [n, values]."""
         share = (t_ns - self._start_ns) / self._span_ns
         column = np.clip(share * _COLUMNS, 0, _COLUMNS - 1).astype(np.int64)
         starts = np.flatnonzero(np.diff(column, prepend=-1))
@@ -60,21 +60,21 @@ class Envelope:
 
     @property
     def mean(self) -> Floats:
-        """The means."""
+        """Mean values."""
         with np.errstate(invalid="ignore", divide="ignore"):
             made: Floats = self._sum / self._count
         return made
 
     @property
     def extent(self) -> tuple[float, float]:
-        """The least and the greatest of all values; NaN without any."""
+        """Least and greatest of all values; NaN without values."""
         if not self._count.any():
             return np.nan, np.nan
         return float(self.low.min()), float(self.high.max())
 
 
-def series_section(material: Material) -> Html | None:
-    """Plots of every stream with small samples."""
+def series_section(material: ReportContext) -> Html | None:
+    """Make the section with plots of every stream with small samples."""
     plots: list[Content] = []
     for stream in material.streams:
         try:
@@ -84,15 +84,15 @@ def series_section(material: Material) -> Html | None:
             position = declared_position(spec)
             for channel in spec.channels:
                 if is_plotted(channel) and channel.name != position and len(plots) < _MOST_PLOTS:
-                    plots.append(_plot(material, stream, channel))
-        except ODD as error:
+                    plots.append(_plot_channel(material, stream, channel))
+        except READ_ERRORS as error:
             plots.append(material.fail(stream.name, error))
     return section("Motion and other values", element("div", plots, class_="plots"),
                    id_="series") if plots else None  # fmt: skip
 
 
 def ranges_to_read(length: int) -> Iterator[tuple[int, int]]:
-    """Ranges of samples that are read: all of a stream, or pieces of a long one."""
+    """Yield the ranges of samples to read: the whole stream, or pieces of a long one."""
     if length <= _ALL:
         yield from ((at, min(at + _WINDOW, length)) for at in range(0, length, _WINDOW))
         return
@@ -101,7 +101,7 @@ def ranges_to_read(length: int) -> Iterator[tuple[int, int]]:
         yield at, at + _PIECE
 
 
-def _plot(material: Material, stream: Stream, channel: ChannelSpec) -> Html:
+def _plot_channel(material: ReportContext, stream: Stream, channel: ChannelSpec) -> Html:
     shown = min(count_values(channel), _MOST_VALUES)
     envelope = Envelope(*material.span_ns, shown)
     for start, stop in ranges_to_read(len(stream)):
@@ -112,7 +112,7 @@ def _plot(material: Material, stream: Stream, channel: ChannelSpec) -> Html:
     across = (np.arange(_COLUMNS) + 0.5) * material.seconds / _COLUMNS
     shapes: list[Content] = []
     for k in range(shown):
-        shapes.append(band_of(x, y, across, envelope.low[:, k], envelope.high[:, k], k))
+        shapes.append(draw_band(x, y, across, envelope.low[:, k], envelope.high[:, k], k))
         shapes.append(line(x, y, across, envelope.mean[:, k], k))
     names = value_names(channel)
     more = f", the first {shown} of {len(names)}" if len(names) > shown else ""

@@ -1,4 +1,4 @@
-"""With what a session was recorded: disk, software, sensors and their settings, calibration."""
+"""Sections on the setup: disk, software, sensors and their settings, calibration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.contract.redaction import mask_passwords
 from recorder.processing.calibration import read_calibration
 from recorder.report.drawing import Axis, bars, count_axis, plot
 from recorder.report.markup import Content, Html, details, element, escape_lines, pairs, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session import layout
 from recorder.session.events import INCOMPLETE
@@ -23,8 +23,8 @@ _MOST_LOG: Final = 1 << 18
 _MOST_VALUES: Final = 200  # settings of a stream
 
 
-def disk_section(material: Material) -> Html | None:
-    """How long the commits took: writing and syncing everything to the disk."""
+def disk_section(material: ReportContext) -> Html | None:
+    """Make the section on the durations of commits: writing and syncing all data to the disk."""
     if not material.found.recorded:
         return None
     state = read_journal(layout.private(material.session.path, layout.JOURNAL))
@@ -36,8 +36,8 @@ def disk_section(material: Material) -> Html | None:
     counts = [state.took.get(power, 0) for power in range(first, last + 1)]
     y, levels = count_axis(counts, "commits")
     x = Axis(0.0, float(len(counts)), [float(k) for k in range(len(counts))], "",
-             lambda k: f"{_bound(first + int(k)):g} ms")  # fmt: skip
-    notes = [f"{_bound(first + k):g} to {_bound(first + k + 1):g} ms: {count} commits"
+             lambda k: f"{_get_bound(first + int(k)):g} ms")  # fmt: skip
+    notes = [f"{_get_bound(first + k):g} to {_get_bound(first + k + 1):g} ms: {count} commits"
              for k, count in enumerate(counts)]  # fmt: skip
     interval = material.found.header.get("sync_interval_ms")
     text = f"{durations['count']:g} commits: half took less than {durations['half_ms']:g} ms, 99% "
@@ -48,17 +48,17 @@ def disk_section(material: Material) -> Html | None:
     return section("Disk", element("p", text), element("div", drawn, class_="plots"), id_="disk")
 
 
-def _bound(power: int) -> float:
-    """Commits are counted by powers of two of a millisecond, from 2**(power - 1) on."""
+def _get_bound(power: int) -> float:
+    """Return the lower bound of a class of commits, in ms: 2**(power - 1)."""
     return 0.0 if power <= 0 else float(2 ** (power - 1))
 
 
-def setup_section(material: Material) -> Html | None:
-    """Software, sensors with their settings, calibration, and the config."""
+def setup_section(material: ReportContext) -> Html | None:
+    """Make the section on software, sensors with their settings, calibration, and the config."""
     found = material.found
     header = found.header
     rows: list[tuple[Content, Content]] = [
-        (title, _text(header[key]))
+        (title, _mask(header[key]))
         for title, key in (
             ("Recorder", "recorder_version"),
             ("Host", "hostname"),
@@ -71,18 +71,18 @@ def setup_section(material: Material) -> Html | None:
     made: list[Content] = [pairs(rows) if rows else None]
     if found.sensors:
         made.append(table(("Sensor", "Driver", "Source", "Streams", "Live", "Minimum rate"),
-                          [_sensor(name, entry) for name, entry in found.sensors.items()],
+                          [_list_sensor(name, entry) for name, entry in found.sensors.items()],
                           caption="Sensors"))  # fmt: skip
     for name, spec in found.declared.items():
-        values = list(_flat(spec.settings))
+        values = list(_flatten(spec.settings))
         more = len(values) - _MOST_VALUES
         left = f" ({more} more settings are not listed)" if more > 0 else ""
         about: list[tuple[Content, Content]] = [("Description", spec.description or "–")]
         about += values[:_MOST_VALUES]
         made.append(details(f"Settings of {name}{left}", pairs(about)))
-    if states := _states(material):
+    if states := _read_states(material):
         made.append(details("States that sensors reported at the start", pairs(states)))
-    made.append(_calibration(material))
+    made.append(_describe_calibration(material))
     config = material.session.path / "config.yaml"
     try:
         text = shareable_text(config.read_text("utf-8", "replace"))
@@ -92,30 +92,30 @@ def setup_section(material: Material) -> Html | None:
     return section("Setup", made, id_="setup")
 
 
-def _sensor(name: str, entry: Mapping[str, Any]) -> list[Content]:
+def _list_sensor(name: str, entry: Mapping[str, Any]) -> list[Content]:
     streams = entry.get("streams")
     listed = ", ".join(map(str, streams)) if isinstance(streams, list) else None
     live = entry.get("live")
     rate = entry.get("min_rate")
     return [
         element("b", name),
-        _text(entry.get("driver")),
-        _text(entry.get("source")),
+        _mask(entry.get("driver")),
+        _mask(entry.get("source")),
         listed or None,
         None if live is None else "yes" if live else "no",
         None if rate is None else f"{rate} Hz",
     ]
 
 
-def _text(value: Any) -> str | None:
+def _mask(value: Any) -> str | None:
     return None if value is None else mask_passwords(str(value))
 
 
-def _flat(values: Any, path: str = "", depth: int = 0) -> Iterator[tuple[Content, Content]]:
-    """Nested settings, each with its path: ``radar.tx_start_time``."""
+def _flatten(values: Any, path: str = "", depth: int = 0) -> Iterator[tuple[Content, Content]]:
+    """Yield nested settings, each with its path: ``radar.tx_start_time``."""
     if isinstance(values, Mapping) and depth < 6:
         for key, value in values.items():
-            yield from _flat(value, f"{path}.{key}" if path else str(key), depth + 1)
+            yield from _flatten(value, f"{path}.{key}" if path else str(key), depth + 1)
     elif values not in (None, "", [], {}):
         plain = (
             values
@@ -125,8 +125,8 @@ def _flat(values: Any, path: str = "", depth: int = 0) -> Iterator[tuple[Content
         yield path, mask_passwords(str(plain))
 
 
-def _states(material: Material) -> list[tuple[Content, Content]]:
-    """The first state of each kind that each stream reported, such as its firmware or its mode."""
+def _read_states(material: ReportContext) -> list[tuple[Content, Content]]:
+    """Read each stream's first state of each kind, such as its firmware or its mode."""
     path = layout.private(material.session.path, layout.LOG)
     try:
         with path.open("rb") as file:
@@ -143,11 +143,11 @@ def _states(material: Material) -> list[tuple[Content, Content]]:
         if isinstance(state, Mapping) and INCOMPLETE not in state:
             for key, value in state.items():
                 known.setdefault(f"{stream}: {key}", value)
-    rows = [row for key, value in known.items() for row in _flat(value, key)]
+    rows = [row for key, value in known.items() for row in _flatten(value, key)]
     return rows[:_MOST_VALUES]
 
 
-def _calibration(material: Material) -> Content:
+def _describe_calibration(material: ReportContext) -> Content:
     path = material.session.path / "calibration.yaml"
     if not path.is_file():
         return element("p", "No calibration: the places of the sensors are not known.",

@@ -1,29 +1,29 @@
-"""All streams over time, with what is missing and what happened."""
+"""Section on all streams over time, with losses, marks and faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recorder.report.drawing import WIDTH, axis_row, moment_text, percent, spans, time_axis
-from recorder.report.findings import Findings
+from recorder.report.drawing import WIDTH, axis_row, format_percent, moment_text, spans, time_axis
+from recorder.report.findings import SessionScan
 from recorder.report.markup import Content, Html, details, element, table
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.accounts import format_incomplete
 from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeline, Timeline
 
 _LANE = 18
 _NOTED = 60
-"""Losses of a stream that have a text of their own."""
+"""Largest number of a stream's losses with a tooltip each."""
 _FEW = 20
-"""Marks that are listed unfolded."""
+"""Largest number of marks that are listed unfolded."""
 _POINTS = 200
-"""Marks, and faults, that are shown."""
+"""Largest number of shown marks, and of shown faults."""
 
 
-def timeline_section(material: Material) -> Html | None:
-    """The timeline of every stream."""
+def timeline_section(material: ReportContext) -> Html | None:
+    """Make the section with the timeline of every stream."""
     found = material.found
     timeline = found.timeline
     if timeline is None or found.summary is None:
@@ -38,17 +38,17 @@ def timeline_section(material: Material) -> Html | None:
         if shown := [p for p in points if p[0] is not None][-_POINTS:]:
             rows += [
                 element("span", title, class_="name"),
-                _points(shown, class_, start_ns, seconds),
+                _draw_points(shown, class_, start_ns, seconds),
                 element("small", f"{len(shown)}", class_="blank"),
             ]
     if any(found.parts):
-        rows += [element("span", "parts", class_="name"), _neighbours(*found.parts),
+        rows += [element("span", "parts", class_="name"), _draw_neighbours(*found.parts),
                  element("span", class_="blank")]  # fmt: skip
     for name, stream in timeline.streams.items():
         rows += [
             element("span", name, class_="name"),
-            _lane(stream, timeline, name),
-            element("small", _lane_text(found, name, stream)),
+            _draw_lane(stream, timeline, name),
+            element("small", _format_lane(found, name, stream)),
         ]
     rows += [element("span", class_="blank"), axis_row(time_axis(seconds))]
     key = element(
@@ -61,21 +61,21 @@ def timeline_section(material: Material) -> Html | None:
         element("span", "time since the start of the session"),
         class_="key",
     )
-    marks = _listed(_marks(timeline.marks), start_ns)
+    marks = _list_marks(_marks(timeline.marks), start_ns)
     problem = element("p", timeline.problem, class_="odd") if timeline.problem else None
     lanes = element("div", rows, class_="lanes")
-    return section("Timeline", _patterns(), problem, lanes, key, marks, id_="timeline")
+    return section("Timeline", _draw_patterns(), problem, lanes, key, marks, id_="timeline")
 
 
-def _patterns() -> Html:
-    """The hatching of uncounted losses."""
+def _draw_patterns() -> Html:
+    """Draw the hatching of uncounted losses."""
     stroke = element("line", x1=0, y1=0, x2=0, y2=7, class_="hatch")
     pattern = element("pattern", stroke, id="hatch", width=7, height=7,
                       patternUnits="userSpaceOnUse", patternTransform="rotate(45)")  # fmt: skip
     return element("svg", element("defs", pattern), width=0, height=0, aria_hidden="true")
 
 
-def _lane(stream: StreamTimeline, timeline: Timeline, name: str) -> Html:
+def _draw_lane(stream: StreamTimeline, timeline: Timeline, name: str) -> Html:
     start_ns, span_ns = timeline.start_ns, max(1, timeline.end_ns - timeline.start_ns)
 
     def places(kind: str) -> Iterator[tuple[float, float]]:
@@ -92,7 +92,7 @@ def _lane(stream: StreamTimeline, timeline: Timeline, name: str) -> Html:
             shapes.append(element("path", d=d, class_=class_))
             continue
         for piece, (left, right) in zip(pieces, places(kind), strict=True):
-            note = element("title", _note(piece, start_ns))
+            note = element("title", _format_note(piece, start_ns))
             wide = max(1.5, right - left)
             shapes.append(element("rect", note, x=min(left, WIDTH - wide), y=top, width=wide,
                                   height=high, class_=class_))  # fmt: skip
@@ -103,13 +103,13 @@ def _lane(stream: StreamTimeline, timeline: Timeline, name: str) -> Html:
     )  # fmt: skip
 
 
-def _note(piece: Piece, start_ns: int) -> str:
+def _format_note(piece: Piece, start_ns: int) -> str:
     since, until = ((t - start_ns) / 1e9 for t in (piece.start_ns, piece.end_ns))
     kind = "lost" if piece.kind == LOST else "not counted"
     return f"{piece.text} {kind}, {since:.1f} s to {until:.1f} s"
 
 
-def _lane_text(found: Findings, name: str, stream: StreamTimeline) -> str:
+def _format_lane(found: SessionScan, name: str, stream: StreamTimeline) -> str:
     if stream.problem:
         return "cannot be read"
     words = [f"{stream.samples} samples"]
@@ -138,8 +138,8 @@ def _faults(faults: Iterable[Mapping[str, Any]]) -> list[tuple[Any, str]]:
     return found
 
 
-def _listed(marks: Sequence[tuple[Any, str]], start_ns: int) -> Content:
-    """The marks as a table, since no pointer rests on paper or on a phone."""
+def _list_marks(marks: Sequence[tuple[Any, str]], start_ns: int) -> Content:
+    """Make a table of the marks, since print and phones show no tooltips."""
     rows = [(moment_text((t_ns - start_ns) / 1e9), text) for t_ns, text in marks[-_POINTS:]
             if t_ns is not None]  # fmt: skip
     if not rows:
@@ -148,19 +148,21 @@ def _listed(marks: Sequence[tuple[Any, str]], start_ns: int) -> Content:
     return listed if len(rows) <= _FEW else details(f"{len(rows)} marks", listed)
 
 
-def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, seconds: float) -> Html:
-    """Marks or faults as triangles; what they are is shown where the pointer rests."""
+def _draw_points(
+    points: Sequence[tuple[Any, str]], class_: str, start_ns: int, seconds: float
+) -> Html:
+    """Draw marks or faults as triangles with tooltips."""
     shapes = []
     for t_ns, text in points:
         since = (t_ns - start_ns) / 1e9
         note = element("title", f"{moment_text(since)}: {text}")
         shape = element("path", note, d="M-6 2h12l-6 12z", class_=class_)
-        shapes.append(element("svg", shape, x=percent(since / seconds), y=1))
+        shapes.append(element("svg", shape, x=format_percent(since / seconds), y=1))
     return element("svg", shapes, height=_LANE, class_="axis", role="img", aria_label=class_)
 
 
-def _neighbours(previous: str | None, following: str | None) -> Html:
-    """The names of the parts before and after."""
+def _draw_neighbours(previous: str | None, following: str | None) -> Html:
+    """Draw the names of the parts before and after."""
     shown = []
     if previous is not None:
         shown.append(element("text", f"← {previous}", x=0, y=13))

@@ -1,4 +1,4 @@
-"""Where the vehicle was: positions of its receivers, and its trajectory."""
+"""Section on the vehicle's positions and its trajectory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy.typing as npt
 from recorder.processing.earth import local_track, position_channel
 from recorder.processing.poses import NpzPoses, has_poses
 from recorder.report.drawing import round_step
-from recorder.report.findings import ODD
+from recorder.report.findings import READ_ERRORS
 from recorder.report.markup import Content, Html, element
-from recorder.report.material import Material
+from recorder.report.material import ReportContext
 from recorder.report.page import section
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
@@ -26,28 +26,28 @@ _BREAK: Final = 2.5  # of the usual time between two points
 Floats = npt.NDArray[np.float64]
 
 
-def tracks_section(material: Material) -> Html | None:
-    """Maps of positions on Earth, and of the trajectory in its own world."""
+def tracks_section(material: ReportContext) -> Html | None:
+    """Make maps of positions on Earth, and of the trajectory in its own world."""
     maps: list[Content] = []
     for stream in material.streams[:]:
         try:
             if len(maps) < _MOST and (channel := position_channel(stream)) is not None:
-                maps.append(_positions(stream, channel))
-        except ODD as error:
+                maps.append(_draw_positions(stream, channel))
+        except READ_ERRORS as error:
             maps.append(material.fail(stream.name, error))
     try:
-        if (found := _trajectory(material.session)) is not None:
+        if (found := _find_trajectory(material.session)) is not None:
             name, points, after = found
-            maps.append(_map(f"trajectory {name}", points, ("x", "y"), "", after))
-    except ODD as error:
+            maps.append(_draw_map(f"trajectory {name}", points, ("x", "y"), "", after))
+    except READ_ERRORS as error:
         maps.append(material.fail("trajectory", error))
     shown = [each for each in maps if each is not None]
     return section("Position", element("div", shown, class_="plots"), id_="tracks") if shown \
         else None  # fmt: skip
 
 
-def _picked(stream: Stream, channel: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Values of a channel at evenly spaced samples, [n, ...], and which follow an outage, [n]."""
+def _read_evenly(stream: Stream, channel: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Return evenly spaced values of a channel, [n, ...], and which follow an outage, [n]."""
     at = np.unique(np.linspace(0, len(stream) - 1, min(_POINTS, len(stream))).astype(np.int64))
     reader = stream.channels[channel]
     values = np.concatenate([reader.read(i, i + 1) for i in at.tolist()])
@@ -59,8 +59,8 @@ def _picked(stream: Stream, channel: str) -> tuple[npt.NDArray[Any], npt.NDArray
     return values, after
 
 
-def _positions(stream: Stream, channel: str) -> Html:
-    positions, after = _picked(stream, channel)
+def _draw_positions(stream: Stream, channel: str) -> Html:
+    positions, after = _read_evenly(stream, channel)
     track, origin = local_track(positions.astype(np.float64), None)
     if origin is None:
         text = f"{stream.name}: none of its {len(stream)} positions was measured"
@@ -69,15 +69,15 @@ def _positions(stream: Stream, channel: str) -> Html:
     text = f"from {origin[0]:.6f}°, {origin[1]:.6f}°, {origin[2]:.1f} m"
     if missing:
         text += f"; {100 * missing / len(track):.0f} % without a position"
-    return _map(stream.name, track, ("east", "north"), text, after)
+    return _draw_map(stream.name, track, ("east", "north"), text, after)
 
 
-def _trajectory(session: Session) -> tuple[str, Floats, npt.NDArray[np.bool_] | None] | None:
-    """The best trajectory: its name, points [n, 3] in m, and which of them follow an outage."""
+def _find_trajectory(session: Session) -> tuple[str, Floats, npt.NDArray[np.bool_] | None] | None:
+    """Return the best trajectory: name, points [n, 3] in m, and which of them follow an outage."""
     found = [s for s in session.streams.values() if has_poses(s) and len(s)]
     if found:
         stream = min(found, key=lambda s: (s.name != "_pose", s.name))
-        points, after = _picked(stream, "pos")
+        points, after = _read_evenly(stream, "pos")
         return stream.name, points.astype(np.float64), after
     for name in ("_pose", "_lidar", "_camera", "_radar"):
         path = session.path / name / "pose.npz"
@@ -87,14 +87,14 @@ def _trajectory(session: Session) -> tuple[str, Floats, npt.NDArray[np.bool_] | 
     return None
 
 
-def _map(
+def _draw_map(
     name: str,
     points: Floats,
     axes: tuple[str, str],
     text: str,
     after: npt.NDArray[np.bool_] | None = None,
 ) -> Html:
-    """Points [n, 2 or 3] in m from above, with equal scales, north or y up.
+    """Draw points [n, 2 or 3] in m from above, with equal scales, north or y up.
 
     No line leads to the points that follow an outage (`after`, [n]).
     """
@@ -107,7 +107,7 @@ def _map(
     scale = (_SIZE - 2 * _EDGE) / extent
     middle = (least + most) / 2
 
-    def placed(point: Floats) -> tuple[float, float]:
+    def place_point(point: Floats) -> tuple[float, float]:
         across, up = ((point - middle) * scale).tolist()
         return _SIZE / 2 + across, _SIZE / 2 - up
 
@@ -117,10 +117,10 @@ def _map(
         if broken:
             pen = "M"
         if here:
-            across, down = placed(point)
+            across, down = place_point(point)
             words.append(f"{pen}{across:.1f} {down:.1f}")
         pen = "L" if here else "M"
-    (x0, y0), (x1, y1) = placed(good[0]), placed(good[-1])
+    (x0, y0), (x1, y1) = place_point(good[0]), place_point(good[-1])
     bar = round_step(extent / 8)
     wide = bar * scale
     length = float(np.linalg.norm(np.diff(good, axis=0), axis=1).sum())

@@ -1,8 +1,8 @@
-"""The verdict on all that a report looks at; `recorder.session.verdict` judges.
+"""Verdict on all contents of a report; `recorder.session.verdict` judges.
 
 ::
 
-    judged = verdict(look(path))
+    judged = verdict(scan_session(path))
     judged.word                                    # PASS or FAIL
     for reason in judged.reasons:
         reason.what, reason.where, reason.how_much
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recorder.report.findings import Findings
+from recorder.report.findings import SessionScan
 from recorder.session import verdict as session_verdict
 from recorder.session.verdict import CAUSES as CAUSES
 from recorder.session.verdict import FAIL as FAIL
@@ -22,12 +22,12 @@ from recorder.session.verdict import Verdict as Verdict
 from recorder.session.verdict import format_intervals as format_intervals
 
 
-def verdict(found: Findings, unreadable: Iterable[Reason] = ()) -> Verdict:
+def verdict(found: SessionScan, unreadable: Iterable[Reason] = ()) -> Verdict:
     """Judge a session.
 
     Args:
-        found: what it holds.
-        unreadable: further things that could not be read, such as pictures.
+        found: contents of the session.
+        unreadable: further read errors, such as those of pictures.
     """
     if found.accounts is None:
         return session_verdict.judge_unreadable_session(found.fault)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import main
-from recorder.cli.demo import CONFIG, _packable
+from recorder.cli.demo import CONFIG, _find_packable
 from recorder.daemon.driver_registry import load
 from recorder.report.embedded import read_summary
 from tests.acceptance.command import DEADLINE_S, RECORDER, assert_nothing_lost
@@ -59,7 +59,7 @@ def test_an_archive_whose_packages_are_missing_is_left_out_and_said(
         if name.startswith(("mcap.", "recorder.formats.mcap", "recorder.archives.mcap")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcap", None)  # an import of it raises
-    names = _packable(load(CONFIG))
+    names = _find_packable(load(CONFIG))
     assert sorted(names) == ["edgefirst", "l5kit", "ncore", "vrs"]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("recorder demo: mcap is not packed: ") and "archives]" in line

@@ -210,7 +210,7 @@ def test_a_damaged_catalog_is_made_anew(root: Path) -> None:
     for at in range(0, len(data), 97):
         damaged = bytes(data[:at]) + b"\xff" + bytes(data[at + 1 :])
         (root / CATALOG).write_bytes(damaged)
-        assert len(KnownRows.of(root / CATALOG).rows) in (0, 3)
+        assert len(KnownRows.read(root / CATALOG).rows) in (0, 3)
     (root / CATALOG).write_bytes(data[: len(data) // 2])
     assert update_catalog(root).unchanged == 0
     assert update_catalog(root).unchanged == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import truth
-from recorder.cli.truth import Apart, Completion
+from recorder.cli.truth import Completion, SeparateProcess
 from recorder.session.checksums import data_files, write_checksums
 from tests.session.build import full_session
 from tests.sim.test_annotate import make_session
@@ -103,13 +103,13 @@ def test_a_long_wait_is_reported(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(truth, "_SOON_S", 0.0)
-    with Apart("this", stdin=False) as process:
+    with SeparateProcess("this", stdin=False) as process:
         assert process.succeeds("writing labels")
     assert capfd.readouterr().err == "writing labels\n"
 
 
 def test_an_interrupt_ends_the_process(session: Path) -> None:
-    checksums = Apart("recorder.session.checksums", str(session), "--wait", stdin=True)
+    checksums = SeparateProcess("recorder.session.checksums", str(session), "--wait", stdin=True)
     with pytest.raises(KeyboardInterrupt), checksums:
         raise KeyboardInterrupt
     assert checksums._process.returncode is not None

@@ -137,6 +137,21 @@ def test_the_help_of_a_verb_fits_a_terminal(
     assert description[0].isupper() and description.endswith(".")
 
 
+HELP_VERBS = """
+add calibrate check complete create cut decode decrypt do download emulate encrypt export
+feed get give import inject keep list listen log make mark pack permit play print protect
+prove publish reach read record redact refuse repair report require rewrite run search seed
+send set show sign start stop store take trust upload use verify write
+"""
+
+
+def test_every_help_text_begins_with_a_verb_in_the_imperative() -> None:
+    (verbs,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    texts = [text for _, _, text in VERBS]
+    texts += [str(action.help) for verb in verbs.choices.values() for action in verb._actions]
+    assert [text for text in texts if text.split()[0] not in HELP_VERBS.split()] == []
+
+
 def test_only_the_asked_verb_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 

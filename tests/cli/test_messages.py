@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import main
-from recorder.cli.finalize import _as_typed
+from recorder.cli.finalize import _quote_option
 from recorder.contract.launch import module_command
 
 HEAD = "version: 1\nsensors:\n  imu: {driver: xsens, "
@@ -38,8 +38,8 @@ def test_an_option_is_shown_as_it_was_typed() -> None:
     options = ["edgefirst.jpeg_quality=0x65", "ncore.store=x"]
     text = "edgefirst.jpeg_quality: 101 is above the maximum of 100"
     shown = "--option edgefirst.jpeg_quality=0x65: 101 is above the maximum of 100"
-    assert _as_typed(text, options) == shown
-    assert _as_typed("ncore.storage: unknown key", options) == "ncore.storage: unknown key"
+    assert _quote_option(text, options) == shown
+    assert _quote_option("ncore.storage: unknown key", options) == "ncore.storage: unknown key"
 
 
 def test_an_emulation_that_cannot_be_names_file_line_and_key(

@@ -105,7 +105,7 @@ def test_a_session_that_is_being_recorded_is_reported_and_says_so(
     os.close(lock)
     assert code == 0 and out.startswith("verdict  PASS\n")
     assert err == (
-        f"{builder.path}: is being recorded or repaired: the report has what is there so far\n"
+        f"{builder.path}: is being recorded or repaired: the report has the data so far\n"
     )
     summary = read_summary(builder.path / "report.html")
     assert summary is not None and (summary.state, summary.verdict) == ("recording", "PASS")
@@ -214,24 +214,24 @@ def test_an_older_report_stays_where_the_new_one_cannot_be_written(
 
 def test_two_at_a_time_write_one_after_the_other(session: Path) -> None:
     """The temporary file has one name: two writers at a time would publish half a file."""
-    from recorder.cli.report import _alone
+    from recorder.cli.report import _lock_folder
 
     inside, seen = threading.Event(), []
 
     def second() -> None:
         inside.wait()
-        with _alone(session):
+        with _lock_folder(session):
             seen.append("second")
 
     thread = threading.Thread(target=second)
     thread.start()
-    with _alone(session):
+    with _lock_folder(session):
         inside.set()
         thread.join(0.1)
         seen.append("first")
     thread.join()
     assert seen == ["first", "second"]
-    with pytest.raises(StorageError, match="cannot be read"), _alone(session / "none"):
+    with pytest.raises(StorageError, match="cannot be read"), _lock_folder(session / "none"):
         raise AssertionError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorder.cli.control import status_text
+from recorder.cli.control import format_status
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.metrics import render
@@ -104,7 +104,7 @@ def test_the_status_shows_an_outage_while_it_goes_on(rig: Vehicle) -> None:
     assert abs(cam["outage"]["since_ns"] - offset_ns - unplugged_ns) < S // 2
     assert cam["outage"]["estimated"] == pytest.approx(90, abs=15), "three seconds of 30 Hz"
     assert status["sensors"]["lidar"]["streams"]["lidar"]["outage"] is None
-    assert "device outage for " in status_text(status)
+    assert "device outage for " in format_status(status)
     counted = 'recorder_stream_uncounted_losses_total{sensor="cam",stream="cam"} 1'
     assert counted in render(status), "counted before the device is back"
     row = Summary().note(status, {}, time.monotonic_ns())["streams"]["cam"]

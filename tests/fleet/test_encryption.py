@@ -27,7 +27,7 @@ from recorder.fleet.fetching import download_session
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest, ObjectExistsError, Store, open_store
-from recorder.fleet.uploading import files_of, upload_session
+from recorder.fleet.uploading import list_files, upload_session
 from recorder.fleet.verified import verify_store
 from recorder.session.upload_record import is_safe_at
 from recorder.session.validation import validate
@@ -89,7 +89,7 @@ def manifest_of(store: Store, name: str = "drive") -> Manifest:
 
 
 def data_of(session: Path) -> dict[str, bytes]:
-    return {path: (session / path).read_bytes() for path in files_of(session)}
+    return {path: (session / path).read_bytes() for path in list_files(session)}
 
 
 @pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
@@ -261,7 +261,7 @@ def test_a_segment_whose_bytes_are_lost(
 def test_an_object_of_somebody_else_is_neither_overwritten_nor_accepted(
     session: Path, store: Store, identity_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = files_of(session)[0]
+    first = list_files(session)[0]
     monkeypatch.setattr("recorder.fleet.sealed_upload.secrets.token_hex", lambda _: "f" * 32)
     key = f"drive/{first}.00000-{'f' * 32}.age"
     store.put_new(key, b"of somebody else")
@@ -300,7 +300,7 @@ def test_a_file_that_changed_between_two_attempts_is_sent_as_it_is_now(
     session: Path, store: Store, identity_file: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(CutError):
-        seal(session, store, identity_file, pace=cut_at(len(files_of(session)) - 1))
+        seal(session, store, identity_file, pace=cut_at(len(list_files(session)) - 1))
     (session / "report.html").write_text("<html>another one</html>")
     seal(session, store, identity_file, read_back=True)
     done = download_session(store, "drive", tmp_path / "b", identity=Identity(identity_file))

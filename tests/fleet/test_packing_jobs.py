@@ -12,7 +12,7 @@ import pytest
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.finalizer import ArchiveRequest, finalize
 from recorder.fleet import packing_worker
-from recorder.fleet.dask_cluster import key_of
+from recorder.fleet.dask_cluster import make_task_key
 from recorder.fleet.packing_jobs import Job, Plan, plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest, ObjectExistsError, open_store
@@ -240,6 +240,6 @@ def test_dask_hands_out_jobs_as_workers_become_free(fleet: str, tmp_path: Path) 
     plan = plan_jobs(
         [fleet], [ArchiveRequest("vrs"), ArchiveRequest("l5kit")], f"file://{tmp_path}/out"
     )
-    keys = [key_of(job) for job in plan.jobs]
+    keys = [make_task_key(job) for job in plan.jobs]
     assert len(set(keys)) == len(plan.jobs) > 2
     assert len({key_split(key) for key in keys}) == 1

@@ -17,9 +17,9 @@ from recorder.contract.config.settings import UploadSettings
 from recorder.contract.errors import ConfigError
 from recorder.daemon import driver_registry
 from recorder.fleet import pending_uploads
-from recorder.fleet.pending_uploads import NotNowError, obstacle, upload_pending
+from recorder.fleet.pending_uploads import NotNowError, find_obstacle, upload_pending
 from recorder.fleet.store import Manifest, open_store
-from recorder.fleet.uploading import upload_session, urgent_first
+from recorder.fleet.uploading import sort_by_urgency, upload_session
 from recorder.session.upload_record import is_safe_at
 from tests.fleet.sessions import make_session
 
@@ -62,7 +62,7 @@ def finished(session: Path) -> Path:
 )
 def test_hours(when: str, at: str, free: bool) -> None:
     hour, minute = map(int, at.split(":"))
-    found = obstacle(
+    found = find_obstacle(
         UploadSettings("s3://b", when), lambda: True, hour * 60 + minute, lambda: False
     )
     assert (found is None) is free
@@ -71,11 +71,11 @@ def test_hours(when: str, at: str, free: bool) -> None:
 
 def test_a_daemon_that_records_and_a_metered_link_are_in_the_way() -> None:
     idle = UploadSettings("s3://b")
-    assert obstacle(idle, lambda: True, 0, lambda: False) == "the daemon records"
-    assert obstacle(idle, lambda: False, 0, lambda: False) is None
-    assert "metered" in str(obstacle(idle, lambda: False, 0, lambda: True))
+    assert find_obstacle(idle, lambda: True, 0, lambda: False) == "the daemon records"
+    assert find_obstacle(idle, lambda: False, 0, lambda: False) is None
+    assert "metered" in str(find_obstacle(idle, lambda: False, 0, lambda: True))
     dear = UploadSettings("s3://b", metered=True)
-    assert obstacle(dear, lambda: False, 0, lambda: True) is None
+    assert find_obstacle(dear, lambda: False, 0, lambda: True) is None
 
 
 @pytest.mark.parametrize(("told", "metered"), [("yes", True), ("yes (guessed)", True), ("no", 0)])
@@ -120,7 +120,7 @@ def test_finished_sessions_are_uploaded_and_the_others_wait(tmp_path: Path) -> N
     done = list(upload_pending(config, failure, look=lambda: None))
     assert [each.session for each in done] == [kept, first] and failed == []
     assert not done[0].read_back
-    _, waiting = pending_uploads.due_uploads(config)
+    _, waiting = pending_uploads.find_due_uploads(config)
     assert waiting == {str(tmp_path / "root/b"): "is not finished: checksums; uploaded later"}
     assert list(upload_pending(config, failure, look=lambda: None)) == []
     # Where sessions are deleted, uploads are read back.
@@ -166,12 +166,12 @@ def test_what_was_labelled_after_its_upload_is_kept(tmp_path: Path) -> None:
     assert is_safe_at(session, url)
     (session / "report.html").write_text("another one")
     (session / "_archives/new").write_text("")
-    assert is_safe_at(session, url) and pending_uploads.due_uploads(config) == ([], {})
+    assert is_safe_at(session, url) and pending_uploads.find_due_uploads(config) == ([], {})
     (session / "_labels").mkdir()
     (session / "_labels/front.jsonl").write_text("{}\n")
     assert not is_safe_at(session, url)
     why = f"has changed since its upload into {url}; it is not deleted here"
-    assert pending_uploads.due_uploads(config) == ([], {str(session): why})
+    assert pending_uploads.find_due_uploads(config) == ([], {str(session): why})
     done = upload_session(session, open_store(url), read_back=True)
     assert "_labels/front.jsonl" in done.changed and not is_safe_at(session, url)
     (session / "_labels/front.jsonl").unlink()
@@ -302,7 +302,7 @@ def test_clips_and_what_is_kept_go_first(tmp_path: Path) -> None:
     (c / "_recorder/keep").write_text("{}")
     header = d / "_recorder/session.json"
     header.write_text(json.dumps(json.loads(header.read_text()) | {"origin": {}}))
-    assert urgent_first([b, a, d, c]) == [c, d, a, b]
+    assert sort_by_urgency([b, a, d, c]) == [c, d, a, b]
 
 
 def test_pending_uploads_are_encrypted_for_the_configs_recipients(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from recorder.cli import main
 from recorder.contract.errors import SessionError, StorageError
 from recorder.fleet.store import PART_BYTES, Manifest, ObjectExistsError, Store, open_store
-from recorder.fleet.uploading import Limit, files_of, upload_session
+from recorder.fleet.uploading import Limit, list_files, upload_session
 from recorder.session.lock import hold_session
 from recorder.session.reader import Session
 from recorder.session.upload_record import is_safe_at, read_uploaded
@@ -108,7 +108,7 @@ def test_what_is_worth_most_goes_first_and_the_manifest_last(
     (session / "_archives/ncore/.drive.part/x").write_text("being packed")
     (session / "_recorder/session.json.tmp").write_text("being written")
     (session / "outside").symlink_to("/etc/passwd")
-    paths = files_of(session)
+    paths = list_files(session)
     rank = {path: number for number, path in enumerate(paths)}
     assert rank["_recorder/commits"] < rank["report.html"] < rank["imu/acc"]
     assert rank["config.yaml"] < rank["report.html"] and rank["imu/meta.json"] < rank["report.html"]
@@ -169,7 +169,7 @@ def test_a_damaged_session_is_not_uploaded(
 def test_what_changes_after_it_was_sent_is_named(session: Path, tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/store")
     sent: list[int] = []
-    total = sum((session / path).stat().st_size for path in files_of(session))
+    total = sum((session / path).stat().st_size for path in list_files(session))
 
     def change(size: int) -> None:
         sent.append(size)
@@ -359,7 +359,7 @@ def test_kills_and_cuts_cost_at_most_a_part(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["uploads"][0]["read_back"] is True
     link.close()
-    files = files_of(session)
+    files = list_files(session)
     size = sum((session / path).stat().st_size for path in files)
     assert link.sent <= size + faults * PART_BYTES + overhead((faults + 4) * (len(files) + 10))
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.environment["AWS_ENDPOINT_URL"])
@@ -393,7 +393,7 @@ def test_a_server_that_dies_is_one_message_and_the_upload_goes_on(
     store = open_store(url)
     assert upload_session(session, store).sent > 0
     assert set(stored(store)) == {
-        *(f"drive/{path}" for path in files_of(session)), "_manifests/drive.json",
+        *(f"drive/{path}" for path in list_files(session)), "_manifests/drive.json",
     }  # fmt: skip
 
 

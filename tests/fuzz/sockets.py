@@ -30,7 +30,7 @@ from recorder.daemon.control.server import ControlServer
 from recorder.daemon.metrics import MetricsServer
 from recorder.live.access import Access
 from recorder.live.app import make_app
-from recorder.live.audience import Audience
+from recorder.live.audience import ClientRegistry
 from recorder.live.hub import Hub
 from recorder.live.server import listen, make_server
 from tests.drivers.rtp_packets import encode as encode_h264
@@ -144,11 +144,11 @@ class Dashboard:
         self._thread.start()
 
     async def _serve(self) -> None:
-        hub, backend, audience = Hub(), FakeBackend(), Audience(8)
+        hub, backend, registry = Hub(), FakeBackend(), ClientRegistry(8)
         hub.declare(NUMBERS)
         with ThreadPoolExecutor(2) as executor:
             access = Access("127.0.0.1", None, (), port=self.port)
-            app = make_app(hub, backend, audience, access, executor)
+            app = make_app(hub, backend, registry, access, executor)
             self._server = make_server(app, None, None)
             self._server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
             await self._server.serve(sockets=[self._listening])

@@ -18,7 +18,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, check_data
 from recorder.live.access import Access
 from recorder.live.app import make_app
-from recorder.live.audience import Audience
+from recorder.live.audience import ClientRegistry
 from recorder.live.hub import Hub
 from recorder.live.packing import unpack
 from recorder.live.server import listen, make_server
@@ -89,9 +89,9 @@ class FakeBackend:
 class Stage:
     """The server, its hub and its backend, while a scene plays."""
 
-    def __init__(self, hub: Hub, audience: Audience, backend: FakeBackend, port: int) -> None:
+    def __init__(self, hub: Hub, registry: ClientRegistry, backend: FakeBackend, port: int) -> None:
         self.hub = hub
-        self.audience = audience
+        self.registry = registry
         self.backend = backend
         self.port = port
 
@@ -110,7 +110,7 @@ class Stage:
     ) -> None:
         """Let a viewer watch a stream; returns when the hub knows."""
         await viewer.watch(number, stream, view, **more)
-        await turn_until(lambda: self.hub.watched(stream))
+        await turn_until(lambda: self.hub.is_watched(stream))
 
     async def request(self, head: str, body: bytes = b"") -> Answer:
         """An HTTP request of any shape; `head` has no line of ``Host`` unless it is given."""
@@ -199,16 +199,16 @@ async def staged(
     *, bind: str = "127.0.0.1", clients: int = 4, **access: Any
 ) -> AsyncIterator[Stage]:
     """Serve until the block ends."""
-    hub, audience, backend = Hub(), Audience(clients), FakeBackend()
+    hub, registry, backend = Hub(), ClientRegistry(clients), FakeBackend()
     socket = listen("127.0.0.1", 0)
     port = socket.getsockname()[1]
     rules = Access(bind, access.get("token"), access.get("origins", ()), port=port)
     with ThreadPoolExecutor(2) as executor:
-        server = make_server(make_app(hub, backend, audience, rules, executor), None, None)
+        server = make_server(make_app(hub, backend, registry, rules, executor), None, None)
         task = asyncio.create_task(server.serve(sockets=[socket]))
         try:
             await turn_until(lambda: server.started)
-            yield Stage(hub, audience, backend, port)
+            yield Stage(hub, registry, backend, port)
         finally:
             server.should_exit = True
             await task

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 
 from recorder.contract.errors import UsageError
-from recorder.live.access import HEADERS, Access, is_loopback, without_paths
+from recorder.live.access import HEADERS, Access, is_loopback, strip_paths
 from tests.examples import examples
 from tests.live.staging import staged
 
@@ -31,7 +31,7 @@ def scope(
 
 
 def status(access: Access, **request: str) -> int:
-    refusal = access.refusal(scope(**request))
+    refusal = access.find_refusal(scope(**request))
     return 200 if refusal is None else refusal[0]
 
 
@@ -143,7 +143,7 @@ def test_no_headers_pass_by_accident_or_raise(
     request = scope(kind)
     request["headers"] = [(k.encode(), v.encode("latin-1")) for k, v in headers.items()]
     request["query_string"] = query.encode("latin-1")
-    refusal = Access("0.0.0.0", TOKEN).refusal(request)
+    refusal = Access("0.0.0.0", TOKEN).find_refusal(request)
     assert refusal is not None and refusal[0] in (401, 403)
 
 
@@ -166,15 +166,15 @@ def test_no_headers_pass_by_accident_or_raise(
     ],
 )
 def test_answers_hold_no_paths(text: str, expected: str) -> None:
-    assert without_paths(text) == expected
-    assert without_paths({"a": [text, 1, None]}) == {"a": [expected, 1, None]}
+    assert strip_paths(text) == expected
+    assert strip_paths({"a": [text, 1, None]}) == {"a": [expected, 1, None]}
 
 
 @examples(2)
 @given(st.lists(st.text("abcdefgh", min_size=3, max_size=6), min_size=2, max_size=5))
 def test_no_folder_of_an_absolute_path_is_left(parts: list[str]) -> None:
     path = "/" + "/".join(f"{part}{i}" for i, part in enumerate(parts))
-    left = without_paths(f"no such file: {path}: gone")
+    left = strip_paths(f"no such file: {path}: gone")
     assert "/" not in left and parts[0] + "0" not in re.split(r"\W", left)
 
 

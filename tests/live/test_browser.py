@@ -18,7 +18,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.live import browser as browser_module
 from recorder.live.browser import MOST_ERRORS, MOST_WAITING, MOST_WATCHES, Browser, StalledError
 from recorder.live.hub import Hub
-from recorder.live.pace import Pace
+from recorder.live.pace import RateLimit
 from tests.live.staging import (
     CAMERA,
     NUMBERS,
@@ -79,7 +79,7 @@ async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = iter([(0.0, 0.0), (0.0, 3600.0), (0.0, 0.01)])
-    monkeypatch.setattr(Pace, "turn", lambda self, now_s: next(turns))
+    monkeypatch.setattr(RateLimit, "compute_wait", lambda self, now_s: next(turns))
     async with staged() as stage:
         stage.hub.declare(CAMERA)
         async with stage.viewer() as viewer:
@@ -108,7 +108,7 @@ async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() 
             before, _ = await viewer.sample()
             await viewer.watch(1, "camera", "picture", options={"width": 0})
             await viewer.settled()
-            await turn_until(lambda: stage.hub.watched("camera"))
+            await turn_until(lambda: stage.hub.is_watched("camera"))
             stage.hub.put(picture(1))
             header, _ = await viewer.sample()
             await viewer.drawn(before)
@@ -125,7 +125,7 @@ async def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
             await viewer.watch(0, "numbers", "every")
             static, _ = await viewer.sample()
             assert static["static"] and static["number"] == 0
-            await turn_until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.is_watched("numbers"))
             stage.hub.put(message_of("numbers", 0, bytes(12)))
             header, arrays = await viewer.sample()
             assert arrays["numbers"].tolist() == [0]
@@ -143,9 +143,9 @@ async def test_unwatch_and_disconnect_end_the_subscription() -> None:
         async with stage.viewer() as viewer:
             await stage.watching(viewer, 1, "camera", "picture")
             await viewer.say(op="unwatch", id=1)
-            await turn_until(lambda: not stage.hub.watched("camera"))
+            await turn_until(lambda: not stage.hub.is_watched("camera"))
             await stage.watching(viewer, 1, "camera", "picture")
-        await turn_until(lambda: not stage.hub.watched("camera"))
+        await turn_until(lambda: not stage.hub.is_watched("camera"))
 
 
 async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_declaration() -> None:
@@ -159,7 +159,7 @@ async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_decla
         stage.hub.declare(wider)
         static, _ = await viewer.sample()
         assert static["header"]["channels"] == ["y"]
-        await turn_until(lambda: stage.hub.watched("numbers"))
+        await turn_until(lambda: stage.hub.is_watched("numbers"))
         stage.hub.put(message_of("numbers", 0, bytes(8)))
         header, _ = await viewer.sample()
         assert header["seq"] == 0
@@ -171,7 +171,7 @@ async def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_
         async with stage.viewer() as viewer:
             await viewer.watch(1, "numbers", "every")
             await viewer.sample()
-            await turn_until(lambda: stage.hub.watched("numbers"))
+            await turn_until(lambda: stage.hub.is_watched("numbers"))
             stage.hub.put(message_of("numbers", 0, b"odd"))
             error = await viewer.note("error")
             assert error["id"] == 1 and error["text"].startswith("numbers: ")
@@ -273,7 +273,7 @@ async def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
                     async with stage.viewer():
                         pass
                 assert refused.value.response.status_code == 503
-            await turn_until(lambda: stage.audience.clients == 1)
+            await turn_until(lambda: stage.registry.clients == 1)
             async with stage.viewer() as third:
                 await third.note("hello")
 
@@ -287,9 +287,9 @@ async def test_a_stalled_browser_is_disconnected_and_others_see_on(
         async with stage.connect(max_queue=1, close_timeout=0.1), stage.viewer() as viewer:
             await stage.watching(viewer, 1, "camera", "picture")
             number = 0
-            while stage.audience.clients == 2:
+            while stage.registry.clients == 2:
                 stage.hub.put(picture(number))
-                stage.audience.tell({"type": "event", "text": "x" * 1_000_000})
+                stage.registry.notify({"type": "event", "text": "x" * 1_000_000})
                 number += 1
                 header, _ = await viewer.sample()
                 await viewer.drawn(header)
@@ -330,7 +330,7 @@ async def test_a_stalled_browser_holds_a_bounded_number_of_bytes() -> None:
         tracemalloc.start()
         for number in range(200):
             hub.put(message_of("numbers", number, bytes(size), count=size // 12))
-            browser.tell({"type": "status", "number": number, "more": "x" * size})
+            browser.notify({"type": "status", "number": number, "more": "x" * size})
             await asyncio.sleep(0)
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
@@ -347,11 +347,11 @@ async def test_notes_that_replace_each_other_wait_once_and_too_many_others_end_t
         browser = Browser(socket, hub, FakeBackend(), executor)
         running = asyncio.create_task(browser.run())
         for number in range(10 * MOST_WAITING):
-            browser.tell({"type": "status", "number": number})
+            browser.notify({"type": "status", "number": number})
         await asyncio.sleep(0)
         assert not running.done()
         for number in range(MOST_WAITING + 2):
-            browser.tell({"type": "event", "number": number})
+            browser.notify({"type": "event", "number": number})
         with pytest.raises(StalledError):
             await running
 

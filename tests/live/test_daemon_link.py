@@ -12,9 +12,9 @@ import pytest
 from recorder.contract.config.settings import LiveSettings
 from recorder.live import daemon_link, serving
 from recorder.live.daemon_link import LiveBackend
-from recorder.live.happenings import Happenings
+from recorder.live.happenings import EventTail
 from recorder.live.hub import Hub
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 from recorder.live.tap_source import TapSource
 from recorder.session.events import make_event
 from tests.live.test_summary import status, stream
@@ -48,11 +48,11 @@ async def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
     hub = Hub()
     source = TapSource(hub)
 
-    def tell(note: dict[str, Any]) -> None:
+    def notify(note: dict[str, Any]) -> None:
         if note["type"] == "status":
             seen.append((note["status"]["state"], hub.offset_ns))
 
-    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell)
+    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, notify)
     try:
         await turn_until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
         assert not any(task.done() for task in backend.tasks)
@@ -78,8 +78,8 @@ async def test_an_event_is_sent_once_with_the_sentence_of_the_log(
     }
     loss = make_event("lost", 5, "camera", "refused", count=7, duration_ns=2)
     holes = make_event("incomplete", 5, "camera", "network", count=2, parts=9)
-    polled = [daemon_link._Polled(status, "", Happenings(tmp_path), [loss, holes])]
-    polled += [daemon_link._Polled(status, "", Happenings(tmp_path))] * 2
+    polled = [daemon_link._Polled(status, "", EventTail(tmp_path), [loss, holes])]
+    polled += [daemon_link._Polled(status, "", EventTail(tmp_path))] * 2
     answers = iter(polled)
     monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: next(answers))
@@ -134,10 +134,10 @@ def test_a_backend_that_fails_ends_the_process_with_its_error(
 
     monkeypatch.setattr(daemon_link._Poller, "poll", poll)
 
-    def stage(hub: Hub, tell: Any) -> tuple[LiveBackend, TapSource, Shown]:
+    def stage(hub: Hub, notify: Any) -> tuple[LiveBackend, TapSource, StaticContent]:
         source = TapSource(hub)
-        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell)
-        return backend, source, Shown()
+        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, notify)
+        return backend, source, StaticContent()
 
     addresses: list[str] = []
     with pytest.raises(ZeroDivisionError, match="a defect"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.live import recordings
-from recorder.live.happenings import MOST_INTERVALS, Happenings, Timeline, event_note
+from recorder.live.happenings import MOST_INTERVALS, EventTail, Timeline, event_note
 from recorder.session.summary import brief
 from tests.session.build import full_session
 
@@ -40,7 +40,7 @@ def test_a_timeline_keeps_the_last_marks() -> None:
 
 def test_events_come_once_and_only_whole(tmp_path: Path) -> None:
     path = session(tmp_path)
-    happenings = Happenings(path)
+    happenings = EventTail(path)
     assert happenings.read() == []
     log = path / "_recorder" / "events.jsonl"
     line = json.dumps(event("mark", 5)).encode() + b"\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recorder.contract.errors import UsageError
 from recorder.live import server as server_module
-from recorder.live.server import listen, make_server, url_of
+from recorder.live.server import format_url, listen, make_server
 from tests.examples import examples
 from tests.live.staging import Stage, staged
 from tests.support.waiting import turn_until
@@ -54,7 +54,7 @@ def test_certificates_that_cannot_be_used_are_an_error(tmp_path: object) -> None
     ],
 )
 def test_the_address_of_the_page(address: str, secure: bool, expected: str) -> None:
-    assert url_of(address, 8, secure=secure) == expected
+    assert format_url(address, 8, secure=secure) == expected
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from recorder.report.drawing import (
     WIDTH,
     Axis,
-    band_of,
     bars,
     clock_text,
     count_axis,
+    draw_band,
+    format_percent,
     line,
     moment_text,
-    percent,
     place,
     spans,
     ticks,
@@ -100,12 +100,12 @@ def test_spans_are_wide_enough_to_be_seen() -> None:
         "M0.0 3h10.0v12h-10.0z",
         "M20.0 3h1.2v12h-1.2z",
     ]
-    assert (percent(-1), percent(0.5), percent(7)) == ("0%", "50%", "100%")
+    assert (format_percent(-1), format_percent(0.5), format_percent(7)) == ("0%", "50%", "100%")
     assert WIDTH == 1000
 
 
 def test_an_area_is_between_its_least_and_greatest_values() -> None:
     x, y = Axis(0, 2, ()), Axis(0, 2, ())
     low, high = np.array([0.0, 1.0, np.inf]), np.array([1.0, 2.0, -np.inf])
-    drawn = band_of(x, y, np.array([0.0, 1.0, 2.0]), low, high, 0)
+    drawn = draw_band(x, y, np.array([0.0, 1.0, 2.0]), low, high, 0)
     assert 'd="M0 60.0L500 6.0L500 60.0L0 114.0z"' in drawn and 'class="cover s0"' in drawn

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recorder.report.assembly import _sum_up
 from recorder.report.embedded import HEAD_BYTES, SessionSummary, read_summary, summary_element
-from recorder.report.findings import Findings
+from recorder.report.findings import SessionScan
 from recorder.report.page import page
 from recorder.report.verdict import Reason, Verdict
 
@@ -83,7 +83,7 @@ def test_only_the_head_of_the_file_is_read(tmp_path: Path) -> None:
 
 
 def test_a_session_with_everything_wrong_has_a_summary_that_is_read(tmp_path: Path) -> None:
-    found = Findings(tmp_path, "s", state="sealed")
+    found = SessionScan(tmp_path, "s", state="sealed")
     reasons = [Reason("\U0001f4a5" * 1000, "'\"&<" * 1000, "\udcff") for _ in range(500)]
     text = page("s", data=summary_element(_sum_up(found, Verdict(False, reasons, ()))))
     (tmp_path / "report.html").write_text(text)

@@ -14,7 +14,7 @@ import pytest
 from recorder.contract.errors import SessionError, StorageError
 from recorder.daemon.postprocessing.steps import record_result
 from recorder.report import write_report
-from recorder.report.findings import look
+from recorder.report.findings import scan_session
 from recorder.report.fleet import read_rows, write_index
 from recorder.report.index_rows import group
 from recorder.report.verdict import verdict
@@ -239,7 +239,7 @@ def test_the_step_that_makes_the_report_is_no_reason_of_its_verdict(tmp_path: Pa
     path = make_session(tmp_path / "s")
     for step, passed in (("report", True), ("ncore", False)):
         record_result(path, step, "it broke")
-        assert verdict(look(path)).passed is passed
+        assert verdict(scan_session(path)).passed is passed
 
 
 def test_recordings_are_found_by_what_the_filter_looks_in(tmp_path: Path) -> None:

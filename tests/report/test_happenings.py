@@ -10,8 +10,8 @@ import pytest
 
 from recorder.report.embedded import SessionSummary
 from recorder.report.fleet import read_rows
-from recorder.report.fleet_page import _verdict
-from recorder.report.happenings import _row
+from recorder.report.fleet_page import _format_verdict
+from recorder.report.happenings import _make_row
 from recorder.report.markup import element
 from recorder.session.events import make_event
 from tests.report.fleet_rig import make_report, make_session
@@ -41,8 +41,8 @@ def lost(count: int | None, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_an_event_is_a_row(event: dict[str, Any], row: list[str | None]) -> None:
-    assert _row(event, START_NS) == row
-    assert _row(event, None) == [None, *row[1:]]
+    assert _make_row(event, START_NS) == row
+    assert _make_row(event, None) == [None, *row[1:]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 6])
@@ -51,7 +51,7 @@ def test_of_several_reasons_the_first_is_seen_and_five_unfold(tmp_path: Path, co
     make_report(make_session(tmp_path / "one"), "FAIL", *reasons)
     (row,) = read_rows(tmp_path, tmp_path)
     assert isinstance(row.summary, SessionSummary)
-    shown = str(element("td", _verdict(row)))
+    shown = str(element("td", _format_verdict(row)))
     head = re.findall(r"<summary>([^<]*)", shown)
     assert head == ([f"reason 0 (and {count - 1} more)"] if count > 1 else [])
     lines = re.findall(r"<small>([^<]*)", shown)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.texts import human_seconds, human_time
-from recorder.report.findings import look
-from recorder.report.overview import _facts
+from recorder.report.findings import scan_session
+from recorder.report.overview import _list_facts
 from tests.report.fleet_rig import make_session
 from tests.session.build import START_NS, Builder, imu_spec
 
 
 def facts(session: Path) -> dict[str, str]:
-    found = _facts(look(session), linked=False)
+    found = _list_facts(scan_session(session), linked=False)
     return {str(name): html.unescape(str(value)) for name, value in found}
 
 

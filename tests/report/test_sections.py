@@ -22,9 +22,9 @@ from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.radar_maps import RadarMaps
 from recorder.report import lidars, write_report
 from recorder.report import material as module
-from recorder.report.findings import look
-from recorder.report.material import Material, nearest
-from recorder.report.rasters import BACKGROUND, TABLE, coloured, data_uri
+from recorder.report.findings import scan_session
+from recorder.report.material import ReportContext, find_nearest
+from recorder.report.rasters import BACKGROUND, TABLE, apply_colours, data_uri
 from recorder.report.rates import find_gaps
 from recorder.report.series import _ALL, Envelope, ranges_to_read
 from recorder.session.events import make_event
@@ -54,9 +54,9 @@ def page(rig: Path) -> Page:
 
 
 @pytest.fixture
-def material(rig: Path) -> Iterator[Material]:
+def material(rig: Path) -> Iterator[ReportContext]:
     with Session(rig, virtual=True, partial=True) as session:
-        yield Material(look(rig), session, pictures=10)
+        yield ReportContext(scan_session(rig), session, pictures=10)
 
 
 def test_all_is_well(page: Page) -> None:
@@ -69,7 +69,9 @@ def test_all_is_well(page: Page) -> None:
     assert len(page.source) < 500_000
 
 
-def test_pictures_are_those_of_their_moments(rig: Path, page: Page, material: Material) -> None:
+def test_pictures_are_those_of_their_moments(
+    rig: Path, page: Page, material: ReportContext
+) -> None:
     streams = [material.session.streams[name] for name in ("camera", "rear")]
     shown = iter(page.pictures)
     for stream in streams:
@@ -90,7 +92,7 @@ def test_pictures_are_those_of_their_moments(rig: Path, page: Page, material: Ma
 
 def test_a_sweep_from_above_has_forward_up_and_left_at_the_left() -> None:
     points = np.array([[10, 0, 0], [0, 5, 1], [-12, 0, 2]], np.float32)
-    picture, extent_m = lidars.from_above(points)
+    picture, extent_m = lidars.draw_from_above(points)
     assert extent_m == 15
     rows, columns, _ = np.nonzero(picture != BACKGROUND)
     scale = picture.shape[0] / 2 / extent_m
@@ -106,24 +108,24 @@ def test_a_sweep_from_above_has_forward_up_and_left_at_the_left() -> None:
 def test_the_highest_point_of_a_pixel_is_shown() -> None:
     ground = [[x, y, 0] for x in (-5.0, 0.0, 5.0) for y in (-5.0, 5.0)]
     for points in ([[3, 0, 2], [3, 0, 0]], [[3, 0, 0], [3, 0, 2]]):
-        picture, extent_m = lidars.from_above(np.array(ground + points, np.float32))
+        picture, extent_m = lidars.draw_from_above(np.array(ground + points, np.float32))
         row = round(len(picture) / 2 - 3 * len(picture) / 2 / extent_m)
         assert (picture[row, len(picture) // 2] == TABLE[255]).all()
 
 
 def test_a_sweep_without_a_return() -> None:
-    picture, _ = lidars.from_above(np.empty((0, 3), np.float32))
+    picture, _ = lidars.draw_from_above(np.empty((0, 3), np.float32))
     assert (picture == BACKGROUND).all()
 
 
-def test_points_of_a_sweep_are_those_of_the_vendor(rig: Path, material: Material) -> None:
+def test_points_of_a_sweep_are_those_of_the_vendor(rig: Path, material: ReportContext) -> None:
     from ouster.sdk.core import SensorInfo, XYZLut
 
     stream = material.session.streams["lidar"]
     sample = stream.sample(3)
     ranges = sample["rng"].astype(np.uint32) + sample["rng_far"]
     grid = lidars.sweep_grid(stream)
-    points = lidars.points_of(grid, grid.cut(ranges), None)
+    points = lidars.compute_points(grid, grid.cut(ranges), None)
     theirs = XYZLut(SensorInfo((rig / "lidar" / "lidar.json").read_text()), use_extrinsics=False)(
         ranges
     )
@@ -133,7 +135,9 @@ def test_points_of_a_sweep_are_those_of_the_vendor(rig: Path, material: Material
     assert f"{len(points)} points" in (Page(rig / "report.html").sections["lidars"])
 
 
-def test_the_strongest_targets_are_those_of_the_processor(page: Page, material: Material) -> None:
+def test_the_strongest_targets_are_those_of_the_processor(
+    page: Page, material: ReportContext
+) -> None:
     stream = material.session.streams["radar"]
     text = (stream.path / "radar.json").read_text()
     processor = RadarProcessor(RadarGeometry.of_metadata(text, "", stream.meta["iq"]["shape"]))
@@ -145,7 +149,7 @@ def test_the_strongest_targets_are_those_of_the_processor(page: Page, material: 
     assert "; ".join(words[:5]) not in listed
 
 
-def test_speeds_rise_upwards_and_ranges_to_the_right(page: Page, material: Material) -> None:
+def test_speeds_rise_upwards_and_ranges_to_the_right(page: Page, material: ReportContext) -> None:
     stream = material.session.streams["radar"]
     text = (stream.path / "radar.json").read_text()
     geometry = RadarGeometry.of_metadata(text, "", stream.meta["iq"]["shape"])
@@ -239,7 +243,7 @@ def test_nearest_sample(stamps: list[int], wanted: int) -> None:
         def times(self, start: int, stop: int) -> Any:
             return np.array(stamps[start:stop])
 
-    index = nearest(Fake(), wanted)  # type: ignore[arg-type]
+    index = find_nearest(Fake(), wanted)  # type: ignore[arg-type]
     assert abs(stamps[index] - wanted) == min(abs(t - wanted) for t in stamps)
 
 
@@ -310,7 +314,7 @@ def _bytes(address: str) -> bytes:
 
 
 def test_many_noisy_pictures_share_the_room(
-    material: Material, monkeypatch: pytest.MonkeyPatch
+    material: ReportContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (60, 100, 3), np.uint8)
     monkeypatch.setattr(module, "ROOM", 100_000)
@@ -324,7 +328,7 @@ def test_colours_rise_in_brightness() -> None:
     weights = np.array([0.114, 0.587, 0.299])
     brightness = TABLE @ weights
     assert (np.diff(brightness) > -0.5).all() and brightness[-1] > 5 * brightness[0]
-    shades = coloured(np.array([-9.0, 0, 1, 9, np.nan]), 0, 1)
+    shades = apply_colours(np.array([-9.0, 0, 1, 9, np.nan]), 0, 1)
     assert (shades[0] == shades[1]).all() and (shades[2] == shades[3]).all()
 
 

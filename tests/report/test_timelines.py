@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from recorder.report.timelines import _lane, _points
+from recorder.report.timelines import _draw_lane, _draw_points
 from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeline, Timeline
 
 START_NS, S = 1_750_000_000_000_000_000, 1_000_000_000
@@ -18,7 +18,7 @@ def lane(*pieces: tuple[float, float, str, dict[str, int]], seconds: float = 200
     ]
     stream = StreamTimeline(pieces=found)
     timeline = Timeline(START_NS, START_NS + round(seconds * S), {"imu": stream}, (), ())
-    return str(_lane(stream, timeline, "imu"))
+    return str(_draw_lane(stream, timeline, "imu"))
 
 
 def rectangles(drawn: str) -> list[tuple[str, str, str, str]]:
@@ -67,6 +67,8 @@ def test_beyond_sixty_losses_have_one_shape() -> None:
 
 
 def test_points_stand_at_their_time() -> None:
-    drawn = str(_points([(START_NS + 50 * S, "tunnel"), (START_NS, "gate")], "mark", START_NS, 200))
+    drawn = str(
+        _draw_points([(START_NS + 50 * S, "tunnel"), (START_NS, "gate")], "mark", START_NS, 200)
+    )
     assert re.findall(r'<svg x="([0-9.]+%)"', drawn) == ["25%", "0%"]
     assert re.findall(r"<title>([^<]*)", drawn) == ["50.0 s: tunnel", "0.0 s: gate"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.report.tracks import _map, _picked
+from recorder.report.tracks import _draw_map, _read_evenly
 from recorder.session.reader import Session
 from tests.session.build import Builder, imu_spec
 
@@ -20,7 +20,7 @@ def test_points_after_an_outage_are_known_by_their_times(tmp_path: Path) -> None
         times[150:] += np.array(pause).astype(dtype)
         times.tofile(builder.path / "imu" / name)
     with Session(builder.close()) as session:
-        values, after = _picked(session.streams["imu"], "acc")
+        values, after = _read_evenly(session.streams["imu"], "acc")
     assert len(values) == len(after) == 200
     assert np.flatnonzero(after).tolist() == [150]
 
@@ -28,6 +28,6 @@ def test_points_after_an_outage_are_known_by_their_times(tmp_path: Path) -> None
 def test_a_track_is_broken_at_an_outage_and_where_there_is_no_position() -> None:
     points = np.array([[0, 0], [1, 0], [2, 0], [np.nan, 0], [4, 0], [5, 0]], np.float64)
     after = np.array([False, False, True, False, False, False])
-    drawn = str(_map("gnss", points, ("east", "north"), "", after))
+    drawn = str(_draw_map("gnss", points, ("east", "north"), "", after))
     (path,) = re.findall(r' d="(M[^"]*L[^"]*)" class="s s0"', drawn)
     assert [piece.count("L") for piece in path.split("M")[1:]] == [1, 0, 1]

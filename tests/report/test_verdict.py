@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.errors import SessionError
-from recorder.report.findings import look
+from recorder.report.findings import scan_session
 from recorder.report.verdict import FAIL, PASS, Reason, Verdict, verdict
 from recorder.session.events import make_event
 from recorder.session.lock import lock_is_held
@@ -18,7 +18,7 @@ S = 1_000_000_000
 
 
 def judge(path: Path) -> Verdict:
-    return verdict(look(path))
+    return verdict(scan_session(path))
 
 
 def reasons(path: Path) -> dict[tuple[str, str], str]:
@@ -154,7 +154,7 @@ def test_a_session_that_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_no_session_at_all(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="is no session"):
-        look(tmp_path)
+        scan_session(tmp_path)
 
 
 def test_failed_postprocessing(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ class Mark(_Request):
         _keep,
         "--keep",
         metavar="BEFORE:AFTER",
-        help="keep so many seconds before and after the moment, as an event",
+        help="keep this many seconds before and after the moment, as an event",
     )
     t_ns: int | None = _declare_argument(_t_ns)
     trigger: str | None = _declare_argument(_trigger)
@@ -240,7 +240,7 @@ class Keep(_Request):
         _name,
         "session",
         metavar="SESSION",
-        help="the session's folder, or its name in a daemon's root",
+        help="keep the session in this folder, or of this name in a daemon's root",
     )
     release: bool | None = _declare_argument(
         _release, "--release", action="store_true", help="permit its deletion again"

@@ -1,9 +1,9 @@
-"""Where recordings are kept off the vehicle: a bucket of an S3 server, or a folder.
+"""Stores of recordings off the vehicle: a bucket of an S3 server, or a folder.
 
 ::
 
     store = open_store("s3://fleet/vehicle-7")
-    store.put_new("notes.txt", b"...")            # creates only; never overwrites
+    store.put_new("notes.txt", b"...")            # creates; never overwrites
     store.upload_new("drive/camera/video.avi", path)
 """
 
@@ -46,16 +46,17 @@ __all__ = [
 
 
 def open_store(url: str, *, credentials: Path | None = None) -> Store:
-    """The store of a URL.
+    """Return the store of a URL.
 
     Args:
-        url: ``s3://BUCKET[/PREFIX]`` or ``file:///FOLDER``.  Of an S3 server that is not Amazon's,
-            AWS_ENDPOINT_URL has the address.
+        url: ``s3://BUCKET[/PREFIX]`` or ``file:///FOLDER``.  For an S3 server that is not Amazon's,
+            set its address in AWS_ENDPOINT_URL.
         credentials: file in the format of ``~/.aws/credentials``; None: the usual places (the
             environment, that file).
 
     Raises:
-        UsageError: it is no such URL, the extra s3 is not installed, or others can read the file.
+        UsageError: the URL is invalid, the extra s3 is not installed, or other users can read the
+            file.
     """
     parts = urlsplit(url)
     if parts.query or parts.fragment or parts.username or parts.password:

@@ -1,7 +1,7 @@
-"""What every store does, and how a URL becomes one.
+"""Interface of a store, with helpers that all stores share.
 
-A store only grows: objects are created, complete or not at all, and never changed or deleted.  What
-lies in a store already, whoever put it there, stays as it is.
+A store only grows: objects are created, complete or not at all, and never changed or deleted.
+Existing objects of any origin stay as they are.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 
 PART_BYTES: Final = 8 << 20
-"""Size of the parts of a large object; larger where an object would have more than 10,000."""
+"""Size of the parts of a large object; larger if it would have more than `MOST_PARTS` parts."""
 MOST_PARTS: Final = 10_000  # of S3
 MOST_BYTES = 256 << 20
-"""The most bytes of a small object, such as a manifest."""
+"""Largest size of a small object, such as a manifest, in bytes."""
 _CHUNK: Final = 1 << 20
 
 Pace = Callable[[int], None]
-"""Called before so many bytes are sent; it may wait."""
+"""Function that is called with a number of bytes before they are sent; it may wait."""
 
 
 class ObjectExistsError(StorageError):
-    """An object of that name, with other content, is in the store; it was left as it is."""
+    """Conflict with an object of the same name and other content, which stays unchanged."""
 
 
 class StoreUnreachableError(StorageError):
-    """The server of a store does not answer; it is worth trying again later."""
+    """Missing answer of a store's server; a later attempt may succeed."""
 
 
 class StoreRefusedError(StorageError):
-    """The server refuses everything: the credentials, the bucket or the clock are wrong."""
+    """Refusal of all requests: the credentials, the bucket or the clock are wrong."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class UploadedPart(msgspec.Struct):
-    """A part that the server has: its number from 1, bytes, ETag, and SHA-256 in hex."""
+    """A part that the server has: its number from 1, size in bytes, ETag, and SHA-256 in hex."""
 
     number: int
     size: int
@@ -60,14 +60,14 @@ class UploadedPart(msgspec.Struct):
 
 
 class UploadRecord(msgspec.Struct):
-    """How far the upload of a large file is; kept on disk, so that it is resumed after a kill.
+    """Progress of the upload of a large file, kept on disk so that a later call resumes it.
 
     Attributes:
-        url: of the object.
-        upload_id: the server's; empty while it is asked for one.
-        size, mtime_ns: of the file, which must not change meanwhile.
+        url: URL of the object.
+        upload_id: id from the server; empty while the request for it is pending.
+        size, mtime_ns: size and time of the file, which must not change meanwhile.
         part_bytes: size of all parts but the last.
-        parts: by number.
+        parts: uploaded parts, sorted by number.
     """
 
     url: str
@@ -79,7 +79,7 @@ class UploadRecord(msgspec.Struct):
 
     @classmethod
     def read(cls, path: Path | None, url: str | None = None) -> UploadRecord | None:
-        """The record in a file, of an object or of any; None where none can be read."""
+        """Read the record in a file, for the object `url` or any object; None if there is none."""
         try:
             record = (
                 None
@@ -90,12 +90,12 @@ class UploadRecord(msgspec.Struct):
             return None
         return record if record is not None and url in (None, record.url) else None
 
-    def is_of(self, given: Source) -> bool:
-        """Whether the file is as it was."""
+    def matches(self, given: Source) -> bool:
+        """Check that the file has not changed."""
         return (self.size, self.mtime_ns) == (given.size, given.mtime_ns)
 
     def write(self, path: Path) -> None:
-        """Keep the record durably; raises StorageError."""
+        """Write the record durably; raise StorageError if that fails."""
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             PosixDisk().write_file(path, msgspec.json.encode(self))
@@ -108,14 +108,15 @@ def send_parts(
     pace: Pace | None,
     send: Callable[[int, int, bytes], str],
 ) -> None:
-    """Send the parts of a file that the record does not have; it then has all, in order.
+    """Send the parts of a file that the record lacks; the record then has all parts, in order.
 
     Args:
         given: the file, from its start.
-        record: is kept up to date, also at `path`.
+        record: updated after each part, also at `path`.
         path: see `Store.upload_new`; None: nowhere.
         pace: see `Store.upload_new`.
-        send: takes a part's number, offset and bytes, and returns its ETag when the part is kept.
+        send: sends a part, given its number, offset and bytes, and returns its ETag when the part
+            is stored.
     """
     known = {part.number: part for part in record.parts}
     number, offset = 1, 0
@@ -136,63 +137,63 @@ def send_parts(
 class Store(Protocol):
     """Objects by key.  A key is a relative path with ``/``, in UTF-8.
 
-    All methods raise `StorageError`, with a message that names the object and what is wrong.
+    All methods raise `StorageError`, with a message that names the object and the error.
     """
 
     url: str
 
     def stat(self, key: str) -> StoredObject | None:
-        """The object of that key, or None."""
+        """Return the object of that key, or None."""
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Objects whose key begins with the prefix, in any order."""
+        """Yield the objects whose keys begin with the prefix, in any order."""
 
     def read(self, key: str) -> bytes:
-        """The bytes of an object of at most `MOST_BYTES`; a larger one is an error."""
+        """Return the bytes of an object of at most `MOST_BYTES`; a larger object is an error."""
 
     def chunks(self, key: str) -> Generator[bytes, None, None]:
-        """An object's bytes, piece by piece; to be closed where they are not read to their end."""
+        """Yield an object's bytes in pieces; close the generator if it is not read to the end."""
 
     def put_new(self, key: str, data: bytes) -> None:
-        """Create a small object, durably.  One with the same bytes is as good as a new one.
+        """Create a small object, durably; accept an existing object with the same bytes.
 
         Raises:
-            ObjectExistsError: there is one with other bytes.
+            ObjectExistsError: there is an object with other bytes.
         """
 
     def upload_new(
         self, key: str, source: Path, *, record: Path | None = None, pace: Pace | None = None
     ) -> str:
-        """Create an object from a file, durably; returns the SHA-256 of its bytes, in hex.
+        """Create an object from a file, durably; return the SHA-256 of its bytes, in hex.
 
         Args:
-            key: of the object.
-            source: the file.  That it changed meanwhile is an error.
-            record: file with the `UploadRecord` of a large object, by which a later call resumes
-                what this one did not end; removed at the end.  None: it is not resumed.
+            key: key of the object.
+            source: the file.  It must not change meanwhile.
+            record: file with the `UploadRecord` of a large object, from which a later call resumes
+                an interrupted upload; removed at the end.  None: the upload cannot be resumed.
             pace: called before bytes are sent.
 
         Raises:
-            ObjectExistsError: there is one with other bytes.
+            ObjectExistsError: there is an object with other bytes.
         """
 
     def abandon(self, record: Path) -> None:
-        """Remove what an upload that nobody resumes has left here, and its `UploadRecord`.
+        """Remove what an abandoned upload has left in the store, and its `UploadRecord`.
 
         Records of other stores stay.
         """
 
 
 def is_store(text: str) -> bool:
-    """Whether a text is the URL of a store, not a path."""
+    """Check that a text is the URL of a store, not a path."""
     return text.startswith(("s3://", "file://"))
 
 
 def check_key(key: str) -> str:
-    """The key itself.
+    """Check a key and return it.
 
     Raises:
-        StorageError: it is no relative path, or would lead out of its folder.
+        StorageError: the key is not a relative path, or would lead out of its folder.
     """
     names = key.split("/")
     if "\0" in key or any(name in ("", ".", "..") for name in names):
@@ -206,7 +207,7 @@ def check_key(key: str) -> str:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns OSError into StorageError: ``with disk_errors(path): ...``."""
+    """Convert OSError to StorageError: ``with disk_errors(path): ...``."""
     try:
         yield
     except OSError as error:
@@ -214,7 +215,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 class Source:
-    """A file that is sent: its bytes, their digest, and whether it stayed as it was."""
+    """A file to send: it provides the bytes and their digest, and detects changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -231,20 +232,20 @@ class Source:
         self._file.close()
 
     def read(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """Return the next bytes, fewer at the end."""
         with disk_errors(self.path):
             data = self._file.read(size)
         self._digest.update(data)
         return data
 
     def read_all(self) -> str:
-        """The SHA-256 of the file, none of which is wanted; raises as `end`."""
+        """Read the whole file and return its SHA-256; raise the same errors as `end`."""
         while self.read(_CHUNK):
             pass
         return self.end()
 
     def end(self) -> str:
-        """The SHA-256 of all bytes; StorageError if the file changed while it was read."""
+        """Return the SHA-256 of all bytes; raise StorageError if the file changed meanwhile."""
         with disk_errors(self.path):
             found = self.path.stat()
         if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns) or self._file.read(1):
@@ -253,7 +254,7 @@ class Source:
 
 
 def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
-    """Whether the store's object has these bytes; reads it where its size is right."""
+    """Check that the store's object has these bytes; read it only if its size is right."""
     found = store.stat(key)
     if found is None or found.size != size:
         return False
@@ -268,7 +269,7 @@ def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
 
 
 def read_small(store: Store, key: str) -> bytes:
-    """`Store.read` of any store.
+    """Read a small object; implements `Store.read` for any store.
 
     Raises:
         StorageError: the object has more than `MOST_BYTES`, or cannot be read.
@@ -285,16 +286,16 @@ def read_small(store: Store, key: str) -> bytes:
 
 
 def download(store: Store, key: str, target: Path, size: int) -> str:
-    """Copy an object into a new file, for use at once; returns the SHA-256 of its bytes, in hex.
+    """Download an object into a new file, without sync; return the SHA-256 of its bytes, in hex.
 
     Args:
-        store: where from.
-        key: of the object.
+        store: the source.
+        key: key of the object.
         target: the file.
-        size: bytes that the object should have; one with more is not read to its end.
+        size: expected size of the object in bytes; a larger object is not read to its end.
 
     Raises:
-        StorageError: there is no such object, it is larger, or the file cannot be written.
+        StorageError: there is no such object, the object is larger, or the file cannot be written.
     """
     digest, read = hashlib.sha256(), 0
     with disk_errors(target):
@@ -311,13 +312,13 @@ def download(store: Store, key: str, target: Path, size: int) -> str:
 
 
 def make_private_folders(path: Path) -> None:
-    """Make a folder and its missing parents, which nobody else may read, for use at once."""
+    """Make a folder and its missing parents, accessible to this user only, without sync."""
     for folder in reversed([path, *path.parents]):
         with suppress(FileExistsError):
             folder.mkdir(FOLDER_MODE)
 
 
 def canonical_json(values: object) -> bytes:
-    """JSON that is the same for the same values: sorted keys, UTF-8, one line end."""
+    """Encode canonical JSON: sorted keys, UTF-8, one newline at the end."""
     text = json.dumps(values, sort_keys=True, indent=1, ensure_ascii=False)
     return text.encode() + b"\n"

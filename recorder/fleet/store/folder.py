@@ -1,4 +1,4 @@
-"""A folder as a store: a mounted disk, a network share, a stick."""
+"""Folder as a store: a mounted disk, a network share, a USB stick."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNFINISHED: Final = ".unfinished-"
 
 
 class FolderStore:
-    """A folder whose files are the objects.
+    """Store in a folder, whose files are the objects.
 
     A file gets its name when its bytes are on the disk; until then it is hidden.
     """
@@ -117,11 +117,11 @@ class FolderStore:
     def _copy(
         self, path: Path, given: Source, kept: Path | None, pace: Pace | None
     ) -> tuple[bool, str]:
-        """Whether a file was made, complete and durable, and the SHA-256 of the source."""
+        """Copy a file, durably; return True if it was created, and the SHA-256 of the source."""
         record = UploadRecord.read(kept, path.as_uri())
         hidden = None if record is None else self._hidden(path, record.upload_id)
         with disk_errors(path):
-            if record is None or hidden is None or not (record.is_of(given) and hidden.is_file()):
+            if record is None or hidden is None or not (record.matches(given) and hidden.is_file()):
                 if hidden is not None:  # the source has changed: nobody resumes it
                     hidden.unlink(missing_ok=True)
                 token = secrets.token_hex(8)
@@ -155,7 +155,7 @@ class FolderStore:
 
 
 def _name(hidden: Path, path: Path) -> bool:
-    """Give a file its name, unless another file has it."""
+    """Give a file its name, unless another file has it; return True if that was done."""
     try:
         return rename_new(hidden, path)
     except OSError as error:
@@ -169,7 +169,7 @@ def _name(hidden: Path, path: Path) -> bool:
 
 
 def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    """Keys and files below a folder."""
+    """Yield keys and files below a folder."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""What an upload consists of.  A manifest is written last: what has none is not there yet.
+"""Manifest of an upload.  It is written last: an upload without a manifest is incomplete.
 
 Keys of a store: the files of session NAME are ``NAME/PATH``, its manifest is
 ``_manifests/NAME.json``; of an archive that was packed from it, ``NAME/ARCHIVE/PATH`` and
@@ -24,14 +24,14 @@ MANIFESTS: Final = "_manifests/"
 VERSION: Final = 1
 _KEY: Final = re.compile(rf"{MANIFESTS}([A-Za-z0-9][A-Za-z0-9._-]*)(?:/([A-Za-z0-9_-]+))?\.json")
 ENCRYPTED: Final = 2
-"""Version of a manifest whose files are encrypted; a reader that knows 1 only refuses it."""
+"""Version of a manifest with encrypted files; a reader that knows only version 1 refuses it."""
 
 LEFT_SEGMENT: Final = re.compile(r"\.[0-9]{5}-[0-9a-f]{32}\.age\Z")
-"""End of the key of a segment, by which one that no manifest names is known."""
+"""End of a segment's key, by which a segment without a manifest is recognized."""
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """An age file: its path below the manifest's folder, bytes, and SHA-256 in hex."""
+    """An age file: its path below the manifest's folder, size in bytes, and SHA-256 in hex."""
 
     path: str
     size: int
@@ -39,10 +39,10 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file: its path below the manifest's folder, bytes, and SHA-256 in hex.
+    """A file: its path below the manifest's folder, size in bytes, and SHA-256 in hex.
 
-    `segments`: the age files that hold it instead of an object of its path, in their order; the
-    bytes and the SHA-256 are those of the decrypted file.
+    `segments`: age files that hold the file instead of an object of its path, in order; size and
+    SHA-256 are those of the decrypted file.
     """
 
     path: str
@@ -52,17 +52,17 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was uploaded.
+    """Contents of an upload.
 
     Attributes:
         kind: ``session``, or ``archive``.
-        name: of the session.
-        folder: key that all paths are below.
-        files: all of them, in the order of their paths.
-        about: the session's row of the catalog, or what an archive was made from and how.
-        recipients: public keys of those who can decrypt the files; none: they are not encrypted.
-        sealed: the whole row as JSON in an age file, where `about` has only a part of it.
-        digest: SHA-256 of the manifest's bytes without it, in hex; early versions have none.
+        name: name of the session.
+        folder: key prefix of all paths.
+        files: all files, sorted by path.
+        about: the session's row of the catalog, or the sources and options of an archive.
+        recipients: public keys for which the files are encrypted; empty: they are not encrypted.
+        sealed: the whole row as JSON in an age file, if `about` has only a part of it.
+        digest: SHA-256 of the manifest's bytes without it, in hex; empty in early versions.
     """
 
     kind: str
@@ -76,13 +76,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
     def with_digest(self) -> Manifest:
-        """The manifest with the digest of its content."""
+        """Return the manifest with the digest of its content."""
         bare = msgspec.structs.replace(self, digest="")
         return msgspec.structs.replace(bare, digest=sha256(bare.encode()).hexdigest())
 
     @property
     def key(self) -> str:
-        """The manifest's key in the store; empty if name, kind and folder contradict each other."""
+        """Key of the manifest in the store; empty if name, kind and folder are inconsistent."""
         name, archive = self.name, self.folder.removeprefix(f"{self.name}/")
         if self.kind == "session" and self.folder == name:
             return session_manifest(name)
@@ -90,7 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return archive_manifest(name, archive) if is_archive and "/" not in archive else ""
 
     def encode(self) -> bytes:
-        """The same bytes for the same content."""
+        """Encode the manifest; the same content gives the same bytes."""
         values = msgspec.to_builtins(self)
         if not self.digest:
             del values["digest"]
@@ -100,14 +100,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Manifest:
-        """A manifest from its bytes.
+        """Decode a manifest.
 
         Args:
             data: the bytes.
-            where: names them in errors.
+            where: name of the manifest in errors.
 
         Raises:
-            FormatError: it is none of this version, or a path leads out of its folder.
+            FormatError: the bytes are not a manifest of a known version, or a path leads out of its
+                folder.
         """
         try:
             manifest = msgspec.json.decode(data, type=prepare_type(cls))
@@ -135,11 +136,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, store: Store, key: str) -> Manifest:
-        """The manifest that a store has under a key.
+        """Read the manifest under a key of a store.
 
         Raises:
-            FormatError: as `decode`, or it is of another session or archive than its key.
-            StorageError: it cannot be read.
+            FormatError: as `decode`, or the manifest belongs to another key.
+            StorageError: the manifest cannot be read.
         """
         where = f"{store.url}/{key}"
         manifest = cls.decode(store.read(key), where)
@@ -150,10 +151,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return manifest
 
     def put(self, store: Store) -> None:
-        """Create the manifest, when the store has all objects; the upload is complete with it.
+        """Create the manifest when the store has all objects; this completes the upload.
 
-        A store may acknowledge what it does not keep.  The objects are therefore listed with their
-        sizes before, and the manifest is read back.
+        A store may acknowledge an object that it does not keep.  The objects are therefore listed
+        with their sizes first, and the manifest is read back.
 
         Raises:
             ObjectExistsError: there is a manifest with other content.
@@ -175,7 +176,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def objects(self) -> Iterator[Segment]:
-        """What the store has of the files: keys, bytes and SHA-256."""
+        """Yield the stored objects of the files: keys, sizes and SHA-256."""
         for entry in self.files:
             for each in entry.segments or (Segment(entry.path, entry.size, entry.sha256),):
                 yield Segment(f"{self.folder}/{each.path}", each.size, each.sha256)
@@ -187,22 +188,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_manifest(key: str) -> bool:
-    """Whether a manifest may have this key; else the object is of somebody else."""
+    """Check that a key has the form of a manifest's key; any other key has another owner."""
     return _KEY.fullmatch(key) is not None
 
 
-def listed(store: Store) -> Iterator[tuple[str, str, int]]:
-    """The manifests of a store: the session, the archive or an empty text, and the size."""
+def list_manifests(store: Store) -> Iterator[tuple[str, str, int]]:
+    """Yield session, archive (or an empty text) and size of each manifest in a store."""
     for found in store.list(MANIFESTS):
         if match := _KEY.fullmatch(found.key):
             yield match[1], match[2] or "", found.size
 
 
 def session_manifest(name: str) -> str:
-    """Key of a session's manifest."""
+    """Return the key of a session's manifest."""
     return f"{MANIFESTS}{name}.json"
 
 
 def archive_manifest(name: str, archive: str) -> str:
-    """Key of an archive's manifest."""
+    """Return the key of an archive's manifest."""
     return f"{MANIFESTS}{name}/{archive}.json"

@@ -1,8 +1,9 @@
-"""A bucket of an S3 server as a store, by boto3.
+"""Bucket of an S3 server as a store, through boto3.
 
 Objects are created with the condition ``If-None-Match: *``, on single puts and on the completion of
-multipart uploads, and every part goes with its SHA-256, which the server checks.  The server keeps
-the parts of an upload that was cut off; `UploadRecord` has what it does not tell again.
+multipart uploads, and every part is sent with its SHA-256, which the server checks.  The server
+keeps the parts of an interrupted upload; `UploadRecord` keeps the values that the server does not
+repeat.
 
 A link may answer in the server's place, as the login page of a public network does.  Every answer
 must therefore have the field that the S3 API gives to it (API Reference of Amazon S3, "Actions").
@@ -39,7 +40,13 @@ from recorder.fleet.store.base import (
     same_content,
     send_parts,
 )
-from recorder.fleet.store.s3_errors import REASONS, REDIRECTS, S3Errors, redirected, stranger
+from recorder.fleet.store.s3_errors import (
+    REASONS,
+    REDIRECTS,
+    S3Errors,
+    make_redirect_error,
+    make_stranger_error,
+)
 
 _CHUNK: Final = 1 << 20
 _EXISTS: Final = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
@@ -58,12 +65,12 @@ _FIELDS: Final = {
 }
 _UNTOLD: Final = ("400", "403")  # of a HEAD, whose reply has no body that tells the reason
 LEAST_BYTES, LEAST_S = 65536, 600.0
-"""An answer that brings less in so many seconds is given up."""
+"""Least number of bytes, and time in seconds; a slower answer is given up."""
 now_s = time.monotonic
 _PLAIN: Final = ("", "identity", "aws-chunked")
-"""Content encodings of objects that come as they were stored."""
+"""Content encodings of objects that arrive as they were stored."""
 MOST_PAGES = 10_000
-"""The most pages of a listing; Amazon's have 1000 entries."""
+"""Largest number of pages in a listing; Amazon's pages have 1000 entries."""
 _BREAKS: Final = 5  # of a link, one after the other, without a byte between them
 
 
@@ -71,7 +78,7 @@ class S3Store:
     """Objects of a bucket whose keys begin with a prefix.
 
     Args:
-        bucket: its name.
+        bucket: name of the bucket.
         prefix: without a slash at its ends; may be empty.
         credentials: see `open_store`.
     """
@@ -84,34 +91,34 @@ class S3Store:
         self._client.meta.events.register("before-parse.s3", self._refuse_redirection)
         self._client.meta.events.register("after-call.s3", self._refuse_stranger)
 
-    def _at(self, key: str) -> dict[str, str]:
+    def _locate(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
 
     def _name(self, key: str) -> str:
         return f"{self.url}/{key}"
 
     def _refuse_redirection(self, response_dict: Any, operation_model: Any, **_: Any) -> None:
-        """Refuse what botocore would follow without end.
+        """Refuse redirections that botocore would follow forever.
 
-        An S3 server that redirects gives the bucket's region, or an id, in `x-amz-...`.  Botocore
-        asks for a region that is missing by HeadBucket, and again where that is redirected.
+        An S3 server that redirects sends the bucket's region, or an id, in `x-amz-...`.  Botocore
+        requests a missing region by HeadBucket, and again if that is redirected.
         """
         if response_dict["status_code"] not in REDIRECTS:
             return
         names = [str(name).lower() for name in response_dict["headers"]]
         if not any(name.startswith("x-amz-") for name in names):
-            raise stranger(self.url)
+            raise make_stranger_error(self.url)
         if operation_model.name == "HeadBucket" and "x-amz-bucket-region" not in names:
-            raise redirected(self.url)
+            raise make_redirect_error(self.url)
 
     def _refuse_stranger(self, http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
         field = _FIELDS.get(model.name)
         if http_response.status_code < 300 and field is not None and field not in parsed:
-            raise stranger(self.url)
+            raise make_stranger_error(self.url)
 
     def stat(self, key: str) -> StoredObject | None:
         with self._errors(key, _MISSING + _UNTOLD) as found:
-            size = self._client.head_object(**self._at(key)).get("ContentLength")
+            size = self._client.head_object(**self._locate(key)).get("ContentLength")
             if size is None:
                 raise StorageError(
                     f"{self._name(key)}: the server does not give the size of the object (HEAD "
@@ -148,7 +155,7 @@ class S3Store:
                     )
 
     def _pages(self, operation: str, **given: Any) -> Iterator[Any]:
-        """The answers to a request that comes in pages."""
+        """Yield the pages of the answer to a request."""
         pages = self._client.get_paginator(operation).paginate(**given)
         for number, page in enumerate(pages, 1):
             if number > MOST_PAGES:
@@ -167,10 +174,10 @@ class S3Store:
             raise StorageError(f"{self._name(key)}: there is no such object")
 
     def _chunks(self, key: str) -> Generator[bytes, None, None]:
-        """An object's bytes; where the link breaks, the rest is asked for."""
+        """Yield an object's bytes; request the rest when the connection breaks."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
-        reply = self._client.get_object(**self._at(key))
+        reply = self._client.get_object(**self._locate(key))
         size, etag, done, breaks = reply.get("ContentLength"), reply["ETag"], 0, 0
         encoding = reply.get("ContentEncoding", "")
         while True:
@@ -184,7 +191,7 @@ class S3Store:
                     text = "the server sent other bytes than the rest"
                     raise StorageError(f"{self._name(key)}: {text}")
                 try:
-                    for chunk in _pieces(body, self._name(key)):
+                    for chunk in _read_pieces(body, self._name(key)):
                         done, breaks = done + len(chunk), 0
                         yield chunk
                     return
@@ -192,7 +199,9 @@ class S3Store:
                     breaks += 1
                     if breaks > _BREAKS or size is None or done >= size:
                         raise
-            reply = self._client.get_object(**self._at(key), Range=f"bytes={done}-", IfMatch=etag)
+            reply = self._client.get_object(
+                **self._locate(key), Range=f"bytes={done}-", IfMatch=etag
+            )
 
     def put_new(self, key: str, data: bytes) -> None:
         if self._put(key, data):
@@ -203,7 +212,7 @@ class S3Store:
     def _put(self, key: str, data: bytes) -> bool:
         with self._errors(key, _EXISTS) as found:
             self._client.put_object(
-                **self._at(key), Body=data, IfNoneMatch="*", ChecksumSHA256=_sha256(data)
+                **self._locate(key), Body=data, IfNoneMatch="*", ChecksumSHA256=_sha256(data)
             )
         return not found.code
 
@@ -244,9 +253,9 @@ class S3Store:
     def _upload_parts(
         self, key: str, given: Source, path: Path | None, pace: Pace | None
     ) -> tuple[bool, str]:
-        """Whether an object was made of parts, and the SHA-256 of the file."""
-        at = self._at(key)
-        record = self._resumed(key, given, path)
+        """Upload a file in parts; return True if an object was created, and the file's SHA-256."""
+        at = self._locate(key)
+        record = self._resume(key, given, path)
         upload = {**at, "UploadId": record.upload_id}
 
         def send(number: int, _offset: int, data: bytes) -> str:
@@ -281,13 +290,13 @@ class S3Store:
             raise StorageError(f"{self._name(key)}: {REASONS['NoSuchUpload']} ({found.code})")
         return not found.code, digest
 
-    def _resumed(self, key: str, given: Source, path: Path | None) -> UploadRecord:
-        """The record of an upload that goes on, or of a new one; durable before its first part."""
-        at, record = self._at(key), UploadRecord.read(path, self._name(key))
+    def _resume(self, key: str, given: Source, path: Path | None) -> UploadRecord:
+        """Return the record of a resumed or new upload; it is durable before the first part."""
+        at, record = self._locate(key), UploadRecord.read(path, self._name(key))
         unheard = record is not None and not record.upload_id
         if unheard:
             record = None
-        if record is not None and record.is_of(given):
+        if record is not None and record.matches(given):
             there: dict[int, tuple[str, int]] = {}
             with self._errors(key, _NO_UPLOAD) as found:
                 there = self._parts(key, record.upload_id)
@@ -314,24 +323,24 @@ class S3Store:
         return record
 
     def _adopt(self, key: str, given: Source, record: UploadRecord) -> bool:
-        """Whether an upload of the same bytes is there, which the record then has.
+        """Adopt an unfinished upload of the same bytes into the record; return True on success.
 
-        A worker that was killed has left it, and nobody has its record.  Parts are known by their
-        ETags, the MD5 of their bytes.  Where a server has others (SSE-KMS), none is adopted.
+        A killed worker has left it, and its record is lost.  Parts are identified by their ETags,
+        the MD5 of their bytes.  If a server uses other ETags (SSE-KMS), no upload is adopted.
         """
         for upload_id in self._uploads(key):
             there: dict[int, tuple[str, int]] = {}
             with self._errors(key, _NO_UPLOAD + _NOT_ALLOWED) as found:
                 there = self._parts(key, upload_id)
-            parts = None if found.code else _same_parts(given.path, record.part_bytes, there)
+            parts = None if found.code else _match_parts(given.path, record.part_bytes, there)
             if parts is not None:
                 record.upload_id, record.parts = upload_id, parts
                 return True
         return False
 
     def _parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
-        """ETag and size of the parts that the server has, by number."""
-        pages = self._pages("list_parts", **self._at(key), UploadId=upload_id)
+        """Return ETag and size of the parts that the server has, by number."""
+        pages = self._pages("list_parts", **self._locate(key), UploadId=upload_id)
         return {
             part["PartNumber"]: (part["ETag"], part["Size"])
             for page in pages
@@ -339,8 +348,8 @@ class S3Store:
         }
 
     def _uploads(self, key: str) -> tuple[str, ...]:
-        """Uploads of a key that are not complete; none where the server does not allow to ask."""
-        full = self._at(key)["Key"]
+        """Return the ids of a key's unfinished uploads; empty if the server forbids the listing."""
+        full = self._locate(key)["Key"]
         pages = self._pages("list_multipart_uploads", Bucket=self._bucket, Prefix=full)
         with self._errors(key, _NOT_ALLOWED):
             return tuple(
@@ -352,28 +361,28 @@ class S3Store:
         return ()
 
     def _abort_empty(self, key: str, wanted: str) -> None:
-        """Abort the uploads of a key that have no part, except one: their ids never arrived here.
+        """Abort the uploads of a key that have no parts, except `wanted`: their ids are lost.
 
-        An upload of someone else that has parts stays.  A server that does not allow the listing
-        keeps the empty ones.
+        A foreign upload that has parts stays.  A server that does not allow the listing keeps the
+        empty ones.
         """
         for upload_id in self._uploads(key):
             if upload_id != wanted:
-                upload = {**self._at(key), "UploadId": upload_id}
+                upload = {**self._locate(key), "UploadId": upload_id}
                 with self._errors(key, _NO_UPLOAD + _NOT_ALLOWED):
                     if not self._client.list_parts(**upload, MaxParts=1).get("Parts"):
                         self._client.abort_multipart_upload(**upload)
 
     def _abort(self, key: str, record: UploadRecord) -> None:
         with self._errors(key, _NO_UPLOAD):
-            self._client.abort_multipart_upload(**self._at(key), UploadId=record.upload_id)
+            self._client.abort_multipart_upload(**self._locate(key), UploadId=record.upload_id)
 
     def _errors(self, key: str, expected: tuple[str, ...] = ()) -> S3Errors:
         return S3Errors(self._bucket, self._name(key) if key else self.url, expected)
 
 
-def _pieces(body: Any, where: str) -> Iterator[bytes]:
-    """An answer's bytes, in pieces that grow while they come quickly.
+def _read_pieces(body: Any, where: str) -> Iterator[bytes]:
+    """Yield an answer's bytes, in pieces that grow while they arrive quickly.
 
     A read waits for all of its bytes, and the time limit of the socket holds for each byte alone.
 
@@ -399,10 +408,10 @@ def _pieces(body: Any, where: str) -> Iterator[bytes]:
         size = min(2 * size, _CHUNK) if took_s < 1.0 else max(1, size // 2)
 
 
-def _same_parts(
+def _match_parts(
     source: Path, part_bytes: int, there: dict[int, tuple[str, int]]
 ) -> list[UploadedPart] | None:
-    """Parts of an upload, if they are the first of a file; None if not."""
+    """Return the parts of an upload if they are the first parts of a file; else None."""
     parts = []
     with disk_errors(source), source.open("rb") as file:
         for number in range(1, len(there) + 1):
@@ -444,7 +453,7 @@ def _client(url: str, credentials: Path | None) -> Any:
 
 
 def _check_rights(session: Any) -> None:
-    """Refuse a file of credentials that would be used, if others can read it."""
+    """Refuse a used file of credentials that other users can read."""
     if "AWS_ACCESS_KEY_ID" in os.environ and session.get_config_variable("profile") is None:
         return
     path = Path(session.get_config_variable("credentials_file")).expanduser()

@@ -1,4 +1,4 @@
-"""What boto3 reports of a server, as the errors of a store."""
+"""Conversion of boto3's errors to the errors of a store."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _REFUSALS: Final = {
 
 
 class S3Errors:
-    """Turns boto3's errors into StorageError; the code of an expected one is kept instead.
+    """Context that converts boto3's errors to StorageError, but keeps the code of an expected one.
 
     Attributes:
-        code: of the expected error that came; empty: there was none.
+        code: code of the expected error; empty if there was none.
     """
 
     def __init__(self, bucket: str, where: str, expected: tuple[str, ...]) -> None:
@@ -50,7 +50,7 @@ class S3Errors:
             about = error.response.get("Error", {})
             code = str(about.get("Code", ""))
             if not code:
-                raise stranger(self._where) from None
+                raise make_stranger_error(self._where) from None
             if code in self._expected:
                 self.code = code
                 return True
@@ -61,7 +61,7 @@ class S3Errors:
             if status in _BUSY:
                 kind, why = StoreUnreachableError, f"the server cannot be reached: {why}"
             if status in REDIRECTS:
-                raise redirected(self._where) from None
+                raise make_redirect_error(self._where) from None
             raise kind(f"{where}: {why} ({code})") from None
         if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError):
             raise StoreRefusedError(
@@ -73,9 +73,9 @@ class S3Errors:
                 f"{self._where}: the server cannot be reached: {error}"
             ) from None
         if isinstance(error, ResponseParserError):
-            raise stranger(self._where) from None
+            raise make_stranger_error(self._where) from None
         if isinstance(error, known.InvalidRegionError):
-            raise redirected(self._where) from None
+            raise make_redirect_error(self._where) from None
         if isinstance(error, known.BotoCoreError | HTTPError):
             raise StorageError(f"{self._where}: {error}") from None
         if isinstance(error, LookupError | ValueError | TypeError):  # botocore takes it for granted
@@ -85,16 +85,16 @@ class S3Errors:
         return False
 
 
-def stranger(where: str) -> StoreUnreachableError:
-    """The error of an answer that no S3 server gives."""
+def make_stranger_error(where: str) -> StoreUnreachableError:
+    """Return the error for an answer that no S3 server gives."""
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: what answers is no S3 server; check "
         "AWS_ENDPOINT_URL, and whether the network wants a login"
     )
 
 
-def redirected(where: str) -> StoreUnreachableError:
-    """The error of a redirection that leads nowhere."""
+def make_redirect_error(where: str) -> StoreUnreachableError:
+    """Return the error for a redirection that leads to no bucket."""
     return StoreUnreachableError(
         f"{where}: the server cannot be reached: it redirects to a place that does not answer for "
         "the bucket; check AWS_ENDPOINT_URL and AWS_DEFAULT_REGION"

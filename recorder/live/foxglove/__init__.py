@@ -1,7 +1,7 @@
-"""The streams for Foxglove and Lichtblick, by the Foxglove WebSocket protocol.
+"""Foxglove WebSocket server: the streams for Foxglove and Lichtblick.
 
-`protocol` has the messages of the protocol, `channels` what a channel is, `catalog` all channels;
-`endpoint` is mounted in the server, `connection` is one viewer.
+`protocol` has the messages of the protocol, `catalog` all channels; `endpoint` is mounted in the
+server, `connection` is one viewer.
 """
 
 from recorder.live.foxglove.endpoint import Foxglove as Foxglove

@@ -1,4 +1,4 @@
-"""All channels of the server."""
+"""Catalog of the server's channels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from recorder.processing.foxglove.streams import stream_channels
 from recorder.processing.frames import kind_of
 
 EncodeTime = Callable[[int], Encoded]
-"""What is due at a time, epoch ns; called in a worker thread, for one viewer."""
+"""Function that encodes the messages due at a time, epoch ns; called in a thread, for one viewer.
+"""
 
 STATIC_NS: Final = 1_000_000_000
-"""Interval at which what does not change is sent again."""
+"""Interval at which static messages are sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class TimedChannel:
     """A channel whose messages depend on the time alone.
 
     Attributes:
-        topic, schema: name, and schema of the messages.
+        topic, schema: name and schema of the messages.
         timed: makes the source for one viewer.
     """
 
@@ -40,7 +41,7 @@ class TimedChannel:
 
 @dataclass(frozen=True, slots=True)
 class LogChannel:
-    """A channel of the events, as they are reported."""
+    """A channel of the events, as the daemon reports them."""
 
     topic: str
     schema: Schema
@@ -50,7 +51,7 @@ Channel = SampleChannel | TimedChannel | LogChannel
 
 
 def repeat(make: Callable[[int], bytes]) -> Callable[[], EncodeTime]:
-    """A timed source of one message that does not change but for its stamp."""
+    """Return a timed source of one message of which only the stamp changes."""
 
     def start() -> EncodeTime:
         last: int | None = None
@@ -68,16 +69,16 @@ def repeat(make: Callable[[int], bytes]) -> Callable[[], EncodeTime]:
 
 
 class Catalog:
-    """The channels that are offered, and the numbers of their advertisements.
+    """Offered channels, and the ids of their advertisements.
 
     ::
 
         catalog = Catalog(calibration, [log_channel()])
         channels = catalog.channels(hub.specs)     # {Advertised: Channel}
-        catalog.problems                           # what cannot be offered, and why
+        catalog.problems                           # the reason for each channel that is not offered
 
     Args:
-        calibration: of the rig.
+        calibration: the rig's calibration.
         others: channels that belong to no stream.
 
     Attributes:
@@ -93,24 +94,24 @@ class Catalog:
         self._numbers: dict[tuple[str, str, Schema], int] = {}
 
     def channels(self, specs: Mapping[str, StreamSpec]) -> dict[int, tuple[Advertised, Channel]]:
-        """The channels by number, of these streams and the others."""
+        """Return the channels of these streams and the other channels, by number."""
         for name in self._of_stream.keys() - specs.keys():
             del self._of_stream[name]
             self.problems.pop(name, None)
         for name, spec in specs.items():
             known = self._of_stream.get(name)
             if known is None or known[0] != spec:
-                self._of_stream[name] = spec, self._made(spec)
+                self._of_stream[name] = spec, self._make_channels(spec)
         found = [*self._others]
         for _, channels in self._of_stream.values():
             found += channels
         return {
             advertised.id: (advertised, channel)
             for channel in found
-            for advertised in (self._advertised(channel),)
+            for advertised in (self._advertise(channel),)
         }
 
-    def _made(self, spec: StreamSpec) -> list[Channel]:
+    def _make_channels(self, spec: StreamSpec) -> list[Channel]:
         self.problems.pop(spec.name, None)
         try:
             return offered_channels(spec, self._calibration)
@@ -118,14 +119,14 @@ class Catalog:
             self.problems[spec.name] = str(error)
             return [*json_channels(spec)]
 
-    def _advertised(self, channel: Channel) -> Advertised:
+    def _advertise(self, channel: Channel) -> Advertised:
         key = (channel.topic, message_encoding(channel.schema), channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)
 
 
 def offered_channels(spec: StreamSpec, calibration: Calibration) -> list[Channel]:
-    """The channels of a stream, and the calibration of a camera.
+    """Return the channels of a stream, and the calibration of a camera.
 
     Raises:
         FormatError: a file of the stream is wrong.

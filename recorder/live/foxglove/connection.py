@@ -1,4 +1,4 @@
-"""One connected viewer: its requests, its subscriptions, and what it is sent."""
+"""Connection of one viewer: its requests, its subscriptions, and the messages to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from recorder.contract.errors import ProtocolError, RecorderError
 from recorder.contract.wire import Kind, Message
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Note
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.catalog import Channel, TimedChannel
@@ -20,21 +20,21 @@ from recorder.live.foxglove.outbox import Outbox, OverflowingError
 from recorder.live.foxglove.playback import PlaybackControl
 from recorder.live.foxglove.protocol import Advertised, Level
 from recorder.live.foxglove.scene import log_message
-from recorder.live.foxglove.services import arguments_of
+from recorder.live.foxglove.services import parse_arguments
 from recorder.processing.foxglove.channels import Encoded, SampleChannel
 
 if TYPE_CHECKING:
     from recorder.live.foxglove.endpoint import Foxglove
 
 STALL_S: Final = 15.0
-"""A viewer that takes no byte for so long is disconnected."""
+"""Time after which a viewer that accepts no data is disconnected, in seconds."""
 MOST_ERRORS: Final = 50
-"""Malformed messages, after which a viewer is disconnected."""
+"""Number of malformed messages after which a viewer is disconnected."""
 MOST_CALLS: Final = 8
-"""Calls of services at a time."""
+"""Largest number of service calls at a time."""
 _CLOSE_S: Final = 1.0
 _READ_S: Final = 0.002
-"""Pause after each message of the viewer, so that a flood of them leaves time to others."""
+"""Pause after each message of the viewer, so that a flood of messages leaves time to others."""
 _MOST_EVENTS: Final = 256
 _SERIES_BYTES: Final = 1 << 20
 _ENCODED_AT_ONCE: Final = 2
@@ -43,14 +43,14 @@ _PLAYBACK_TICK_S: Final = 0.05
 
 
 class EndedError(RecorderError):
-    """The connection has to end."""
+    """End of the connection, with its reason."""
 
 
 class Connection:
-    """A viewer; `run` returns when the connection has ended.
+    """Connection of one viewer; `run` returns when the connection has ended.
 
     Args:
-        server: what the viewer is connected to.
+        server: the server that the viewer is connected to.
         websocket: the accepted connection.
     """
 
@@ -72,22 +72,22 @@ class Connection:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait for the viewer."""
+        """Queued bytes for the viewer."""
         return self._outbox.nbytes
 
-    def tell(self, note: Note) -> None:
-        """Take a note; those of the type ``event`` go to the log."""
+    def notify(self, note: Note) -> None:
+        """Take a note; notes of the type ``event`` go to the log."""
         if note["type"] == "event":
             for queue in self._logs.values():
                 with contextlib.suppress(asyncio.QueueFull):
                     queue.put_nowait(note)
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """React to streams that were declared or removed."""
         self._streams_changed.set()
 
     async def run(self) -> None:
-        """Talk to the viewer until it disconnects, stalls, or sends too much that is malformed."""
+        """Serve the viewer until it disconnects, stalls, or sends too many malformed messages."""
         await self._greet()
         work: list[Coroutine[Any, Any, None]] = [self._send(), self._read(), self._advertise()]
         if self._playback is not None:
@@ -183,7 +183,7 @@ class Connection:
                     await self._refuse(message, "too many calls wait for an answer")
                 else:
                     self._calls.add(task := asyncio.create_task(self._call(message)))
-                    task.add_done_callback(self._call_ended)
+                    task.add_done_callback(self._handle_call_end)
             case protocol.PlaybackRequest():
                 if self._playback is None:
                     raise ProtocolError(f"{server.name} is live: there is no playback to control")
@@ -207,7 +207,7 @@ class Connection:
                 raise ProtocolError(f"there is no service {call.service}")
             if call.encoding != "json":
                 raise ProtocolError(f"{op}: the encoding is {call.encoding[:40]!r}, not json")
-            reply = await self._server.request(op, arguments_of(op, call.payload))
+            reply = await self._server.request(op, parse_arguments(op, call.payload))
         except RecorderError as error:
             await self._refuse(call, str(error))
             return
@@ -215,9 +215,9 @@ class Connection:
         payload = json.dumps(values).encode()
         await self._outbox.answer(protocol.service_response(call.service, call.call, payload))
 
-    def _call_ended(self, task: asyncio.Task[None]) -> None:
+    def _handle_call_end(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
-        self._ended(task)
+        self._handle_end(task)
 
     async def _refuse(self, call: protocol.ServiceCall, why: str) -> None:
         failure = protocol.service_failure(call.service, call.call, why)
@@ -239,7 +239,7 @@ class Connection:
 
     def _subscribe(self, subscription: int, channel: int) -> None:
         task = asyncio.create_task(self._serve(subscription, self._offered[channel][1]))
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._handle_end)
         self._subscribed[subscription] = channel, task
 
     async def _unsubscribe(self, subscription: int) -> None:
@@ -249,8 +249,8 @@ class Connection:
             await asyncio.gather(task, return_exceptions=True)
             await self._outbox.drop(subscription)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task of the viewer ended: an error ends the connection."""
+    def _handle_end(self, task: asyncio.Task[None]) -> None:
+        """Handle the end of one of the viewer's tasks: an error ends the connection."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._failed.done():
             self._failed.set_exception(error)
@@ -335,7 +335,7 @@ class Connection:
 
     async def _cannot_show(self, channel: Channel, error: Exception) -> None:
         kind = "" if isinstance(error, RecorderError) else f"{type(error).__name__}: "
-        why = without_paths(f"{kind}{error}")
+        why = strip_paths(f"{kind}{error}")
         await self._status(Level.WARNING, f"{channel.topic}: cannot be shown: {why}")
 
     async def _status(self, level: Level, text: str) -> None:

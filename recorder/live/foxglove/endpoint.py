@@ -1,4 +1,4 @@
-"""The endpoint ``/foxglove``: the streams for Foxglove and Lichtblick."""
+"""Endpoint ``/foxglove``: the streams for Foxglove and Lichtblick."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 import recorder
 from recorder.contract.errors import ConfigError
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Backend
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.catalog import Catalog, Channel
@@ -30,7 +30,7 @@ from recorder.live.foxglove.scene import (
 )
 from recorder.live.foxglove.services import offered_services
 from recorder.live.hub import Hub
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.foxglove.channels import Encoded, SampleChannel
 
@@ -38,22 +38,22 @@ T = TypeVar("T")
 
 
 class Foxglove:
-    """Serves viewers that speak the Foxglove WebSocket protocol.
+    """Server for viewers that speak the Foxglove WebSocket protocol.
 
     ::
 
         foxglove = Foxglove(hub, backend, executor, Shown(calibration=path))
-        await foxglove.serve(websocket)      # of a client that may see and control
+        await foxglove.serve(websocket)      # the client passed the access rules
 
-    Made in the event loop.  Compression of WebSocket messages should be off in the server: pictures
-    do not become smaller by it.
+    Create it in the event loop.  Turn off the compression of WebSocket messages in the server: it
+    does not make pictures smaller.
 
     Args:
         hub: the streams.
-        backend: takes requests: start, stop, mark.
-        executor: decodes and encodes.
-        shown: what is shown besides the streams.
-        listening: hands notes to a connection while it lasts (`Audience.listening`).
+        backend: carries out requests: start, stop, mark.
+        executor: thread pool that decodes and encodes.
+        shown: what the server shows besides the streams.
+        register: hands notes to a connection while it lasts (`ClientRegistry.register`).
 
     Attributes:
         connections: the connected viewers.
@@ -64,9 +64,9 @@ class Foxglove:
         hub: Hub,
         backend: Backend,
         executor: Executor,
-        shown: Shown,
+        shown: StaticContent,
         *,
-        listening: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
+        register: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         session = shown.session
         self.hub = hub
@@ -76,7 +76,7 @@ class Foxglove:
         self._backend = backend
         self._executor = executor
         self._config = shown.config or (lambda: session and session / "config.yaml")
-        self._listening = listening
+        self._register = register
         self._id = str(uuid.uuid4())
         self.connections: set[Connection] = set()
         self._shared: dict[SampleChannel, tuple[object, asyncio.Future[Encoded]]] = {}
@@ -91,7 +91,7 @@ class Foxglove:
         hub.on_change.append(self.refresh)
 
     async def serve(self, websocket: WebSocket) -> None:
-        """Accept a viewer and talk to it until the connection ends.
+        """Accept a viewer and serve it until the connection ends.
 
         A client that offers none of the subprotocols is refused with the status 400.
         """
@@ -105,7 +105,7 @@ class Foxglove:
         connection = Connection(self, websocket)
         self.connections.add(connection)
         try:
-            with self._listening(connection):
+            with self._register(connection):
                 await connection.run()
         finally:
             self.connections.discard(connection)
@@ -113,7 +113,7 @@ class Foxglove:
                 self._shared.clear()
 
     def refresh(self) -> None:
-        """Streams were declared or removed."""
+        """React to streams that were declared or removed."""
         self._shared.clear()
         for connection in self.connections:
             connection.refresh()
@@ -122,16 +122,16 @@ class Foxglove:
 
     @property
     def jumps(self) -> int:
-        """How often the playback's time did not just pass."""
+        """Number of the playback's jumps: changes of its time other than by playing."""
         return 0 if self.playback is None else self.playback.position.jumps
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """By stream (or ``calibration``), why some channels are not offered."""
+        """Reasons why some channels are not offered, by stream (or ``calibration``)."""
         return {**self._problem, **self._catalog.problems}
 
     def info(self) -> str:
-        """The first message to a viewer."""
+        """Return the first message to a viewer."""
         capabilities = ["parameters", "parametersSubscribe"]
         capabilities += ["services"] if self.services else []
         range_ns = None
@@ -145,27 +145,27 @@ class Foxglove:
         )
 
     def now_ns(self) -> int:
-        """The time that is shown, epoch ns."""
+        """Return the time that is shown, epoch ns."""
         if self.playback is not None:
             return self.playback.position.t_ns
         return time.monotonic_ns() + self.hub.offset_ns
 
     async def channels(self) -> dict[int, tuple[Advertised, Channel]]:
-        """The channels that are offered now."""
+        """Return the channels that are offered now."""
         async with self._making:
             return await self.in_thread(lambda: self._catalog.channels(self.hub.specs))
 
     async def parameters(self) -> dict[str, Any]:
-        """The config, without secrets."""
+        """Return the values of the config, without secrets."""
         path = self._config()
         return {} if path is None else await self.in_thread(lambda: config_parameters(path))
 
     async def request(self, op: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask the backend; raises RecorderError where it refuses."""
+        """Send a request to the backend; raise RecorderError where it refuses."""
         return await self._backend.request(op, values)
 
     async def encode(self, channel: SampleChannel, message: Any) -> Encoded:
-        """Messages of a channel for a data message; encoded once for all viewers."""
+        """Encode a data message for a channel, once for all viewers."""
         known = self._shared.get(channel)
         if known is None or known[0] is not message:
             encode, offset_ns = channel.encode, self.hub.offset_ns
@@ -175,7 +175,7 @@ class Foxglove:
         return await asyncio.shield(known[1])
 
     async def encode_every(self, channel: SampleChannel, messages: list[Any]) -> Encoded:
-        """Messages of a channel for several data messages."""
+        """Encode several data messages for a channel."""
         encode, offset_ns = channel.encode, self.hub.offset_ns
 
         def work() -> Encoded:
@@ -184,12 +184,12 @@ class Foxglove:
         return await self.in_thread(work)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run in a worker thread."""
+        """Run a function in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-def _calibration(shown: Shown) -> tuple[Calibration, str]:
-    """The calibration, and what is wrong with its file."""
+def _calibration(shown: StaticContent) -> tuple[Calibration, str]:
+    """Return the calibration, and the error in its file (empty without one)."""
     path, session = shown.calibration, shown.session
     if path is None and session is not None and (session / "calibration.yaml").is_file():
         path = session / "calibration.yaml"
@@ -198,4 +198,4 @@ def _calibration(shown: Shown) -> tuple[Calibration, str]:
     try:
         return read_calibration(path), ""
     except ConfigError as error:
-        return Calibration(), without_paths(str(error))
+        return Calibration(), strip_paths(str(error))

@@ -1,8 +1,8 @@
-"""What waits for one viewer: a bounded number of bytes.
+"""Bounded send queue of one viewer.
 
 Answers and notes are sent in order, before messages of channels.  Each subscription waits until its
-messages were sent before it encodes others: what a slow viewer does not take is skipped, and the
-bytes that wait are at most `most_bytes` and the messages that are being encoded meanwhile.
+messages were sent before it encodes others, so samples are skipped for a slow viewer.  At most
+`most_bytes` wait, besides the messages that are being encoded meanwhile.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 from recorder.contract.errors import RecorderError
 
 MOST_BYTES: Final = 8 << 20
-"""Bytes of messages above which nothing more is encoded."""
+"""Size of queued messages above which nothing more is encoded, in bytes."""
 MOST_ANSWERS: Final = 4 << 20
-"""Bytes of answers and notes; a viewer that takes none of them is disconnected."""
+"""Largest size of queued answers and notes in bytes; beyond it the viewer is disconnected."""
 
 
 class OverflowingError(RecorderError):
-    """The viewer does not take the answers to its requests."""
+    """Overflow of the answers to a viewer that does not read them."""
 
 
 class Outbox:
-    """The frames that wait for one viewer; used in the event loop.
+    """Send queue of one viewer; used in the event loop.
 
     ::
 
@@ -46,14 +46,14 @@ class Outbox:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait."""
+        """Queued bytes."""
         return self._answer_bytes + self._frame_bytes
 
     async def answer(self, frame: str | bytes) -> None:
         """Add an answer or a note.
 
         Raises:
-            OverflowingError: too many wait.
+            OverflowingError: too many answers wait.
         """
         if self._answer_bytes + len(frame) > self._most_answers and self._answers:
             raise OverflowingError(f"{len(self._answers)} answers wait")
@@ -70,7 +70,7 @@ class Outbox:
         await self._notify()
 
     async def drop(self, subscription: int) -> None:
-        """Forget the messages of a subscription that ended."""
+        """Drop the messages of a subscription that ended."""
         kept = deque(entry for entry in self._frames if entry[0] != subscription)
         self._frame_bytes = sum(len(frame) for _, frame in kept)
         self._frames = kept
@@ -85,7 +85,7 @@ class Outbox:
             )
 
     async def take(self) -> str | bytes:
-        """The next frame; the one before it was sent."""
+        """Wait for the next frame and return it; the frame before it counts as sent."""
         if self._flying is not None:
             self._waiting[self._flying] = max(0, self._waiting[self._flying] - 1)
             self._flying = None

@@ -1,4 +1,4 @@
-"""The config as parameters, which viewers may read: without secrets, and without paths."""
+"""Config values as parameters that viewers may read: without secrets and without paths."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DEEPEST: Final = 8
 
 
 def config_parameters(path: Path) -> dict[str, Any]:
-    """The values of a config by their keys, such as ``sensors.camera.fps``.
+    """Return the values of a config by their keys, such as ``sensors.camera.fps``.
 
-    A password or token is ``***``, a path its last part; keys without a value are left out.  A
+    A password or token is ``***``, a path is its last part; keys without a value are left out.  A
     file that cannot be read has no parameters.
     """
     try:
@@ -35,16 +35,16 @@ def _leaves(values: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tupl
         if isinstance(value, Mapping) and depth < _DEEPEST:
             yield from _leaves(value, f"{name}.", depth + 1)
         elif value is not None:
-            yield name, MASK if _SECRET.search(str(key)) else _shown(value, depth)
+            yield name, MASK if _SECRET.search(str(key)) else _simplify(value, depth)
 
 
-def _shown(value: Any, depth: int) -> Any:
+def _simplify(value: Any, depth: int) -> Any:
     if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if abs(value) < float("inf") else str(value)
     if isinstance(value, list | tuple) and depth < _DEEPEST:
-        return [_shown(item, depth + 1) for item in value if item is not None]
+        return [_simplify(item, depth + 1) for item in value if item is not None]
     if isinstance(value, Mapping):
         return dict(_leaves(value, "", _DEEPEST))
     text = mask_value(str(value))

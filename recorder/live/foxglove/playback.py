@@ -1,4 +1,4 @@
-"""Control of the playback of a recorded session by a viewer."""
+"""Playback control of a recorded session by a viewer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from recorder.live.foxglove.protocol import Level, PlaybackStatus
 from recorder.live.shown import Playback, Position
 
 SPEEDS: Final = (0.1, 16.0)
-"""Speeds that a viewer may set; others are brought into this range."""
+"""Slowest and fastest speed that a viewer may set; other values are clamped to this range."""
 _TICK_S: Final = 0.05
 _TIMES: Final = -1  # of the outbox: no subscription has this number
 
 
 class PlaybackControl:
-    """Carries out a viewer's requests, and reports time and changes of the playback to it.
+    """Playback control for one viewer: carries out its requests, and reports time and changes.
 
     Args:
         player: the player, which all viewers share.
-        outbox: of the viewer.
+        outbox: the viewer's send queue.
     """
 
     def __init__(self, player: Playback, outbox: Outbox) -> None:
@@ -33,11 +33,11 @@ class PlaybackControl:
         self._handling = asyncio.Lock()
 
     async def run(self) -> None:
-        """Report the time, and changes that others made."""
+        """Report the time, and changes that other viewers made."""
         while True:
             async with self._handling:
                 position = self._player.position
-                if self._reported != _state_of(position):
+                if self._reported != _read_state(position):
                     await self._report(position)
             if position.t_ns != self._t_ns:
                 self._t_ns = position.t_ns
@@ -46,7 +46,7 @@ class PlaybackControl:
             await asyncio.sleep(_TICK_S)
 
     async def handle(self, request: protocol.PlaybackRequest) -> None:
-        """Carry out a request and answer it with the state that it led to."""
+        """Carry out a request and answer it with the resulting state."""
         async with self._handling:  # the answer, not news, reports what changed
             await self._carry_out(request)
 
@@ -65,7 +65,7 @@ class PlaybackControl:
         await self._report(player.position, request.request)
 
     async def _report(self, position: Position, request: str = "") -> None:
-        status, speed, jumps = state = _state_of(position)
+        status, speed, jumps = state = _read_state(position)
         before = jumps if self._reported is None else self._reported[2]
         self._reported = state
         frame = protocol.playback_state(
@@ -74,7 +74,7 @@ class PlaybackControl:
         await self._outbox.answer(frame)
 
 
-def _state_of(position: Position) -> tuple[PlaybackStatus, float, int]:
+def _read_state(position: Position) -> tuple[PlaybackStatus, float, int]:
     status = PlaybackStatus.PLAYING if position.playing else PlaybackStatus.PAUSED
     if position.ended:
         status = PlaybackStatus.ENDED

@@ -1,8 +1,9 @@
-"""The Foxglove WebSocket protocol: messages to the viewer, and messages from the viewer.
+"""Foxglove WebSocket protocol: messages to the viewer, and messages from the viewer.
 
-Without I/O.  Sources: foxglove/ws-protocol, docs/spec.md (subprotocol ``foxglove.websocket.v1``),
-and foxglove/foxglove-sdk, rust/foxglove/src/protocol (subprotocol ``foxglove.sdk.v1``, which adds
-the control of playback).  All integers in binary messages are little-endian.
+This module does no I/O. Sources: foxglove/ws-protocol, docs/spec.md (subprotocol
+``foxglove.websocket.v1``), and foxglove/foxglove-sdk, rust/foxglove/src/protocol (subprotocol
+``foxglove.sdk.v1``, which adds the control of playback).  All integers in binary messages are
+little-endian.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Level(IntEnum):
 
 
 class PlaybackStatus(IntEnum):
-    """What the playback does."""
+    """State of the playback."""
 
     PLAYING = 0
     PAUSED = 1
@@ -52,7 +53,7 @@ class PlaybackStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """A channel as a viewer learns of it.
+    """Advertisement of a channel.
 
     Attributes:
         id: number of the channel; never used again for another topic, encoding or schema.
@@ -69,7 +70,7 @@ class Advertised:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service that takes and gives JSON."""
+    """A service with JSON requests and responses."""
 
     id: int
     name: str
@@ -88,12 +89,12 @@ def server_info(
     metadata: Mapping[str, str],
     data_range_ns: tuple[int, int] | None = None,
 ) -> str:
-    """The first message on a connection.
+    """Encode the first message on a connection.
 
     Args:
-        name: of the server, for people.
+        name: name of the server, shown to users.
         capabilities: ``services``, ``parameters``, ``time``, ``playbackControl``, ...
-        session: changes when the server is another one, so that viewers forget what they know.
+        session: changes with each server, so that viewers drop their state of another server.
         metadata: free form.
         data_range_ns: first and last time of recorded data; with ``playbackControl`` only.
     """
@@ -112,12 +113,12 @@ def server_info(
 
 
 def status(level: Level, message: str) -> str:
-    """A message for people."""
+    """Encode a status message for users."""
     return json.dumps({"op": "status", "level": level, "message": message})
 
 
 def advertise(channels: Iterable[Advertised]) -> str:
-    """New channels."""
+    """Encode the advertisement of new channels."""
     described = [
         {
             "id": channel.id,
@@ -133,12 +134,12 @@ def advertise(channels: Iterable[Advertised]) -> str:
 
 
 def unadvertise(ids: Iterable[int]) -> str:
-    """Channels that are gone."""
+    """Encode the removal of channels."""
     return json.dumps({"op": "unadvertise", "channelIds": list(ids)})
 
 
 def advertise_services(services: Iterable[Service]) -> str:
-    """Services that the viewer may call."""
+    """Encode the services that the viewer may call."""
     described = []
     for service in services:
         entry: dict[str, Any] = {"id": service.id, "name": service.name, "type": service.name}
@@ -154,13 +155,13 @@ def advertise_services(services: Iterable[Service]) -> str:
 
 
 def service_failure(service: int, call: int, message: str) -> str:
-    """A call that failed."""
+    """Encode the failure of a call."""
     failure = {"op": "serviceCallFailure", "serviceId": service, "callId": call, "message": message}
     return json.dumps(failure)
 
 
 def parameter_values(parameters: Iterable[Mapping[str, Any]], request: str | None) -> str:
-    """Parameters, each with ``name`` and ``value``; `request` is the id of the request, if any."""
+    """Encode parameters (``name`` and ``value`` each); `request` is the request's id, if any."""
     values: dict[str, Any] = {"op": "parameterValues", "parameters": list(parameters)}
     if request is not None:
         values["id"] = request
@@ -168,31 +169,31 @@ def parameter_values(parameters: Iterable[Mapping[str, Any]], request: str | Non
 
 
 def message_data(subscription: int, t_ns: int, *payload: Buffer) -> bytes:
-    """A message of a channel; `t_ns` is its log time, epoch ns, `payload` in consecutive parts."""
+    """Encode a channel's message; `t_ns` is its log time, epoch ns, `payload` its parts."""
     return b"".join([_MESSAGE_DATA.pack(1, subscription, t_ns), *payload])
 
 
 def time(t_ns: int) -> bytes:
-    """The server's time, epoch ns; with the capability ``time`` only."""
+    """Encode the server's time, epoch ns; only with the capability ``time``."""
     return _TIME.pack(2, t_ns)
 
 
 def service_response(service: int, call: int, payload: bytes) -> bytes:
-    """The JSON response to a call."""
+    """Encode the JSON response to a call."""
     return _SERVICE_RESPONSE.pack(3, service, call, 4) + b"json" + payload
 
 
 def playback_state(
     status: PlaybackStatus, t_ns: int, speed: float, *, seeked: bool, request: str = ""
 ) -> bytes:
-    """The state of the playback.
+    """Encode the state of the playback.
 
     Args:
-        status: what the playback does.
+        status: state of the playback.
         t_ns: time of the playback, epoch ns.
         speed: recorded seconds per second.
-        seeked: the playback went to another time; the viewer forgets the messages it has.
-        request: id of the request that this answers; empty for a change of its own.
+        seeked: the playback jumped to another time; the viewer drops its messages.
+        request: id of the request that this message answers; empty for a change without a request.
     """
     name = request.encode()
     return _PLAYBACK_STATE.pack(5, status, t_ns, speed, seeked, len(name)) + name
@@ -203,21 +204,21 @@ def playback_state(
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """The viewer wants channels; pairs of its subscription's id and the channel's id."""
+    """Request to subscribe to channels; pairs of subscription id and channel id."""
 
     subscriptions: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """The viewer ends subscriptions."""
+    """Request to end subscriptions."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GetParameters:
-    """The viewer asks for parameters; without names for all."""
+    """Request for parameters; no names: all."""
 
     names: tuple[str, ...]
     request: str | None
@@ -225,7 +226,7 @@ class GetParameters:
 
 @dataclass(frozen=True, slots=True)
 class SetParameters:
-    """The viewer wants to change parameters."""
+    """Request to change parameters."""
 
     names: tuple[str, ...]
     request: str | None
@@ -233,7 +234,7 @@ class SetParameters:
 
 @dataclass(frozen=True, slots=True)
 class ServiceCall:
-    """The viewer calls a service."""
+    """Call of a service."""
 
     service: int
     call: int
@@ -243,13 +244,13 @@ class ServiceCall:
 
 @dataclass(frozen=True, slots=True)
 class PlaybackRequest:
-    """The viewer controls the playback.
+    """Request to control the playback.
 
     Attributes:
-        play: play, or else pause.
+        play: True: play, False: pause.
         speed: recorded seconds per second; finite.
-        seek_ns: the time to go to, epoch ns; None without one.
-        request: id for the answer.
+        seek_ns: target time, epoch ns; None without a seek.
+        request: id that the answer repeats.
     """
 
     play: bool
@@ -260,7 +261,7 @@ class PlaybackRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A request that needs no answer here, such as for news of parameters, which never change."""
+    """Request that needs no answer, such as a subscription to parameters, which never change."""
 
 
 ClientMessage = (
@@ -286,7 +287,8 @@ def parse_text(text: str) -> ClientMessage:
     """Parse a text message.
 
     Raises:
-        ProtocolError: the message is malformed, unknown, or needs a capability that is not offered.
+        ProtocolError: the message is malformed or unknown, or needs a capability that is not
+            offered.
     """
     try:
         values = json.loads(text)
@@ -321,7 +323,7 @@ def parse_text(text: str) -> ClientMessage:
 
 
 def parse_binary(data: bytes) -> ClientMessage:
-    """Parse a binary message; raises as `parse_text`."""
+    """Parse a binary message; raise the same errors as `parse_text`."""
     if not data:
         raise ProtocolError("the message is empty")
     opcode, body = data[0], memoryview(data)[1:]
@@ -362,7 +364,7 @@ def _text(data: memoryview, length: int) -> str:
 
 
 def _schema_text(schema: Schema) -> str:
-    """A schema as JSON messages carry it."""
+    """Return a schema as JSON messages carry it."""
     if schema.encoding in _BINARY_SCHEMAS:
         return base64.b64encode(schema.data).decode()
     return schema.data.decode()

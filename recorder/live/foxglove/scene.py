@@ -1,4 +1,4 @@
-"""Frames, labels and events, as the time of a viewer reaches them."""
+"""Channels that depend on the viewer's time: transforms, labels and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, RecorderError
-from recorder.live.access import without_paths
+from recorder.live.access import strip_paths
 from recorder.live.backend import Note
 from recorder.live.foxglove.catalog import STATIC_NS, EncodeTime, LogChannel, TimedChannel
 from recorder.live.happenings import event_note
@@ -35,14 +35,14 @@ Times = npt.NDArray[np.int64]
 def transforms_channel(
     calibration: Calibration, session: Path | None = None
 ) -> TimedChannel | None:
-    """``/tf``: places of the sensors in the rig, and of the rig in the world where it is known.
+    """Return the channel ``/tf``: sensor poses in the rig, and the rig's pose in the world.
 
     Args:
-        calibration: of the rig.
-        session: a recorded session, whose poses are read at the first use.
+        calibration: the rig's calibration.
+        session: a recorded session, whose poses are read on first use.
 
     Returns:
-        None where nothing is known.
+        None if neither sensor poses nor a session are known.
     """
     places = scene.sensor_places(calibration)
     if not places and session is None:
@@ -76,7 +76,7 @@ class Trajectory:
     """Poses of the rig in the world, at most 50 a second.
 
     Args:
-        t_ns: int64 [n], rising.
+        t_ns: int64 [n], increasing.
         poses: f8 [n, 4, 4], rig to world.
     """
 
@@ -85,7 +85,7 @@ class Trajectory:
 
     @classmethod
     def of_session(cls, path: Path, calibration: Calibration) -> Trajectory | None:
-        """The trajectory of a session; None where the session has no poses, or damaged ones."""
+        """Read the trajectory of a session; None if the session has no poses, or damaged ones."""
         times: list[Times] = []
         poses: list[Floats] = []
         try:
@@ -111,7 +111,7 @@ class Trajectory:
         return cls(np.concatenate(times), np.concatenate(poses))
 
     def at(self, t_ns: int) -> Floats:
-        """The pose f8 [4, 4] at a time; the nearest one outside of the trajectory."""
+        """Return the pose f8 [4, 4] at a time; the nearest one outside the trajectory."""
         at = int(np.searchsorted(self._t_ns, t_ns))
         around = slice(max(0, at - 1), at + 1)
         wanted = np.array([t_ns], np.int64)
@@ -120,7 +120,7 @@ class Trajectory:
 
 
 def label_channels(session: Path) -> list[TimedChannel]:
-    """``/labels/NAME``: the boxes in space of a recorded session (``_cuboids/NAME.jsonl``)."""
+    """Return the channels ``/labels/NAME``: the 3D boxes of a session (``_cuboids/NAME.jsonl``)."""
     try:
         files = cuboid_files(session)
     except FormatError:
@@ -131,19 +131,19 @@ def label_channels(session: Path) -> list[TimedChannel]:
 
 
 class LabelSets:
-    """The boxes of a file, found by their time; the file is indexed at the first use."""
+    """Boxes of a file, found by their time; the file is indexed on first use."""
 
     def __init__(self, file: LabelFile) -> None:
         self._file = file
         self._index: tuple[Times, npt.NDArray[np.int64]] | None = None
 
     def start(self) -> EncodeTime:
-        """A timed source for one viewer: the newest set, once."""
+        """Return a timed source for one viewer, which sends each newest set once."""
         last: int | None = None
 
         def due(t_ns: int) -> Encoded:
             nonlocal last
-            times, ends = self._indexed()
+            times, ends = self._read_index()
             at = int(np.searchsorted(times, t_ns, side="right")) - 1
             if at < 0 or int(times[at]) == last:
                 return []
@@ -152,8 +152,8 @@ class LabelSets:
 
         return due
 
-    def _indexed(self) -> tuple[Times, npt.NDArray[np.int64]]:
-        """Times of the sets, int64 [n], and where in the file they begin, int64 [n + 1]."""
+    def _read_index(self) -> tuple[Times, npt.NDArray[np.int64]]:
+        """Return the times of the sets, int64 [n], and their file offsets, int64 [n + 1]."""
         if self._index is None:
             times: list[int] = []
             starts: list[int] = []
@@ -183,12 +183,12 @@ class LabelSets:
 
 
 def log_channel() -> LogChannel:
-    """``/log``: events and marks, as they are reported."""
+    """Return the channel ``/log``: events and marks, as the daemon reports them."""
     return LogChannel("/log", scene.LOG)
 
 
 def log_message(note: Mapping[str, Any]) -> tuple[int, Parts]:
-    """Log time and payload of an event: ``t_ns``, ``kind``, ``stream``, ``cause``, ``text``."""
+    """Return time and payload of an event: ``t_ns``, ``kind``, ``stream``, ``cause``, ``text``."""
     t_ns = int(note["t_ns"])
     kind = str(note.get("kind") or "")
     text = str(note.get("text") or note.get("cause") or kind)
@@ -196,12 +196,12 @@ def log_message(note: Mapping[str, Any]) -> tuple[int, Parts]:
 
 
 def events_channel(session: Path) -> TimedChannel:
-    """``/log`` of a recorded session: its events, as the playback reaches them.
+    """Return ``/log`` of a recorded session: its events, as the playback reaches them.
 
-    A viewer that begins, or that forgot what it has, gets the last events before that time too.
+    A new subscription, or one after a jump, gets the last events before that time too.
 
     Args:
-        session: the session's folder; its events are read at the first use.
+        session: the session's folder; its events are read on first use.
     """
     known: list[list[Note]] = []
 
@@ -209,7 +209,7 @@ def events_channel(session: Path) -> TimedChannel:
         opened = Session(session)
         try:
             events = sorted(opened.events(), key=lambda event: int(event["t_ns"]))
-            return [without_paths(event_note(event)) for event in events]
+            return [strip_paths(event_note(event)) for event in events]
         finally:
             opened.close()
 

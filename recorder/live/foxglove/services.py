@@ -1,4 +1,4 @@
-"""Services of the server: requests to the daemon, in JSON."""
+"""Services of the server: requests to the daemon in JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPLY: Final = {"ok": {"type": "boolean"}, "session": _TEXT, "error": _TEXT}
 
 
 def offered_services(ops: Iterable[str]) -> dict[int, tuple[str, Service]]:
-    """The services for the requests that the server takes: `op` and description by number."""
+    """Return the services for the accepted requests: `op` and description by number."""
     known = set(ops)
     return {
         number: (op, _service(number, op, arguments))
@@ -29,8 +29,8 @@ def offered_services(ops: Iterable[str]) -> dict[int, tuple[str, Service]]:
     }
 
 
-def arguments_of(op: str, payload: bytes) -> dict[str, Any]:
-    """The arguments of a call; an empty payload, an empty text and null give none.
+def parse_arguments(op: str, payload: bytes) -> dict[str, Any]:
+    """Parse the arguments of a call; an empty payload, an empty text and null give none.
 
     Raises:
         ProtocolError: the payload is not a JSON object with known keys.

@@ -1,8 +1,8 @@
-"""What a viewer sees of a stream: drawings, made of messages in a worker thread.
+"""Views of a stream: drawings, made of messages in a worker thread.
 
 ::
 
-    views_of(spec)                                   # ("picture",)
+    list_views(spec)                                 # ("picture",)
     view = make_view(spec, "picture", {"width": 640})
     drawing = view.draw([message])
 """
@@ -20,7 +20,7 @@ from recorder.live.views.radar import RangeAzimuthView, RangeDopplerView
 from recorder.live.views.series import SeriesView
 from recorder.live.views.sweep import SweepView
 
-__all__ = ["Drawing", "View", "make_view", "views_of"]
+__all__ = ["Drawing", "View", "list_views", "make_view"]
 
 
 _AnyView = PictureView | SweepView | RangeDopplerView | RangeAzimuthView | SeriesView
@@ -34,19 +34,19 @@ _VIEWS: Final[Mapping[str, type[_AnyView]]] = {
 }
 
 
-def views_of(spec: StreamSpec) -> tuple[str, ...]:
-    """Names of the views that a stream offers, the one to show first in front."""
-    return tuple(name for name, view in _VIEWS.items() if view.offered(spec))
+def list_views(spec: StreamSpec) -> tuple[str, ...]:
+    """Return the names of the views that a stream offers, the preferred one first."""
+    return tuple(name for name, view in _VIEWS.items() if view.is_offered(spec))
 
 
 def make_view(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
-    """Make a view of a stream; may take some tens of milliseconds.
+    """Create a view of a stream; may take some tens of milliseconds.
 
     Raises:
         UsageError: the stream does not offer the view, or an option is wrong.
         FormatError: a file of the stream (``lidar.json``, ``radar.json``) is wrong.
     """
-    offered = views_of(spec)
+    offered = list_views(spec)
     if name not in offered:
         known = ", ".join(offered) or "none"
         raise UsageError(f"{spec.name}: has no view {name!r} (views: {known})")

@@ -1,4 +1,4 @@
-"""What views are made of, and what they make."""
+"""Interface of the views, and the drawings that they return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recorder.contract.wire import Buffer, Message
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What a browser draws.
+    """Content of one message to a browser.
 
     Attributes:
         header: JSON values of the view.
@@ -29,11 +29,12 @@ class Drawing:
 
 
 class View(Protocol):
-    """Draws the messages of one stream for one viewer.
+    """Interface of a view: it draws the messages of one stream for one viewer.
 
     Attributes:
         every: `draw` needs every message (plots), not the newest one.
-        static: sent once before the first drawing (directions of the beams, axes); None without.
+        static: sent once before the first drawing (directions of the beams, axes); None if there is
+            none.
     """
 
     every: bool
@@ -46,7 +47,7 @@ class View(Protocol):
             None if there is nothing to show yet.
 
         Raises:
-            ProtocolError: a message does not have what its stream declares.
+            ProtocolError: a message does not match its stream's declaration.
             FormatError: a sample cannot be decoded; the message names the stream.
         """
 
@@ -54,7 +55,7 @@ class View(Protocol):
 def checked_options(
     spec: StreamSpec, view: str, table: OptionTable, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of a view with defaults filled in.
+    """Check the options of a view and fill in its defaults.
 
     Raises:
         UsageError: an option is unknown or has a value that is not allowed.

@@ -21,10 +21,10 @@ OPTIONS: Final[OptionTable] = {
 
 
 class PictureView:
-    """The newest picture, as recorded or smaller; of a video the newest keyframe.
+    """View of the newest picture, as recorded or smaller; of a video the newest keyframe.
 
     A drawing has the array ``jpeg``.  Its header has ``width`` and ``height`` of the recorded
-    picture, and ``shown``, width and height of that JPEG.
+    picture, and ``shown``, the width and height of that JPEG.
     """
 
     every = False
@@ -37,8 +37,8 @@ class PictureView:
         self._where = f"{spec.name}: {self._channel.name}"
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
-        """Whether the stream has pictures that can be shown."""
+    def is_offered(spec: StreamSpec) -> bool:
+        """Check that the stream has pictures that can be shown."""
         return bool(_channels(spec))
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:

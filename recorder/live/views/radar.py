@@ -1,4 +1,4 @@
-"""Maps of a radar's frames, with the targets that are found in them."""
+"""Maps of a radar's frames, with the detected targets."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _LEAST_DB, _STEP_DB = -10.0, 0.5
 
 
 class _MapView(ABC):
-    """The newest frame as a map.
+    """View of the newest frame as a map.
 
     A drawing has the array ``db``, u1 [rows, columns]: ``db_min + db_step * db`` is dB above the
     noise; columns are ranges.  Its header has these two values, ``noise_db`` (dB above one step of
     the converter squared), ``valid`` (false where packets of the frame are missing), the axes as
-    lists, ``range_m`` [columns] and the one that `axis` names [rows], both rising, and
-    ``detections``, the strongest first, each with ``range_m``, ``velocity_mps`` (positive where
-    the range grows), ``snr_db``, ``azimuth_deg`` (positive to the left) and ``elevation_deg``
-    (both null without antennas in `radar.json`), and ``method``
+    lists, ``range_m`` [columns] and the one that `axis` names [rows], both increasing, and
+    ``detections``, the strongest first, each with ``range_m``, ``velocity_mps`` (positive where the
+    range grows), ``snr_db``, ``azimuth_deg`` (positive to the left) and ``elevation_deg`` (both
+    null without antennas in `radar.json`), and ``method``
     (`recorder.processing.radar.SpeedMethod`).
     """
 
@@ -65,18 +65,18 @@ class _MapView(ABC):
         }
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
-        """Whether the stream has raw samples, and the radar's parameters."""
+    def is_offered(spec: StreamSpec) -> bool:
+        """Check that the stream has raw samples and the radar's parameters."""
         samples = [c for c in spec.channels if c.name == _SAMPLES and c.dtype == "i2"]
         return _METADATA in spec.files and bool(samples) and len(samples[0].shape) == 4
 
     @abstractmethod
     def _rows(self) -> Floats:
-        """The values of the axis, of each row."""
+        """Return the value of the axis for each row."""
 
     @abstractmethod
     def _level(self, spectra: Complex64) -> tuple[Float32, float]:
-        """The map, and its noise."""
+        """Return the map, and its noise."""
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the newest frame; see `recorder.live.views.View`."""
@@ -94,12 +94,12 @@ class _MapView(ABC):
             "noise_db": noise_db,
             "valid": valid,
             **self._axes,
-            "detections": [] if found is None else self._listed(found),
+            "detections": [] if found is None else self._to_json(found),
         }
         return Drawing(header, [("db", in_db_steps(level_db, _LEAST_DB, _STEP_DB))])
 
-    def _listed(self, found: Detections) -> list[dict[str, Any]]:
-        """Detections as JSON."""
+    def _to_json(self, found: Detections) -> list[dict[str, Any]]:
+        """Return the detections as JSON."""
         x, y, z = found.direction.T.astype(np.float64)
         columns: dict[str, list[Any]] = {
             "range_m": found.range_m.tolist(),
@@ -118,7 +118,7 @@ class _MapView(ABC):
 
 
 class RangeDopplerView(_MapView):
-    """Power over range and speed."""
+    """View of the power over range and speed."""
 
     name, axis = "range_doppler", "velocity_mps"
 
@@ -130,14 +130,14 @@ class RangeDopplerView(_MapView):
 
 
 class RangeAzimuthView(_MapView):
-    """Power over range and azimuth."""
+    """View of the power over range and azimuth."""
 
     name, axis = "range_azimuth", "azimuth_deg"
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
-        """Whether the radar's antennas are known, too."""
-        if not _MapView.offered(spec):
+    def is_offered(spec: StreamSpec) -> bool:
+        """Check that the radar's antennas are known, too."""
+        if not _MapView.is_offered(spec):
             return False
         try:
             return _geometry(spec).tx_m is not None
@@ -152,9 +152,9 @@ class RangeAzimuthView(_MapView):
 
 
 def _geometry(spec: StreamSpec) -> RadarGeometry:
-    """The radar's geometry; FormatError if it is wrong or does not fit the samples."""
+    """Return the radar's geometry; raise FormatError if it is wrong or does not fit the samples."""
     shape, where = spec.channel(_SAMPLES).shape, f"{spec.name}: {_METADATA}"
-    geometry = _parsed(spec.files[_METADATA], where, shape)
+    geometry = _parse_geometry(spec.files[_METADATA], where, shape)
     chirps, tx, rx, samples = geometry.shape
     found = (chirps, tx, rx, samples if geometry.iq_order is None else 2 * samples)
     if found != shape:
@@ -165,5 +165,5 @@ def _geometry(spec: StreamSpec) -> RadarGeometry:
 
 
 @functools.lru_cache(maxsize=8)
-def _parsed(text: str, where: str, shape: tuple[int, ...]) -> RadarGeometry:
+def _parse_geometry(text: str, where: str, shape: tuple[int, ...]) -> RadarGeometry:
     return RadarGeometry.of_metadata(text, where, shape)

@@ -1,4 +1,4 @@
-"""Plots of small numeric channels: IMU, positions, and the like."""
+"""Plots of small numeric channels, such as IMU samples and positions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from recorder.processing.encoded import EncodedSamples
 from recorder.processing.series import has_series, is_plotted, value_names
 
 _PERIODS, _PAUSE_NS = 2.5, 100_000_000
-"""A stream paused that gave nothing for so many of its intervals, and at least so long."""
+"""Number of intervals, and least time, without a sample after which a stream has paused."""
 
 
 class SeriesView:
-    """All samples since the last drawing.
+    """View of all samples since the last drawing.
 
     A drawing has the arrays ``t``, f8 [n], seconds after ``t0_ns`` of the header (a string, on
     the clock of the messages' ``t_mono``: the stamp of the newest sample, so that no time is
@@ -59,8 +59,8 @@ class SeriesView:
         self._about = {"channels": listed, "position": self._position}
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
-        """Whether the samples are small and hold numbers that can be plotted."""
+    def is_offered(spec: StreamSpec) -> bool:
+        """Check that the samples are small and hold numbers that can be plotted."""
         return has_series(spec)
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
@@ -101,6 +101,6 @@ class SeriesView:
 
 
 def _dtype(channel: ChannelSpec) -> str:
-    """``<f4`` where it holds every value of the channel, else ``<f8``."""
+    """Return ``<f4`` where it holds every value of the channel, else ``<f8``."""
     kind, size = channel.np_dtype.kind, channel.np_dtype.itemsize
     return "<f4" if size < 4 or (kind, size) == ("f", 4) else "<f8"

@@ -1,4 +1,4 @@
-"""Sweeps of a lidar as raw ranges, from which the browser makes points."""
+"""Sweeps of a lidar as raw ranges, from which the browser computes points."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _NONE = "none"
 
 
 class SweepView:
-    """The newest sweep.
+    """View of the newest sweep.
 
     A drawing has the arrays ``range``, u2 [rows, columns], 0 without a return, and ``intensity``,
-    u1 of the same shape, unless the option is ``none``.  They are upright pictures: the rays of a
-    column have one azimuth.  The header has ``rows`` and ``columns``, ``row_step`` and
-    ``column_step`` (every so manieth of the sweep is shown), ``range_unit_m``, ``intensity`` (the
-    option), and ``intensity_white``, the value that 255 stands for.
+    u1 of the same shape, unless the option is ``none``.  The pictures are destaggered: the rays of
+    a column have one azimuth.  The header has ``rows`` and ``columns``, ``row_step`` and
+    ``column_step`` (every Nth row and column of the sweep is shown), ``range_unit_m``,
+    ``intensity`` (the option), and ``intensity_white``, the value that 255 represents.
 
     The static drawing has ``direction`` and ``origin``, f4 [rows * columns, 3]: a ray's point is
     ``origin + direction * range * range_unit_m``, in the sensor's frame.  Its header has rows,
     columns, and the steps.
 
-    The option ``intensity`` names what of the stream is shown, where there is more than one:
+    The option ``intensity`` names the shown channel, where the stream has more than one:
     ``reflectivity``, ``signal`` or ``near_ir``.
     """
 
@@ -70,8 +70,8 @@ class SweepView:
         )
 
     @staticmethod
-    def offered(spec: StreamSpec) -> bool:
-        """Whether the stream has ranges, and the metadata of the sensor."""
+    def is_offered(spec: StreamSpec) -> bool:
+        """Check that the stream has ranges and the metadata of the sensor."""
         channels = {channel.name: channel for channel in spec.channels}
         found = channels.get(_RANGE)
         return (
@@ -98,7 +98,7 @@ class SweepView:
         return drawing
 
     def _ranges(self, message: Message) -> npt.NDArray[Any]:
-        """Ranges in mm of the rays that are shown."""
+        """Return the ranges in mm of the rays that are shown."""
         ranges = self._grid.cut(self._samples.decoded(message, _RANGE))
         if not self._far:
             return ranges
@@ -108,13 +108,13 @@ class SweepView:
 
 @functools.lru_cache(maxsize=8)
 def _optics(text: str, where: str) -> tuple[OusterOptics, npt.NDArray[np.intp]]:
-    """Kept, because every viewer of a lidar needs them and they take some time."""
+    """Parse the sensor's optics; cached, because every viewer of a lidar needs them."""
     optics = OusterOptics.of_metadata(text, where)
     return optics, pixel_shifts(text, optics, where)
 
 
 def _intensities(spec: StreamSpec, shape: tuple[int, ...]) -> dict[str, str]:
-    """Channels with the brightness of every ray, by name of the option."""
+    """Return the channels with the brightness of every ray, by name of the option."""
     fit = {c.name for c in spec.channels if c.shape == shape and c.np_dtype.kind == "u"}
     return {name: channel for name, channel in _INTENSITIES.items() if channel in fit}
 

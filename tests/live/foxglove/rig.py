@@ -19,12 +19,12 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.live.access import Access
 from recorder.live.app import Guard
-from recorder.live.audience import Audience
+from recorder.live.audience import ClientRegistry
 from recorder.live.backend import Note
 from recorder.live.foxglove import Foxglove
 from recorder.live.hub import Hub
 from recorder.live.server import listen, make_server
-from recorder.live.shown import Shown
+from recorder.live.shown import StaticContent
 from tests.live.foxglove.client import SUBPROTOCOL, Client
 
 OFFSET_NS = 1_717_236_000_000_000_123
@@ -102,7 +102,7 @@ class Rig:
 
     def __init__(self, hub: Hub, foxglove: Foxglove, backend: FakeBackend, url: str) -> None:
         self.hub, self.foxglove, self.backend, self.url = hub, foxglove, backend, url
-        self.audience = Audience(8)
+        self.registry = ClientRegistry(8)
         self._stack = AsyncExitStack()
 
     async def client(self, subprotocol: str = SUBPROTOCOL, **options: Any) -> Client:
@@ -122,7 +122,7 @@ class Rig:
         for message in messages:
             self.hub.put(message)
 
-    async def watched(self, stream: str) -> None:
+    async def wait_until_watched(self, stream: str) -> None:
         """Return when a stream is watched."""
         while stream not in self.hub._watches:
             await asyncio.sleep(0.001)
@@ -148,12 +148,14 @@ async def serving(
     for spec in specs:
         hub.declare(spec)
     executor = ThreadPoolExecutor(2)
-    audience = Audience(8)
-    shown = Shown(calibration, None if config is None else lambda: config, playback, session)
-    foxglove = Foxglove(hub, backend, executor, shown, listening=audience.listening)
+    registry = ClientRegistry(8)
+    shown = StaticContent(
+        calibration, None if config is None else lambda: config, playback, session
+    )
+    foxglove = Foxglove(hub, backend, executor, shown, register=registry.register)
 
     async def route(websocket: WebSocket) -> None:
-        async with audience.admits(websocket) as admitted:
+        async with registry.admit(websocket) as admitted:
             if admitted:
                 await foxglove.serve(websocket)
 
@@ -166,7 +168,7 @@ async def serving(
     task = asyncio.create_task(server.serve(sockets=[socket]))
     port = socket.getsockname()[1]
     rig = Rig(hub, foxglove, backend, f"ws://127.0.0.1:{port}/foxglove")
-    rig.audience = audience
+    rig.registry = registry
     try:
         yield rig
     finally:

@@ -25,9 +25,9 @@ async def test_streams_and_events_reach_a_viewer_of_the_server() -> None:
         image = decode_schema(client.channels["/camera/image"], (await client.data(1)).payload)
         assert image.data == bytes(message.frames[0])
         note = {"type": "event", "t_ns": "5", "kind": "mark", "stream": None, "text": "here"}
-        stage.audience.tell(note)
+        stage.registry.notify(note)
         assert (await client.data(2)).t_ns == 5
-        assert stage.audience.clients == 1
+        assert stage.registry.clients == 1
         await client.close()
 
 
@@ -37,7 +37,7 @@ async def test_a_viewer_without_the_token_gets_nothing(query: str) -> None:
         with pytest.raises(InvalidStatus) as refused:
             await Client.open(f"ws://127.0.0.1:{stage.port}/foxglove{query}")
         assert refused.value.response.status_code == 401
-        assert stage.audience.clients == 0
+        assert stage.registry.clients == 0
 
 
 async def test_a_page_of_another_origin_gets_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from recorder.live import foxglove
 from recorder.live.foxglove.catalog import offered_channels
-from recorder.live.foxglove.services import arguments_of, offered_services
+from recorder.live.foxglove.services import offered_services, parse_arguments
 from recorder.processing.calibration import read_calibration
 from tests.live.views.sensors import first
 
@@ -69,4 +69,4 @@ def test_topics_and_services_are_those_of_the_demonstration() -> None:
         assert properties[re.split(r"[.\[]", path)[1]]["type"] == "array"
     for name, config in LAYOUT["configById"].items():
         if name.startswith("CallService!"):
-            arguments_of(services[config["serviceName"]], config["requestPayload"].encode())
+            parse_arguments(services[config["serviceName"]], config["requestPayload"].encode())

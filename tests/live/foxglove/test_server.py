@@ -192,13 +192,13 @@ async def test_parameters_show_the_config_without_secrets_and_paths(tmp_path: Pa
 async def test_events_and_marks_are_log_messages() -> None:
     async with serving() as rig:
         client = await rig.viewing("/log", 5)
-        rig.audience.tell({"type": "status", "status": {}})
+        rig.registry.notify({"type": "status", "status": {}})
         for note in (
             {"kind": "mark", "stream": None, "text": "pothole"},
             {"kind": "lost", "stream": "camera", "text": "lost 3 samples (device)"},
         ):
             t_ns = str(OFFSET_NS)
-            rig.audience.tell({"type": "event", "t_ns": t_ns, "cause": None, **note})
+            rig.registry.notify({"type": "event", "t_ns": t_ns, "cause": None, **note})
         found = [await client.data(5), await client.data(5)]
         logs = [decode_schema(client.channels["/log"], each.payload) for each in found]
         assert [each.t_ns for each in found] == [OFFSET_NS, OFFSET_NS]

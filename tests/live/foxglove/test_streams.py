@@ -50,7 +50,7 @@ async def test_raw_pictures_are_shown_between_their_levels() -> None:
         client = await (await rig.client()).greeted("/camera/image")
         assert set(client.channels) == {"/camera/image", "/log"}
         await client.subscribe("/camera/image", 1)
-        await rig.watched("camera")
+        await rig.wait_until_watched("camera")
         rig.put(spec, message)
         received = await client.data(1)
         image = decode_schema(client.channels["/camera/image"], received.payload)
@@ -98,7 +98,7 @@ async def test_points_are_the_sweeps_returns_in_the_sensors_frame() -> None:
     async with serving(specs=(spec,)) as rig:
         client = await (await rig.client("foxglove.sdk.v1")).greeted("/lidar/points")
         await client.subscribe("/lidar/points", 0)
-        await rig.watched("lidar")
+        await rig.wait_until_watched("lidar")
         rig.put(spec, message)
         received = await client.data(0)
         cloud = decode_schema(client.channels["/lidar/points"], received.payload)
@@ -140,7 +140,7 @@ async def test_detections_and_maps_of_a_radar() -> None:
         for number, topic in enumerate(topics):
             await client.subscribe(topic, number)
         await client.answered()
-        await rig.watched("radar")
+        await rig.wait_until_watched("radar")
         rig.put(spec, message)
         found: dict[int, Any] = {}
         while len(found) < len(topics):
@@ -256,7 +256,7 @@ async def test_streams_that_come_and_go_are_advertised_and_keep_their_numbers() 
         await client.greeted("/camera/image")
         number = client.channels["/camera/image"]["id"]
         await client.subscribe("/camera/image", 1)
-        await rig.watched("camera")
+        await rig.wait_until_watched("camera")
         rig.hub.remove("camera")
         gone = await client.op("unadvertise")
         assert number in gone["channelIds"]
@@ -275,7 +275,7 @@ async def test_a_stream_with_wrong_metadata_is_not_offered_and_harms_no_other() 
         assert "/lidar/points" not in client.channels
         assert "lidar.json" in rig.foxglove.problems["lidar"]
         await client.subscribe("/camera/image", 1)
-        await rig.watched("camera")
+        await rig.wait_until_watched("camera")
         rig.put(camera, picture)
         await client.data(1)
 

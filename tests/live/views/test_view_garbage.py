@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
-from recorder.live.views import make_view, views_of
+from recorder.live.views import list_views, make_view
 from recorder.live.views.drawing import View
 from tests.live.views.sensors import first, message_of
 from tests.session.build import content, imu_spec
@@ -26,7 +26,7 @@ SENSORS = ("camera", "lidar", "radar", "imu")
 def made(sensor: str) -> tuple[StreamSpec, Message, dict[str, View], dict[str, View]]:
     """A declaration, a whole message, its views, and those that do less."""
     spec, _, message = first(sensor)
-    names = views_of(spec)
+    names = list_views(spec)
     less = {"picture": {"width": 100}, "sweep": {"points": 999}, "range_doppler": {"detections": 0}}
     views = {name: make_view(spec, name, {}) for name in names}
     return spec, message, views, {name: make_view(spec, name, less.get(name, {})) for name in names}

@@ -10,7 +10,7 @@ import pytest
 
 from recorder.contract.errors import FormatError, UsageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.live.views import make_view, views_of
+from recorder.live.views import list_views, make_view
 from tests.live.views.sensors import first, with_file
 from tests.session.build import camera_spec, imu_spec, lidar_spec, radar_spec
 
@@ -28,12 +28,12 @@ from tests.session.build import camera_spec, imu_spec, lidar_spec, radar_spec
     ],
 )
 def test_what_the_simulated_sensors_offer(sensor: str, stream: str, views: tuple[str, ...]) -> None:
-    assert views_of(first(sensor, stream)[0]) == views
+    assert list_views(first(sensor, stream)[0]) == views
 
 
 def test_streams_without_their_files_offer_no_view() -> None:
-    assert views_of(with_file(lidar_spec())) == ()
-    assert views_of(with_file(radar_spec())) == ()
+    assert list_views(with_file(lidar_spec())) == ()
+    assert list_views(with_file(radar_spec())) == ()
     with pytest.raises(UsageError, match=r"lidar: has no view 'sweep' \(views: none\)"):
         make_view(with_file(lidar_spec()), "sweep", {})
 
@@ -42,16 +42,16 @@ def test_a_radar_whose_antennas_are_unknown_has_no_azimuths() -> None:
     spec, _, _ = first("radar")
     known = json.loads(spec.files["radar.json"])
     del known["antennas"]
-    assert views_of(with_file(spec, radar_json=json.dumps(known))) == ("range_doppler",)
+    assert list_views(with_file(spec, radar_json=json.dumps(known))) == ("range_doppler",)
 
 
 def test_streams_of_other_samples_offer_what_fits() -> None:
     words = StreamSpec("words", (ChannelSpec("stamp", "raw", "u8", (4,)),))
-    assert views_of(words) == ()
+    assert list_views(words) == ()
     both = replace(imu_spec(), channels=(*imu_spec().channels, *camera_spec().channels))
-    assert views_of(both) == ("picture",)  # a plot would read all pictures
+    assert list_views(both) == ("picture",)  # a plot would read all pictures
     flat = replace(lidar_spec(), channels=(ChannelSpec("rng", "lzmaf", "u2", (64,)),))
-    assert views_of(flat) == ()
+    assert list_views(flat) == ()
 
 
 @pytest.mark.parametrize(
