@@ -107,7 +107,7 @@ def recover(
         path: the session's folder.
         disk, clock: injectable.
         dry_run: change nothing; works on read-only media.
-        boot: id of this boot, as of `boot_id`; injectable.
+        boot: id of this boot, see `boot_id`; injectable.
 
     Raises:
         SessionError: the folder is no session, the session is being recorded, its journal has no

@@ -109,7 +109,7 @@ class SessionWriter:
                 everything except the folder's name is durable.
 
         Raises:
-            UsageError, StorageError: as of `layout.create_session`.
+            UsageError, StorageError: see `layout.create_session`.
         """
         values = layout.new_session_json(plan, clock, boot_id())
         begun: list[Self] = []
