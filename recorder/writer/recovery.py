@@ -285,7 +285,8 @@ class _Recovery:
             report.damaged = f"the files hold {whole} whole samples, {committed} were committed"
         samples = self._count_intact(name, extents, whole)
         if samples < committed <= whole:
-            report.damaged = f"{committed} samples were committed, {samples} are as they were then"
+            report.damaged = f"{committed} samples were committed, {samples} are intact"
+        # A cut may leave fewer whole samples in a channel of blocks: repeat until all agree.
         while True:
             cuts = [extent.cut(samples) for extent in extents]
             fewer = min(cut[0] for cut in cuts)
