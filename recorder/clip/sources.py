@@ -53,7 +53,9 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
                 if len(ordered) == 1 or "has no sample" not in str(error):
                     raise
         if not opened:
-            raise SessionError(f"{ordered[0]}: has no sample: {part}; nor have the others")
+            raise SessionError(
+                f"{ordered[0]}: has no sample: {part}; the other sessions have none either"
+            )
         for before, after in pairwise(opened):
             _check_pair(before, after)
     except BaseException:

@@ -267,7 +267,7 @@ class _Cutter:
             for name, count in source.lead_ins.items()
         ]
         processed = {n for s in self._sources for n in s.streams if n.startswith("_")}
-        notes += [f"{n}: was made after the recording, is not cut" for n in sorted(processed)]
+        notes += [f"{n}: was created after the recording and is not cut" for n in sorted(processed)]
         writer = ClipSessionWriter.create(PosixDisk(), self._plan, self._clock)
         try:
             for name in streams:

@@ -423,7 +423,7 @@ class Daemon:
             return
         event = new_event(request)
         if machine.state is State.IDLE and not self.keeper.holds(event):
-            raise RefusedError("nothing is being recorded, nor was within the event's seconds")
+            raise RefusedError("nothing is or was recorded within the event's seconds")
         self._keep_event(call, event)
 
     def _answer_mark(self, call: Call, session: str) -> None:

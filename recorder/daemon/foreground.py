@@ -145,7 +145,7 @@ class Foreground(Supervisor):
         """Begin a session; every played source begins to play.
 
         Raises:
-            UsageError, StorageError: as of `layout.create_session`.
+            UsageError, StorageError: see `layout.create_session`.
         """
         question = self._wait_for(self.begin(plan))
         if question.session is None:

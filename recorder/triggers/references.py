@@ -44,7 +44,7 @@ def find_channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]
     if channel is None:
         return f"{reference}: {reference.stream} has only the channels {', '.join(channels)}"
     if channel.format != "raw" or channel.sample_bytes > SMALL_BYTES:
-        return f"{reference}: is no small channel of raw numbers"
+        return f"{reference}: is not a small channel of raw numbers"
     if len(reference.index) != len(channel.shape):
         if not channel.shape:
             return f"{reference}: is one number, without an index"

@@ -215,7 +215,7 @@ class ActiveSession:
             Whether earlier messages are missing, so that the driver has to send them again.
 
         Raises:
-            ProtocolError: as of `Position.judge`.
+            ProtocolError: see `Position.judge`.
         """
         stream = message.stream
         position = self.positions.get(stream)

@@ -70,7 +70,7 @@ class Floor:
         if free >= floor:
             return None
         return (
-            f"{self._session}: ended, for its disk is nearly full: {_size(free)} are free, and "
+            f"{self._session}: ended, since its disk is nearly full: {_size(free)} are free, and "
             f"storage.min_free_gb with a minute of recording is {_size(floor)}; delete or move "
             "sessions, or set retention.gb"
         )

@@ -107,7 +107,7 @@ def recover(
         path: the session's folder.
         disk, clock: injectable.
         dry_run: change nothing; works on read-only media.
-        boot: id of this boot, as of `boot_id`; injectable.
+        boot: id of this boot, see `boot_id`; injectable.
 
     Raises:
         SessionError: the folder is no session, the session is being recorded, its journal has no
@@ -289,7 +289,8 @@ class _Recovery:
             report.damaged = f"the files hold {whole} whole samples, {committed} were committed"
         samples = self._count_intact(name, extents, whole)
         if samples < committed <= whole:
-            report.damaged = f"{committed} samples were committed, {samples} are as they were then"
+            report.damaged = f"{committed} samples were committed, {samples} are intact"
+        # A cut may leave fewer whole samples in a channel of blocks: repeat until all agree.
         while True:
             cuts = [extent.cut(samples) for extent in extents]
             fewer = min(cut[0] for cut in cuts)

@@ -30,13 +30,13 @@ def check_report(message: Message) -> None:
     where = f"{message.stream}: {message.kind} message {message.number}"
     values = message.values
     if not isinstance(message.t_mono_ns, int):
-        raise ProtocolError(f"{where} is of several times")
+        raise ProtocolError(f"{where} has several times")
     try:
         check_json(values)
     except ValueError as error:
         raise ProtocolError(f"{where}: {error}") from None
     if message.kind is Kind.LOST and (taken := _OF_EVENTS & values.keys()):
-        raise ProtocolError(f"{where}: a detail may not be named {min(taken)!r}")
+        raise ProtocolError(f"{where}: a detail must not be named {min(taken)!r}")
     kinds: dict[Kind, type] = {Kind.LOST: Lost, Kind.END: End, Kind.STATE: SampleState}
     decode_values(values, kinds[message.kind], where)
 

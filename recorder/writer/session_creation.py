@@ -30,7 +30,7 @@ def create(
         reported: as for `SessionWriter.create`.
 
     Raises:
-        StorageError, UsageError: as of `SessionWriter.create`.
+        StorageError, UsageError: see `SessionWriter.create`.
     """
     try:
         writer = SessionWriter.create(disk, plan, clock, reported)

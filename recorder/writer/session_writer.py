@@ -109,7 +109,7 @@ class SessionWriter:
                 everything except the folder's name is durable.
 
         Raises:
-            UsageError, StorageError: as of `layout.create_session`.
+            UsageError, StorageError: see `layout.create_session`.
         """
         values = layout.create_session_json(plan, clock, boot_id())
         begun: list[Self] = []
@@ -251,6 +251,7 @@ class SessionWriter:
                 return
             evidence = self._commit_digests.digest_commit(files, final)
             evidence["tags_at"] = self._session_log.tags_at
+        # The sync takes no lock: a slow disk must not stop the append thread.
         self._disk.sync_files(dirty)
         for file in (*files.values(), self._session_log.journal.file):
             file.verify_in_place()

@@ -193,4 +193,4 @@ def check_same(old: StreamSpec, new: StreamSpec) -> None:
                 f"{list(before.shape)}"
             )
     if len(old.channels) != len(new.channels) or old.device_clock != new.device_clock:
-        raise ProtocolError(f"{new.name}: declares other channels than this session has of it")
+        raise ProtocolError(f"{new.name}: its channels differ from those of this session")

@@ -71,12 +71,12 @@ def measure_vrs(
     try:
         start, size = description_end(path)
     except (OSError, FormatError, StorageError) as error:
-        return VrsReport(damaged=f"{path}: nothing can be read of it: {error}")
+        return VrsReport(damaged=f"{path}: cannot be read: {error}")
     length, index_length = lengths.get(layout.VRS, start), lengths.get(INDEX)
     report = VrsReport({layout.VRS: length})
     try:
         if proven < length:
-            raise StorageError(f"{path}: {length} bytes were committed, {proven} are as they were")
+            raise StorageError(f"{path}: {length} bytes were committed, {proven} are intact")
         find_resume_point(path, index_path, length, index_length, tags_at)
         if index_length is not None and index_path.is_file():
             report.lengths[INDEX] = min(index_length, index_path.stat().st_size)

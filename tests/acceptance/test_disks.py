@@ -108,7 +108,7 @@ def test_a_disk_that_the_session_fills(disk: Disk, tmp_path: Path) -> None:
     ran = disk.run(mount, config, "--name", "new", "--duration", 30)
     (said,) = ran.complaints
     assert ran.code == 3
-    assert said.startswith(f"recorder run: {disk.root}/new: ended, for its disk is nearly full: ")
+    assert said.startswith(f"recorder run: {disk.root}/new: ended, since its disk is nearly full: ")
     assert disk.old_session == disk.before
     assert_nothing_lost(disk.left / "new")
     assert_sound(disk.left / "new")
@@ -130,7 +130,7 @@ def test_a_disk_that_somebody_fills_in_mid_session(disk: Disk, tmp_path: Path) -
     else:  # a commit saw the disk become full
         assert ran.code == 3
         *others, ended = ran.complaints
-        assert ended.startswith(f"{where} ended, for its disk is nearly full: ")
+        assert ended.startswith(f"{where} ended, since its disk is nearly full: ")
         assert not [text for text in others if f"{disk.root}/new" not in text]
     assert disk.old_session == disk.before
 

@@ -347,7 +347,7 @@ def test_a_ring_must_hold_what_a_trigger_asks_for(
         ("camm.rate > 1", "when: camm.rate: there are only the streams cam, lidar"),
         ("cam.speed > 1", "when: cam.speed: cam has only the channels rng, temperature"),
         ("cam.temperature[0] > 1", "when: cam.temperature[0]: is one number, without an index"),
-        ("cam.rng[0, 1] > 1", "when: cam.rng[0, 1]: is no small channel of raw numbers"),
+        ("cam.rng[0, 1] > 1", "when: cam.rng[0, 1]: is not a small channel of raw numbers"),
         ("True', until: 'lost.state.x", "until: lost.state.x: there are only the streams"),
         ("cam.temperature > 1 and session.events.clock > 0", None),
     ],

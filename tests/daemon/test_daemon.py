@@ -518,7 +518,7 @@ def test_a_driver_that_reports_nonsense_ends_and_it_alone(rig: Vehicle) -> None:
         rig.children["cam"].report("unheard of", **values)
         rig.run(3)
     assert rig.children["cam"].alive and states(rig.ask("status")) == (True, "recording")
-    assert any("does not report as one" in line for line in rig.lines)
+    assert any("its driver breaks the protocol" in line for line in rig.lines)
 
 
 def test_a_machine_that_can_start_no_process_is_waited_for(rig: Vehicle) -> None:

@@ -128,7 +128,7 @@ def test_what_the_logs_could_not_take_is_refused_at_the_door(
 
 
 def test_a_message_of_several_times_that_is_no_data_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="of several times"):
+    with pytest.raises(ProtocolError, match="has several times"):
         check_report(Message(Kind.LOST, "s", t_mono_ns=np.array([], np.int64)))
 
 

@@ -128,7 +128,7 @@ class Storage:
         """Store an event that no session holds, durably; with `remove`, delete it.
 
         Raises:
-            OSError, FormatError: as of `store`.
+            OSError, FormatError: see `store`.
         """
         write_unstored(self._disk, self.root, event, remove=remove)
 

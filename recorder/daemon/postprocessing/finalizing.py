@@ -275,7 +275,7 @@ class Finalizing:
         try:
             record_result(path, step, error)
         except OSError as failure:
-            why = f"cannot put down how it went: {failure.strerror}"
+            why = f"cannot record the result: {failure.strerror}"
             self._say(f"{path}: {step.name}: {why}", ERROR)
             self._wait(path)
             return

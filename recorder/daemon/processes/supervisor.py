@@ -453,7 +453,7 @@ class Supervisor:
         self._warn(entry.name, sensor.child)
 
     def _warn(self, name: str, child: Child) -> None:
-        text = f"{name}: not permitted: {', '.join(child.refused)}; it runs without"
+        text = f"{name}: not permitted: {', '.join(child.refused)}; it runs without these"
         if child.refused and text not in self.warnings:
             self.warnings.append(text)
             self._say(text, WARNING)
@@ -463,7 +463,7 @@ class Supervisor:
         try:
             self._on_sensor(sensor, report)
         except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
-            sensor.fault = f"{sensor.name}: its driver does not report as one: {error!r:.200}"
+            sensor.fault = f"{sensor.name}: its driver breaks the protocol: {error!r:.200}"
             self._say(sensor.fault, ERROR, sensor=sensor.name)
             if sensor.child is not None and sensor.child.alive:
                 sensor.child.process.kill()
