@@ -161,10 +161,11 @@ def verify_archive(
         made_from = [str(source["session"]) for source in sources]
         if owner is not None and made_from != [owner]:
             raise UsageError(f"is of {', '.join(made_from)}, in the session {owner}")
-        if odd := [name for name in files if not _is_inside(name)]:
-            raise UsageError(f"names a file that is elsewhere: {odd[0]}")
+        if outside := [name for name in files if not _is_inside(name)]:
+            raise UsageError(f"names a file that is elsewhere: {outside[0]}")
         names = {name.partition("/")[0] for name in files}
         about = {key: value for key, value in values.items() if key != "custody"}
+        # The signature covers these values, and a record has one form: other bytes are a change.
         if about != statement["about"] or encode_record(values) != record.read_bytes():
             raise UsageError("it is not as it was written")
         _check_files(proof, record, kind, files, names, advance)

@@ -93,8 +93,8 @@ class Claim:
         if not own:
             yield f"{path}: has no sample"
         if self.streams is not None and own != self.streams:
-            odd = ", ".join(sorted(own ^ self.streams))
-            yield f"{path}: has other streams than it states: {odd}"
+            different = ", ".join(sorted(own ^ self.streams))
+            yield f"{path}: has other streams than it states: {different}"
         roots = [origin["root"] for origin in self.origins]
         for origin in self.origins:
             if roots.count(origin["root"]) > 1:

@@ -61,8 +61,8 @@ def _check(clip: Session, proof: Proof, trust: Trust, find: FindSource) -> None:
 
 def _compare(clip: Session, claim: Claim, sources: Sequence[Proof], proof: Proof) -> None:
     """Compare a clip with its sources, by time."""
-    if not all(claim.statements) and (odd := _find_foreign_file(clip, sources)) is not None:
-        proof.faults.append(f"{odd}: is not that of its sources")
+    if not all(claim.statements) and (foreign := _find_foreign_file(clip, sources)) is not None:
+        proof.faults.append(f"{foreign}: is not that of its sources")
         return
     opened = [Session(source.path) for source in sources]
     try:

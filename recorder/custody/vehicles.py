@@ -45,6 +45,7 @@ def _check_row(
     deleted = [(int(a), int(b)) for a, b in last.values.get("deleted") or ()]
     faults, gone, missing = len(folder.faults), 0, 0
     number = numbers[-1]
+    # From the last signature down, every number is a session here, a stated deletion, or missing.
     while number >= 1:
         if number in row:
             number -= 1

@@ -416,6 +416,7 @@ class Cover:
                 continue
             if known is not None:
                 t_ns, poses = np.concatenate([known[0], t_ns]), np.concatenate([known[1], poses])
+            # The first pose lies at the start itself, between the poses around it.
             if not begun and t_ns[-1] >= self._start:
                 begun = True
                 self.held_before_ns = max(0, int(t_ns[0]) - self._start)

@@ -89,12 +89,14 @@ def _count_votes(
     moved: Floats = (
         _remove_coupling(other, geometry)[None] - _remove_coupling(found, geometry)[:, None]
     )
+    # The range rate exceeds the principal speed by about a multiple of the period.
     excess = moved / dt_s - (principal[:, None] + step / 2)
     turns = np.rint(excess / period).astype(np.int64)
     off = np.abs(excess - turns * period) * abs(dt_s)
     alike &= (off <= tolerance) & (np.abs(turns) <= most)
     one, two = np.nonzero(alike)
     turn = turns[one, two]
+    # A match must also have nearly the same direction, each for its own multiple.
     kinds = found.fit_db.shape[1]
     same = np.rint((principal[one] + step[one, two] - other.velocity_m_s[two]) / period)
     theirs = (turn + other.turns[two] + same.astype(np.int64)) % kinds

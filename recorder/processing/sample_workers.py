@@ -105,7 +105,7 @@ class WorkerContext(Closing):
         self._remarks = []
         try:
             return Answer(list(self._get_encoder(task)(task.indices)), self._remarks)
-        except Exception as error:  # noqa: BLE001  (who waits is told)
+        except Exception as error:  # noqa: BLE001  (the waiting caller gets it)
             at = self._find_culprit(task, error)
             return Answer([], self._remarks, at, _make_portable(error))
 
@@ -361,7 +361,7 @@ class SampleWorkers(Closing):
                 text = f"a process that packs samples ended: {worker.end()}"
                 self._fail(text)
                 waiting.future.set_exception(RecorderError(text))
-            except BaseException as error:  # noqa: BLE001  (who waits is told)
+            except BaseException as error:  # noqa: BLE001  (the waiting caller gets it)
                 waiting.future.set_exception(error)
             else:
                 self.done += 1
@@ -383,6 +383,7 @@ class SampleWorkers(Closing):
             waiting = heappop(self._waiting)
             stream, group = waiting.key
             owners = self._owners.setdefault(stream, OrderedDict())
+            # The first worker that takes a group gets all its tasks, and decodes its samples once.
             if owners.setdefault(group, number) == number:
                 found = waiting
                 owners.move_to_end(group)

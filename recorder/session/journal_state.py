@@ -271,6 +271,7 @@ class JournalState:
         """Return a commit's content for its frame; `take` is the inverse."""
         new: list[Any] = []
 
+        # A commit states a name at its first use; later commits have its number only.
         def number(value: Any) -> int:
             if (found := self._numbers.get(value)) is not None:
                 return found

@@ -237,6 +237,7 @@ class _Repacking:
         own = {name.partition("/")[2] for name in packed.files}
         with self._lock.alone():
             new.mkdir(old.stat().st_mode & 0o777)
+            # Links need no space, and the other channels keep their files.
             for name in sorted(entry.name for entry in old.iterdir()):
                 os.link(parts / name if name in own else old / name, new / name)
             self._disk.sync_folder(new)
@@ -246,6 +247,7 @@ class _Repacking:
             # A torn record at the end is of an earlier run of this step.
             journal = JournalWriter(self._disk.reopen(journal_path, state.length), state)
             try:
+                # Before the exchange: without this record the packed files would be unknown.
                 journal.append("pack", **packed.to_record())
                 sign_head(journal, self._session, PACKING)
                 journal.sync()

@@ -81,7 +81,7 @@ def summarize(
 
     Returns:
         ``{state, name, start_ns, end_ns, streams: {NAME: {samples, first_ns, last_ns, rate_hz,
-        lost: {CAUSE: N}}}}`` (DESIGN, section 4), and beside them:
+        lost: {CAUSE: N}}}}``, and beside them:
 
         - ``path``, ``recorded`` (False for a plain roverd trace), ``live`` (a writer holds it),
           ``duration_s``, ``bytes`` (of the folder without archives), ``metadata``;

@@ -310,6 +310,7 @@ def _judge_tails(found: Accounts) -> Iterator[Reason]:
         epochs = (found.header.get("epochs") or {}).get(name) or [{}]
         by_itself = epochs[-1].get("ended") == "eof"
         until_ns, limit_ns = latest_ns, window_ns(least)
+        # A file that was played may be a little shorter than the others.
         if by_itself:
             limit_ns = max(limit_ns, round(_EARLY_SHARE * (until_ns - found.start_ns)))
         elif wanted_s is not None and (found.happened["ended"] or {}).get("cause") in _IN_TIME:
