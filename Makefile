@@ -171,7 +171,7 @@ test-long: $(STAMP)
 
 # All of them, so that one run tells everything.
 lint: $(STAMP)
-	@status=0; for tool in 'ruff check .' 'ruff format --check .' mypy lint-imports; do \
+	@status=0; for tool in 'ruff check .' 'ruff format --check .' mypy lint-imports 'python -m tests.wording'; do \
 	    echo "$$tool"; $(BIN)/$$tool || status=1; done; exit $$status
 
 conformance: $(CSTAMP) $(RSTAMP) $(SSTAMP)
