@@ -42,7 +42,7 @@ def needed(name: str, extra: str, found: dict[str, set[str]], by: str = "") -> d
 
 
 def size(package: Distribution) -> int:
-    """The bytes of a package's files, and of their bytecode."""
+    """Return the bytes of a package's files, and of their bytecode."""
     paths: set[Path] = set()
     for file in package.files or ():
         path = Path(str(file.locate())).resolve()
@@ -53,7 +53,7 @@ def size(package: Distribution) -> int:
 
 
 def rows(packages: dict[str, set[str]], sizes: dict[str, float]) -> list[str]:
-    """A row for each package of some size, the largest first, and one for the others."""
+    """Return a row for each package of some size, the largest first, and one for the others."""
     ordered = sorted(packages, key=lambda name: -sizes[name])
     large = [name for name in ordered if sizes[name] >= LEAST_MB]
     small = ordered[len(large) :]

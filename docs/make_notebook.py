@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def notebook(guide: str) -> str:
-    """The notebook's JSON.
+    """Return the notebook's JSON.
 
     Args:
         guide: Markdown, whose examples have the prompts of the interactive interpreter.
@@ -53,7 +53,7 @@ def notebook(guide: str) -> str:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The code of a block; a part ends where a value is shown: a notebook shows the last one."""
+    """Split a block's code where a value is shown: a notebook shows the last value of a cell."""
     part = ""
     for example in doctest.DocTestParser().get_examples(text):
         part += example.source

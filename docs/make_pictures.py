@@ -116,13 +116,13 @@ def behind(table: str) -> list[str]:
 
 
 def seconds_shown(screen: list[str]) -> float:
-    """The time in the table's first line; infinite where there is no table."""
+    """Return the time in the table's first line; infinite where there is no table."""
     found = [re.search(r"\b([\d.]+) s\b", line) for line in screen if line.startswith("drive")]
     return float(found[-1][1]) if found and found[-1] else float("inf")
 
 
 def screens_of(output: str) -> list[list[str]]:
-    """The lines on the screen after each update of the table.
+    """Yield the lines on the screen after each update of the table.
 
     Understands what the recorder writes: lines, "cursor up" and "erase".  Colours stay.
     """
@@ -153,7 +153,7 @@ def screens_of(output: str) -> list[list[str]]:
 
 
 def live_table(shown: str) -> str:
-    """An SVG of the terminal, in the viewer's own monospaced font."""
+    """Return an SVG of the terminal, in the viewer's own monospaced font."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     for line in shown.splitlines():
         console.print(Text.from_ansi(line), no_wrap=True, overflow="crop")
@@ -167,7 +167,7 @@ def live_table(shown: str) -> str:
 
 
 def camera(session: Session, t_ns: int) -> Picture:
-    """The camera's frame, reduced."""
+    """Return the camera's frame, reduced."""
     stream = session.streams["camera"]
     jpeg = stream.channels["video.avi"].encoded(stream.at(t_ns))
     frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
@@ -175,7 +175,7 @@ def camera(session: Session, t_ns: int) -> Picture:
 
 
 def lidar(session: Session, t_ns: int) -> Picture:
-    """A sweep from above, forward to the right; the boxes are the simulation's own."""
+    """Draw a sweep from above, forward to the right; the boxes are the simulation's own."""
     stream = session.streams["lidar"]
     index = stream.at(t_ns)
     metadata = session.path / "lidar" / "lidar.json"
@@ -258,7 +258,7 @@ def radar(session: Session, t_ns: int) -> Picture:
 
 
 def canvas() -> Picture:
-    """An empty picture, `SCALE` times as large as it will be."""
+    """Return an empty picture, `SCALE` times as large as it will be."""
     return np.full((HEIGHT * SCALE, WIDTH * SCALE, 3), BACKGROUND, np.uint8)
 
 
@@ -271,7 +271,7 @@ def write(
 
 
 def reduced(picture: Picture) -> Picture:
-    """The picture in its final size."""
+    """Return the picture in its final size."""
     return np.asarray(cv2.resize(picture, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA))
 
 

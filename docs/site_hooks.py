@@ -95,7 +95,7 @@ def options_page() -> str:
 
 
 def options_rows(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """A row per option, with the options inside a mapping after it."""
+    """Yield a row for each option, with the options inside a mapping after it."""
     for name, option in options.items():
         default = option["default"]
         shown = "" if default in (None, "") else f"`{json.dumps(default)}`"
@@ -109,10 +109,10 @@ def options_rows(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """A text in a cell of a table."""
+    """Escape a text for a cell of a table."""
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
 def page_of(module: str) -> str:
-    """The path of a module's page."""
+    """Return the path of a module's page."""
     return f"reference/{module}.md"
