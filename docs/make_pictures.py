@@ -122,7 +122,7 @@ def seconds_shown(screen: list[str]) -> float:
 
 
 def screens_of(output: str) -> list[list[str]]:
-    """Yield the lines on the screen after each update of the table.
+    """Return the lines on the screen after each update of the table.
 
     Understands what the recorder writes: lines, "cursor up" and "erase".  Colours stay.
     """
