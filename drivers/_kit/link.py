@@ -365,5 +365,5 @@ class WriterLink:
         held, buffer, refused = 0, self.seam.granted_bytes, dict[str, int]()
         if (ring := self.seam.ring) is not None:
             held, buffer, refused = self.seam.bytes_held, ring.buffer_bytes, dict(ring.refused)
-        counts = self.counters.report()
-        self._report("stats", held=held, buffer=buffer, refused=refused, counts=counts)
+        given = self.counters.report()
+        self._report("stats", held=held, buffer=buffer, refused=refused, given=given)
