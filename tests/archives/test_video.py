@@ -157,7 +157,7 @@ def test_the_dashboard_shows_keyframes(path: Path) -> None:
     with Session(path) as session:
         stream = session.streams["camera"]
         spec = playable_spec(stream)
-        assert PictureView.offered(spec)
+        assert PictureView.is_offered(spec)
         view = PictureView(spec, {})
         for index in range(COUNT):
             message = sample_message(stream, index, spec)
