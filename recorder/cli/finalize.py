@@ -311,7 +311,7 @@ def _pack_apart(
     only = len(args.sessions) == len(steps) == 1
     lacking = False
 
-    def tell(error: RecorderError) -> None:
+    def report_failure(error: RecorderError) -> None:
         nonlocal lacking
         lacking = True
         note(f"recorder finalize: {error}")
@@ -328,7 +328,7 @@ def _pack_apart(
                     part=part,
                     redact=args.redact,
                     progress=show,
-                    failed=None if only else tell,
+                    failed=None if only else report_failure,
                 ):
                     results.append(result)
         except UsageError:
@@ -336,7 +336,7 @@ def _pack_apart(
         except RecorderError as error:
             if len(args.sessions) == 1:
                 raise
-            tell(error)
+            report_failure(error)
             failed.add(path)
     return lacking
 

@@ -194,7 +194,7 @@ def _verify_archive(
         proof.unproven.append(f"{key} is not signed: a cluster packed it")
         source = manifest.about.get("source")
         if source is None:
-            proof.unproven.append(f"{key} does not tell what it was made from")
+            proof.unproven.append(f"{key} does not name its source")
         else:
             check_source(proof, source, trust, sessions.get)
     except (RecorderError, LookupError, TypeError) as error:

@@ -60,7 +60,7 @@ class LiveBackend:
         source: receives the taps from the status.
         socket: the daemon's control socket.
         root: the folder of sessions.
-        tell: sends a note to all browsers.
+        notify: sends a note to all browsers.
     """
 
     mode = "live"

@@ -46,7 +46,7 @@ class PlaybackBackend:
     Args:
         player: plays the session; the caller closes it.
         path: the session's folder.
-        tell: sends a note to all browsers.
+        notify: sends a note to all browsers.
     """
 
     mode = "playback"

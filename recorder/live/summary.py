@@ -24,7 +24,7 @@ _USUAL_S = 60.0
 _RATE_S = 3.0
 _RING_FULL = 0.5
 _DISK_BAD_H, _DISK_WARN_H = 10 / 60, 1.0
-_LEFT_OUT = ("events", "taps", "config", "live")  # of the status: paths, and what notes tell
+_LEFT_OUT = ("events", "taps", "config", "live")  # of the status: paths, other notes
 
 Status = Mapping[str, Any]
 """A daemon's status (docs/daemon.md)."""

@@ -51,12 +51,12 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
     """
     rows = [row for recording in recordings for row in recording.parts]
     counts = {word: sum(row.word == word for row in rows) for word in _GRAVITY}
-    told = [f"{count} {word}" for word, count in counts.items() if count]
+    words = [f"{count} {word}" for word, count in counts.items() if count]
     many = "" if len(rows) == 1 else "s"
     header = element(
         "header",
         element("h1", f"Sessions in {title}"),
-        element("p", f"{len(rows)} session{many}: {', '.join(told)}." if rows else "No sessions."),
+        element("p", f"{len(rows)} session{many}: {', '.join(words)}." if rows else "No sessions."),
         _make_filters(),
     )
     heads = [

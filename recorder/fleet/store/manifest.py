@@ -119,8 +119,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                 f"{where}: is of version {manifest.version}, not {VERSION} or {ENCRYPTED}"
             )
         encrypted = manifest.version == ENCRYPTED
-        told = {bool(manifest.recipients), *(bool(entry.segments) for entry in manifest.files)}
-        if told != {encrypted}:
+        states = {bool(manifest.recipients), *(bool(entry.segments) for entry in manifest.files)}
+        if states != {encrypted}:
             raise FormatError(f"{where}: is no manifest: some of its files are encrypted, not all")
         try:
             check_name(manifest.name)
