@@ -35,8 +35,7 @@ class TimeSearch:
 
     def first_at(self, t_ns: int) -> int:
         """Find the first sample at or after a time; the stream's length if there is none."""
-        times = self._times
-        if not len(times) or not times[0] < t_ns <= times[-1]:
+        if not self._covers(t_ns):
             self._load(bisect_left(range(len(self._stream)), t_ns, key=self._stamp))
         return self._start + int(np.searchsorted(self._times, t_ns))
 
@@ -62,6 +61,14 @@ class TimeSearch:
         index = min(around, key=lambda i: abs(self._stamp(i) - t_ns))
         near = tolerance_ns is None or abs(self._stamp(index) - t_ns) <= tolerance_ns
         return index if near else None
+
+    def _covers(self, t_ns: int) -> bool:
+        """Return whether the sample that `first_at` finds is among the stamps in memory."""
+        if not len(self._times):
+            return False
+        stop = self._start + len(self._times)
+        after_start = self._start == 0 or bool(self._times[0] < t_ns)
+        return after_start and (stop == len(self._stream) or bool(t_ns <= self._times[-1]))
 
     def _stamp(self, index: int) -> int:
         if 0 <= (place := index - self._start) < len(self._times):
