@@ -72,12 +72,12 @@ class Calibration:
         if points.ndim != 2 or points.shape[1] != 3:
             raise ValueError(f"xyz: needs the shape [n, 3], not {list(points.shape)}")
         if check_frame(frame) == "rig":
-            points = apply(invert(self.require_place()), points)
+            points = apply(invert(self._require_place()), points)
         pixels, seen = self._projection.pixels(points)
         pixels[~seen] = np.nan
         return pixels
 
-    def require_place(self) -> npt.NDArray[np.float64]:
+    def _require_place(self) -> npt.NDArray[np.float64]:
         """Return `T_sensor_rig`.
 
         Raises:

@@ -173,7 +173,11 @@ class Stream:
         return None if index is None else Sample(self, index)
 
     def between(self, start_ns: int, end_ns: int) -> Window:
-        """Choose the samples with stamps in the half-open interval [start_ns, end_ns), epoch ns.
+        """Choose the samples with stamps in a half-open interval.
+
+        Args:
+            start_ns: stamps of this time or later, epoch ns.
+            end_ns: stamps before this time, epoch ns.
 
         Raises:
             SessionError: the stream has no times.
@@ -243,7 +247,7 @@ class Stream:
         """
         tools, number = self._tools, self[index].index
         in_rig = check_frame(frame) == "rig"
-        place = self.session.calibration(self.name).require_place() if in_rig else None
+        place = self.session.calibration(self.name)._require_place() if in_rig else None
         xyz, t_ns = tools.points(number)
         if place is None:
             return xyz
