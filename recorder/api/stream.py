@@ -321,6 +321,19 @@ class Sample(_ChannelValues):
     def _read(self, channel: str) -> Array:
         return self.stream._reader.sample(self.index, [channel])[channel]
 
+    def encoded(self, channel: str) -> bytes:
+        """Read the recorded bytes of a channel, not decoded: a JPEG, a datagram, an array.
+
+        Args:
+            channel: name of the channel.
+
+        Raises:
+            UnknownNameError: there is no such channel.
+            FormatError: its bytes are damaged.
+        """
+        self._check(channel)
+        return self.stream._reader.channels[channel].encoded(self.index)
+
     @property
     def rgb(self) -> npt.NDArray[np.uint8]:
         """A camera's picture, uint8 [height, width, 3]; see `Stream.picture`."""

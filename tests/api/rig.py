@@ -21,21 +21,21 @@ ORIGIN_NS = START_NS + 1_000_000
 """Stamp of world time 0."""
 
 
-def drive(path: Path) -> Path:
+def drive(path: Path, seconds: float = SECONDS, sizes: Sizes = SIZES) -> Path:
     """Record the drive: a sweep's stamp is the time of its last column."""
-    last_column = round(1e8 * (1 - 1 / SIZES.columns))
-    simulated_session(path, SECONDS, SIZES, offsets_ns={"lidar": last_column})
-    world_ns = np.arange(-10, round(SECONDS * 100) + 10, dtype=np.int64) * 10_000_000
+    last_column = round(1e8 * (1 - 1 / sizes.columns))
+    simulated_session(path, seconds, sizes, offsets_ns={"lidar": last_column})
+    world_ns = np.arange(-10, round(seconds * 100) + 20, dtype=np.int64) * 10_000_000
     truth = poses(World("drive"), world_ns)
     add_poses(path, ORIGIN_NS + world_ns, truth["pos"], "_pose")
     truth["rot"].tofile(path / "_pose" / "rot")
-    lens = Lens.default(*SIZES.picture)
+    lens = Lens.default(*sizes.picture)
     sensors = {
         "camera": {
             "T_sensor_rig": CAMERA.to_mapping(),
             "model": "opencv-pinhole",
             "parameters": lens.parameters(),
-            "resolution": list(SIZES.picture),
+            "resolution": list(sizes.picture),
         },
         "lidar": {"T_sensor_rig": LIDAR.to_mapping()},
         "radar": {"T_sensor_rig": RADAR.to_mapping()},
