@@ -15,7 +15,6 @@ import numpy.typing as npt
 from recorder.api.calibration import check_frame
 from recorder.api.errors import UnknownNameError, describe_unknown
 from recorder.processing.ego_motion import motion_around
-from recorder.processing.export.tables import table_channels
 from recorder.processing.frames import Kind
 from recorder.processing.geometry import apply
 from recorder.session.playback import unit_of
@@ -401,6 +400,8 @@ class Window(_ChannelValues):
             pandas = import_module("pandas")
         except ImportError:
             raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        from recorder.processing.export.tables import table_channels
+
         for name in channels or ():
             self._check(name)
         named = table_channels(self.stream._reader, channels)

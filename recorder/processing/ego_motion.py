@@ -24,7 +24,7 @@ _PERIODS = 1.5
 _KEPT_NS = 2_000_000_000
 _LONGEST_GAP_NS = 1_000_000_000
 _HELD_NS = 100_000_000
-_AROUND_NS = 20_000_000_000
+_AROUND_NS = 2_000_000_000
 """Poses that `PoseWindow` reads before and after the times that are asked for."""
 
 

@@ -18,7 +18,6 @@ import pytest
 
 import recorder
 from recorder.session.summary import summarize
-from recorder.session.time_search import TimeSearch
 from tests.session.build import (
     START_NS,
     Builder,
@@ -432,25 +431,6 @@ def test_samples_are_merged_by_time(built: Builder, session: recorder.Session) -
     assert len(found) == sum(len(s.t_ns) for s in built.streams.values())
     assert {name for _, name, _ in found} == {"camera", "imu"}
     assert [s.index for s in session.samples("imu")] == list(range(len(session["imu"])))
-
-
-@pytest.mark.parametrize("window", [1, 2, 7, 1000])
-def test_samples_are_found_by_time(built: Builder, window: int) -> None:
-    from recorder.session.reader import Session
-
-    with Session(built.path) as reader:
-        stream = reader.streams["imu"]
-        search, t_ns = TimeSearch(stream, window), stream.t_ns
-        rng = np.random.default_rng(3)
-        around = rng.integers(t_ns[0] - 10**7, t_ns[-1] + 10**7, 300)
-        exact = np.concatenate([t_ns, t_ns - 1, t_ns + 1, [0, 2**62]])
-        for wanted in [*np.sort(around).tolist(), *rng.permutation(exact).tolist()]:
-            assert search.first_at(wanted) == np.searchsorted(t_ns, wanted)
-            assert search.nearest(wanted) == stream.at(wanted)
-            distance = abs(int(t_ns[stream.at(wanted)]) - wanted)
-            assert search.nearest(wanted, distance) == stream.at(wanted)
-            assert distance == 0 or search.nearest(wanted, distance - 1) is None
-            assert search.between(wanted, wanted + 10**7) == stream.between(wanted, wanted + 10**7)
 
 
 def test_nearest_takes_the_earlier_of_two(built: Builder, session: recorder.Session) -> None:
