@@ -190,6 +190,8 @@ def test_few_sessions_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Mon
     frames = recorder.frames(paths, "camera")
     first = frames[0]
     assert [frames[2 * k].session.path.name for k in range(4)] == ["s0", "s1", "s2", "s3"]
-    assert len(frames._plans) == 2
+    assert list(frames._plans) == [2, 3]
+    _ = frames[4], frames[0]
+    assert list(frames._plans) == [2, 0], "the session that was used last stays open"
     assert first.camera.rgb.shape == (24, 32, 3)  # its session stays open for it
     assert len(pickle.loads(pickle.dumps(frames))._plans) == 0

@@ -17,7 +17,7 @@ from drivers.sim.camera import SimulatedCamera
 from drivers.sim.lens import Lens
 from drivers.sim.world import World
 from recorder.archives.edgefirst.projection import depth_picture
-from recorder.processing.geometry import rotation_of_quaternion
+from recorder.processing.geometry import apply, invert, rotation_of_quaternion
 from recorder.processing.sensor_files import lidar_optics
 from recorder.session.reader import Session as Reader
 from recorder.session.reader import lidar_range_mm
@@ -186,3 +186,59 @@ def test_a_picture_is_what_was_drawn(session: recorder.Session, world: World) ->
     drawn = camera.frame(3)[..., ::-1].astype(np.float64)  # the simulation draws BGR
     assert np.abs(sample.rgb - drawn).mean() < 6
     assert sample.jpeg[:2] == b"\xff\xd8"
+
+
+def test_points_are_moved_to_any_time(session: recorder.Session) -> None:
+    """Also long after the sweep: as points of the world are."""
+    lidar = session["lidar"]
+    stamp_ns = lidar[1].t_ns
+    then, later = session.pose(stamp_ns), session.pose(stamp_ns + 300_000_000)
+    assert then is not None and later is not None
+    expected = apply(invert(later) @ then, lidar.points(1))
+    moved = lidar.points(1, at_ns=stamp_ns + 300_000_000)
+    assert np.abs(moved - expected).max() < 1e-3
+    assert np.abs(moved - lidar.points(1)).max() > 1
+
+
+def test_a_part_has_the_poses_around_it(session: recorder.Session, drive_path: Path) -> None:
+    with recorder.open(drive_path, from_=0.25, until=0.45) as part:
+        assert part.pose(ORIGIN_NS) is not None
+        (index,) = (i for i, t in enumerate(session["lidar"].t_ns) if t == part["lidar"][0].t_ns)
+        assert np.array_equal(part["lidar"].points(0), session["lidar"].points(index))
+
+
+def test_processed_streams_are_not_listed_but_found(session: recorder.Session) -> None:
+    assert list(session) == ["camera", "imu", "lidar", "radar"]
+    assert "_pose" in session and session["_pose"][0:1].pos.shape == (1, 3)
+
+
+def test_what_is_outside_of_the_picture_has_no_pixel(session: recorder.Session) -> None:
+    pixels = session.calibration("camera").project([[0, 0, 10], [9, 0, 10], [0, 9, 10]], "sensor")
+    assert np.isfinite(pixels).all(axis=1).tolist() == [True, False, False]
+
+
+def test_a_session_that_grows_is_read_again(drive_path: Path, tmp_path: Path) -> None:
+    whole, path = drive_path / "radar", tmp_path / "s"
+    shutil.copytree(drive_path, path)
+    header = json.loads((path / "_recorder" / "session.json").read_text())
+    header |= {"state": "recording", "end_ns": None}
+    (path / "_recorder" / "session.json").write_text(json.dumps(header))
+    names = ("iq", "valid", "ts", "seq", "t_mono")
+    for name in names:
+        data = (whole / name).read_bytes()
+        (path / "radar" / name).write_bytes(data[: len(data) // 3])
+    with recorder.open(drive_path) as session, recorder.open(path) as growing:
+        radar, end_ns = growing["radar"], session["radar"][11].t_ns
+        assert (growing.state, growing.end_ns, len(radar)) == ("recording", None, 4)
+        assert len(radar.points(3, "sensor")) > 0
+        near = radar.nearest(end_ns)
+        assert near is not None and near.index == 3
+        for name in names:
+            shutil.copyfile(whole / name, path / "radar" / name)
+        assert len(radar) == 4
+        growing.refresh()
+        assert len(radar) == 12
+        near = radar.nearest(end_ns)
+        assert near is not None and near.index == 11
+        expected = session["radar"].points(11, "sensor")
+        assert np.array_equal(radar.points(11, "sensor"), expected)

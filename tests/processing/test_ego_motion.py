@@ -60,7 +60,14 @@ def test_poses_in_any_order(trip: Path, wanted: str) -> None:
         window = PoseWindow(source)
         rng = np.random.default_rng(1)
         asked = rng.integers(times[0] - 300_000_000, times[-1] + 300_000_000, 60)
-        for t_ns in [*asked.tolist(), *np.sort(asked).tolist(), int(times[0]), int(times[-1])]:
+        edges = [int(t) + step for t in asked[:20] for step in (0, 1_997_000_000, -1_997_000_000)]
+        for t_ns in [
+            *edges,
+            *asked.tolist(),
+            *np.sort(asked).tolist(),
+            int(times[0]),
+            int(times[-1]),
+        ]:
             at = np.array([t_ns])
             expected = interpolate_poses(times, poses, at)[0]
             assert np.array_equal(window.at(at)[0], expected)
