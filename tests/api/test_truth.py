@@ -218,27 +218,30 @@ def test_what_is_outside_of_the_picture_has_no_pixel(session: recorder.Session) 
 
 
 def test_a_session_that_grows_is_read_again(drive_path: Path, tmp_path: Path) -> None:
-    whole, path = drive_path / "radar", tmp_path / "s"
+    path = tmp_path / "s"
     shutil.copytree(drive_path, path)
     header = json.loads((path / "_recorder" / "session.json").read_text())
     header |= {"state": "recording", "end_ns": None}
     (path / "_recorder" / "session.json").write_text(json.dumps(header))
-    names = ("iq", "valid", "ts", "seq", "t_mono")
+    radar_files = [f"radar/{name}" for name in ("iq", "valid", "ts", "seq", "t_mono")]
+    names = radar_files + [f"_pose/{name}" for name in ("pos", "rot", "ts", "t_mono")]
     for name in names:
-        data = (whole / name).read_bytes()
-        (path / "radar" / name).write_bytes(data[: len(data) // 3])
+        data = (drive_path / name).read_bytes()
+        (path / name).write_bytes(data[: len(data) // 3])
     with recorder.open(drive_path) as session, recorder.open(path) as growing:
         radar, end_ns = growing["radar"], session["radar"][11].t_ns
         assert (growing.state, growing.end_ns, len(radar)) == ("recording", None, 4)
         assert len(radar.points(3, "sensor")) > 0
         near = radar.nearest(end_ns)
         assert near is not None and near.index == 3
+        assert growing.pose(end_ns) is None
         for name in names:
-            shutil.copyfile(whole / name, path / "radar" / name)
+            shutil.copyfile(drive_path / name, path / name)
         assert len(radar) == 4
         growing.refresh()
         assert len(radar) == 12
         near = radar.nearest(end_ns)
         assert near is not None and near.index == 11
+        assert np.array_equal(growing.pose(end_ns), session.pose(end_ns))  # type: ignore[arg-type]
         expected = session["radar"].points(11, "sensor")
         assert np.array_equal(radar.points(11, "sensor"), expected)
