@@ -57,7 +57,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def package_page(name: str) -> str:
-    """The page of a package: its docstring and its public names."""
+    """Write the page of a package: its docstring and its public names."""
     if name != "recorder":
         return f"# {name}\n\n::: {name}\n    options: {{show_root_heading: false}}\n"
     lines = [

@@ -75,7 +75,7 @@ class Stream:
         return self._tools.stream
 
     def __len__(self) -> int:
-        """Number of whole samples.
+        """Count the whole samples.
 
         Raises:
             FormatError: a channel is missing or damaged.
