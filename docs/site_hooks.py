@@ -21,7 +21,7 @@ import recorder
 
 PROJECT = Path(__file__).resolve().parents[1]
 PUBLIC = {
-    "recorder.session.reader": "read sessions",
+    "recorder": "read sessions",
     "recorder.formats.vrs": "write and read VRS files",
     "recorder.formats.mcap": "write and read MCAP files",
     "recorder.archives.ncore": "write NCore V4 sequences",
@@ -51,10 +51,29 @@ def on_files(files: Files, config: Any) -> Files:
     overview = ["# Python packages", "", "All other modules may change with every version.", ""]
     for name, purpose in PUBLIC.items():
         overview.append(f"- [`{name}`]({name}.md): {purpose}")
-        content = f"# {name}\n\n::: {name}\n    options: {{show_root_heading: false}}\n"
-        files.append(File.generated(config, page_of(name), content=content))
+        files.append(File.generated(config, page_of(name), content=package_page(name)))
     files.append(File.generated(config, "reference/index.md", content="\n".join(overview)))
     return files
+
+
+def package_page(name: str) -> str:
+    """Write the page of a package: its docstring and its public names."""
+    if name != "recorder":
+        return f"# {name}\n\n::: {name}\n    options: {{show_root_heading: false}}\n"
+    lines = [
+        f"# {name}",
+        "",
+        f"::: {name}",
+        "    options: {show_root_heading: false, members: false}",
+    ]
+    for public in recorder.__all__:
+        if callable(value := getattr(recorder, public)):
+            lines += [
+                "",
+                f"::: {value.__module__}.{public}",
+                f"    options: {{heading: {name}.{public}}}",
+            ]
+    return "\n".join(lines) + "\n"
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -28,7 +28,9 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.control.server import ControlServer
 from recorder.daemon.driver_registry import driver_schema, prefetch
 from recorder.processing.lidar_points import POINT
+from tests.api.rig import drive
 from tests.session.build import START_NS, Builder, full_session
+from tests.session.simulated import SMALL
 
 PROJECT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
@@ -65,8 +67,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         StreamSpec("front", (payload,), rate_hz=10.0), count=3, data={"payload": [b"abc"] * 3}
     )
     builder.close()
-    for name in ("drive", "drive_p001", "rig-1_2025_06_01_10_00_00"):
+    for name in ("drive_p001", "rig-1_2025_06_01_10_00_00"):
         Builder(folder / "sessions" / name).close()
+    drive(folder / "sessions" / "drive", 0.3, SMALL)
     full_session(folder / "drive", 0.2)
     assert main(["finalize", str(builder.path), "--to", "mcap", "--streams", "imu,camera"]) == 0
     (packed,) = (builder.path / "_archives").rglob("*.mcap")

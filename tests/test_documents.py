@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import recorder
 from docs.make_pictures import behind
 from recorder.contract.config.options import OptionTable
 from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS
@@ -23,6 +24,7 @@ PICTURE_BYTES = 150_000
 MODULE = re.compile(r"(?<![\w./-])(?:recorder|drivers|benchmarks|tests)(?:\.[a-z_]\w*)+")
 NO_MODULES = {  # what looks like one in a guide
     "recorder.log", "recorder.start", "recorder.status", "recorder.stop", "drivers._NAME",
+    *(f"recorder.{name}" for name in recorder.__all__),
 }  # fmt: skip
 
 

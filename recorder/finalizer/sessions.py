@@ -12,10 +12,10 @@ from typing import Any, Self
 from recorder.archives.staging import staging
 from recorder.contract.config.loading import asks_for_redaction
 from recorder.contract.config.settings import ALL_CAMERAS, RedactSettings
-from recorder.contract.errors import ConfigError, RecorderError, RedactionError, SessionError
+from recorder.contract.errors import RecorderError, RedactionError, SessionError
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.finalizer.requests import PreparedRequest, Progress
-from recorder.processing.calibration import Calibration, read_calibration
+from recorder.processing.calibration import Calibration, read_calibration, session_calibration
 from recorder.processing.redaction.pictures import redact_session as redact_pictures
 from recorder.processing.sample_workers import open_part
 from recorder.session.layout import RECORDING, SEALED
@@ -138,11 +138,7 @@ def _find_calibration(path: Path, given: Path | None) -> Calibration:
     """
     if given is not None:
         return read_calibration(given)
-    own = path / "calibration.yaml"
-    try:
-        return read_calibration(own) if own.is_file() else Calibration()
-    except ConfigError as error:  # the session's fault, not that of who calls
-        raise SessionError(str(error)) from None
+    return session_calibration(path)
 
 
 @contextlib.contextmanager

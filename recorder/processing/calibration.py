@@ -29,6 +29,7 @@ import numpy as np
 
 from recorder.contract.config.options import Option, check_options
 from recorder.contract.config.yaml_lines import Document, read_yaml
+from recorder.contract.errors import ConfigError, SessionError
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
 
 MODELS = ("opencv-pinhole", "opencv-fisheye", "ftheta")
@@ -114,6 +115,19 @@ def read_calibration(path: Path) -> Calibration:
     }
     sha256 = hashlib.sha256(document.text.encode()).hexdigest()
     return Calibration(path, sha256, sensors, document)
+
+
+def session_calibration(session: Path) -> Calibration:
+    """Read a session's own ``calibration.yaml``; an empty calibration where there is none.
+
+    Raises:
+        SessionError: a value is invalid; the message names file, line and key path.
+    """
+    path = session / "calibration.yaml"
+    try:
+        return read_calibration(path) if path.is_file() else Calibration()
+    except ConfigError as error:  # the session's fault, not that of who calls
+        raise SessionError(str(error)) from None
 
 
 def _parse_sensor(document: Document, name: str, entry: Any) -> SensorCalibration:

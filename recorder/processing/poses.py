@@ -16,6 +16,7 @@ Lidar odometry (`recorder.processing.odometry`) is used only on request.
 
 from __future__ import annotations
 
+import copy
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -44,7 +45,9 @@ from recorder.processing.geometry import (
     transform,
 )
 from recorder.session.reader import Session
+from recorder.session.session_part import stream_part
 from recorder.session.stream import Stream
+from recorder.session.time_search import TimeSearch
 
 Times = npt.NDArray[np.int64]
 Block = tuple[Times, Floats]
@@ -72,7 +75,14 @@ class PoseSource(Protocol):
         """Return a description for an archive's metadata: at least ``source`` and ``measured``."""
 
 
-def find_poses(session: Session, calibration: Calibration, wanted: str = "auto") -> PoseSource:
+class RecordedPoses(PoseSource, Protocol):
+    """A trajectory in a session, of which any interval can be read."""
+
+    def between(self, start_ns: int, end_ns: int) -> PoseSource:
+        """Limit the source to an interval, half-open, or to a longer one that is read at once."""
+
+
+def find_poses(session: Session, calibration: Calibration, wanted: str = "auto") -> RecordedPoses:
     """Find the trajectory of a session.
 
     Args:
@@ -114,7 +124,7 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
     return Identity()
 
 
-def _find_named(session: Session, calibration: Calibration, name: str) -> PoseSource:
+def _find_named(session: Session, calibration: Calibration, name: str) -> RecordedPoses:
     path = session.path / name / "pose.npz"
     if name not in session.streams and path.is_file():
         return NpzPoses(path)
@@ -176,6 +186,9 @@ class Identity:
     def blocks(self) -> Iterator[Block]:
         yield np.zeros(1, np.int64), np.eye(4)[None]
 
+    def between(self, start_ns: int, end_ns: int) -> PoseSource:  # noqa: ARG002
+        return self
+
     def describe(self) -> dict[str, Any]:
         return {"source": "identity", "measured": False, "note": "no poses known: the rig stands"}
 
@@ -201,6 +214,14 @@ class _CheckedPoses:
             # Restores orthogonality to the precision of float64: stored rotations may be float32.
             kept[:, :3, :3] = rotation_of_quaternion(quaternion_of_rotation(kept[:, :3, :3]))
             yield t_ns[good], kept
+
+    def between(self, start_ns: int, end_ns: int) -> PoseSource:
+        part = copy.copy(self)
+        part._limit(start_ns, end_ns)
+        return part
+
+    def _limit(self, start_ns: int, end_ns: int) -> None:
+        """Read an interval only, if the samples are not in memory anyway."""
 
     def describe(self) -> dict[str, Any]:
         left_out = {"poses_left_out": self._left_out} if self._left_out else {}
@@ -239,6 +260,9 @@ class StreamPoses(_CheckedPoses):
             else:
                 matrix = rot
             yield batch.t_ns, transform(matrix, pos)
+
+    def _limit(self, start_ns: int, end_ns: int) -> None:
+        self._stream = _cut(self._stream, start_ns, end_ns)
 
     def _describe_source(self) -> dict[str, Any]:
         text = {"source": f"sensor {self.name}", "measured": True}
@@ -295,6 +319,9 @@ class ImuOrientation(_CheckedPoses):
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
             yield batch.t_ns, imu_rotations(batch.data["rot"], self._local) @ of_rig
+
+    def _limit(self, start_ns: int, end_ns: int) -> None:
+        self._stream = _cut(self._stream, start_ns, end_ns)
 
     def _describe_source(self) -> dict[str, Any]:
         return {
@@ -356,6 +383,10 @@ class EarthPoses(_CheckedPoses):
             rotation = self._axes[before] @ rotation
             yield t_ns, transform(rotation, position - rotation @ self._lever_m)
 
+    def _limit(self, start_ns: int, end_ns: int) -> None:
+        self._orientation = copy.copy(self._orientation)
+        self._orientation._limit(start_ns, end_ns)
+
     def _describe_source(self) -> dict[str, Any]:
         return {
             "source": f"positions of {self.name}, orientation of {self._orientation.name}",
@@ -364,6 +395,11 @@ class EarthPoses(_CheckedPoses):
             "origin": dict(zip(_POSITION, self._origin.tolist(), strict=True)),
             "mounting": "calibration" if self._placed else "identity",
         }
+
+
+def _cut(stream: Stream, start_ns: int, end_ns: int) -> Stream:
+    inside = TimeSearch(stream).between(start_ns, end_ns)
+    return stream_part(stream, inside.start, inside.stop)
 
 
 def imu_rotations(rpy_rad: npt.ArrayLike, local: str) -> Floats:

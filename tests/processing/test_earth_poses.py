@@ -92,6 +92,17 @@ def test_the_world_is_level_at_the_first_position(builder: Builder) -> None:
     assert source.describe()["measured"] and source.describe()["poses_left_out"] == 30
 
 
+def test_an_interval_has_the_poses_of_the_whole(builder: Builder) -> None:
+    add_gnss(builder, positions())
+    with Session(builder.close(), virtual=True) as session:
+        source = find_poses(session, Calibration())
+        ((t_ns, poses),) = source.blocks()
+        start_ns, end_ns = int(t_ns[200]), int(t_ns[230])
+        ((times, part),) = source.between(start_ns, end_ns).blocks()
+    assert np.array_equal(times, t_ns[200:230])
+    np.testing.assert_array_equal(part, poses[200:230])
+
+
 def test_positions_are_moved_from_the_antenna_to_the_rig(builder: Builder) -> None:
     add_gnss(builder, positions())
     builder.close()

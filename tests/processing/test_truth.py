@@ -25,7 +25,7 @@ from drivers.sim.imu import SimulatedImu
 from drivers.sim.lens import Lens
 from drivers.sim.world import World
 from drivers.sim.world.mounts import Mount
-from recorder.archives.edgefirst.projection import Projection, depth_picture
+from recorder.archives.edgefirst.projection import depth_picture
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import (
     apply,
@@ -39,6 +39,7 @@ from recorder.processing.geometry import (
 )
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.poses import ImuOrientation, NpzPoses, StreamPoses
+from recorder.processing.projection import Projection
 from recorder.processing.radar_geometry import SPEED_OF_LIGHT, RadarGeometry
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import add_poses

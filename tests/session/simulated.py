@@ -39,7 +39,11 @@ SMALL = Sizes(picture=(64, 48), beams=16, columns=512, chirps=16)
 
 
 def simulated_session(
-    path: Path, seconds: float = 1.0, sizes: Sizes = SMALL, streams: Sequence[str] = ()
+    path: Path,
+    seconds: float = 1.0,
+    sizes: Sizes = SMALL,
+    streams: Sequence[str] = (),
+    offsets_ns: Mapping[str, int] | None = None,
 ) -> Builder:
     """Record the world's first seconds with a camera, a lidar, a radar and an IMU.
 
@@ -48,6 +52,7 @@ def simulated_session(
         seconds: its duration.
         sizes: of the samples.
         streams: names of the streams; empty: all.
+        offsets_ns: by stream, what is added to its stamps.
     """
     builder, world = Builder(path), World("drive")
     makers = {"camera": _camera, "lidar": _lidar, "radar": _radar, "imu": _imu}
@@ -57,7 +62,7 @@ def simulated_session(
         count = round(seconds * spec.rate_hz)
         made = [samples(k) for k in range(count)]
         data = {c.name: np.stack([one[c.name] for one in made]) for c in spec.channels}
-        builder.add(spec, count=count, data=data)
+        builder.add(spec, count=count, data=data, offset_ns=(offsets_ns or {}).get(name, 0))
     builder.close()
     return builder
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from docs.make_notebook import GUIDE, NOTEBOOK, notebook
+from tests.api.rig import drive
 from tests.session.build import full_session
-from tests.session.simulated import Sizes, simulated_session
+from tests.session.simulated import Sizes
 
 PICTURES = GUIDE.parent / "pictures"
 
@@ -23,7 +24,7 @@ def sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pyte
     """A folder with the sessions of the guide, the working directory of its examples."""
     pytest.importorskip("matplotlib", reason="needs matplotlib, which is not installed")
     full_session(tmp_path / "sessions" / "rig-1", 1.0)
-    simulated_session(tmp_path / "sessions" / "drive", 1.2, Sizes())
+    drive(tmp_path / "sessions" / "drive", 1.2, Sizes())
     monkeypatch.setenv("MPLBACKEND", "agg")
     if (cache := pytestconfig.cache) is not None:  # of matplotlib's list of fonts
         monkeypatch.setenv("MPLCONFIGDIR", str(cache.mkdir("matplotlib")))

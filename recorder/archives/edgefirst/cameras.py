@@ -15,10 +15,11 @@ from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.exif import Exif, encode_exif
-from recorder.archives.edgefirst.projection import Projection, depth_picture
+from recorder.archives.edgefirst.projection import depth_picture
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.frames import Exposures
 from recorder.processing.geometry import apply, invert
+from recorder.processing.projection import Projection
 from recorder.session.stream import Stream
 
 Place = tuple[float, float, float | None]

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.processing.earth import is_position, position_channel
+from recorder.processing.ego_motion import are_near
 from recorder.processing.frames import time_windows
-from recorder.processing.geometry import Floats, interpolate_poses, invert
-from recorder.processing.poses import Block, Identity, PoseSource, RollingTrajectory, Times
+from recorder.processing.geometry import Floats, interpolate_poses
+from recorder.processing.poses import Block, PoseSource, Times
 from recorder.session.stream import Stream
 
 _SLACK = 0.1
 """Share of a period by which a picture may be early and still count as the one that is due.  The
 picture may not be early by more than half of the time since the previous picture."""
 _LONGEST_GAP_NS = 1_000_000_000
-_HELD_NS = 100_000_000
 
 
 def choose_pictures(
@@ -101,7 +101,7 @@ class PoseWalk:
             if stop <= start:  # after the last pose of the source
                 stop = len(t_ns)
             wanted = t_ns[start:stop]
-            known[start:stop] = _near(times, wanted)
+            known[start:stop] = are_near(times, wanted)
             poses[start:stop] = interpolate_poses(times, around, wanted)
             start = stop
         self.unknown += int(np.count_nonzero(~known))
@@ -124,16 +124,6 @@ class PoseWalk:
                 block = np.concatenate([last[0], block[0]]), np.concatenate([last[1], block[1]])
             self._known = block
         return self._known
-
-
-def _near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
-    """Return whether each wanted time is near enough to the times of poses, bool [n]."""
-    held = np.abs(np.clip(t_ns, times[0], times[-1]) - t_ns) <= _HELD_NS
-    gaps = np.diff(times, prepend=times[0])
-    gap = gaps[np.minimum(np.searchsorted(times, t_ns), len(times) - 1)]
-    inside = (t_ns > times[0]) & (t_ns < times[-1])
-    near: npt.NDArray[np.bool_] = np.where(inside, gap <= _LONGEST_GAP_NS, held)
-    return near
 
 
 class Places:
@@ -176,57 +166,6 @@ def find_places(streams: list[Stream]) -> Places | None:
         if channel is not None:
             return Places(stream, channel)
     return None
-
-
-_KNOTS = 16
-_PERIODS = 1.5
-"""Longest time from a sweep's first column to its stamp, in periods."""
-_KEPT_NS = 2_000_000_000
-
-
-@dataclass(frozen=True)
-class Motion:
-    """Poses of the rig around a sweep, and at the time of a picture.
-
-    Attributes:
-        t_ns: int64 [k], rising.
-        poses: f8 [k, 4, 4], rig to world.
-        picture: f8 [4, 4], the pose at the picture's time.
-    """
-
-    t_ns: Times
-    poses: Floats
-    picture: Floats
-
-    def move(self, points: Floats, t_ns: Times) -> Floats:
-        """Move points to the rig's frame at the picture's time, f8 [n, 3].
-
-        Args:
-            points: f8 [n, 3], each in the rig's frame at its own time.
-            t_ns: int64 [n], these times.
-        """
-        times, column = np.unique(t_ns, return_inverse=True)
-        moves = invert(self.picture) @ interpolate_poses(self.t_ns, self.poses, times)
-        turned = np.einsum("nij,nj->ni", moves[column, :3, :3], points)
-        return np.asarray(turned + moves[column, :3, 3])
-
-
-class EgoMotion:
-    """Motion of the rig in a session whose poses are known; no motion otherwise."""
-
-    def __init__(self, source: PoseSource) -> None:
-        self._path = None if isinstance(source, Identity) else RollingTrajectory(source.blocks())
-
-    def around(self, picture_ns: int, sweep_ns: int, period_ns: int) -> Motion | None:
-        """Return the motion from a sweep to a picture; call with rising times of pictures."""
-        if self._path is None:
-            return None
-        first_ns = sweep_ns - round(_PERIODS * period_ns)
-        t_ns = np.linspace(first_ns, sweep_ns, _KNOTS).astype(np.int64)
-        times = np.unique(np.append(t_ns, picture_ns))
-        poses = self._path.at(times)
-        self._path.forget(min(first_ns, picture_ns) - _KEPT_NS)
-        return Motion(times, poses, poses[int(np.searchsorted(times, picture_ns))])
 
 
 TRAIN, VAL, TEST = "train", "val", "test"

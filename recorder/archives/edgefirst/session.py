@@ -14,9 +14,10 @@ from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.dataset_index import Entry
 from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.rows import RowMaker
-from recorder.archives.edgefirst.samples import EgoMotion, PoseWalk, Split, find_places
+from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
 from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.processing.ego_motion import EgoMotion
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses

@@ -1,0 +1,1 @@
+"""Public API of the package, which `recorder` exports."""

@@ -1,0 +1,103 @@
+"""Tools that read one stream, each made when it is first needed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import SessionError
+from recorder.processing.calibration import Calibration
+from recorder.processing.camera_pictures import Pictures
+from recorder.processing.frames import Kind, kind_of, mean_period_ns
+from recorder.processing.lidar_points import SweepPoints
+from recorder.processing.radar_detections import RadarDetections
+from recorder.processing.sensor_files import radar_geometry
+from recorder.session.playback import recorded_spec
+from recorder.session.stream import Stream
+from recorder.session.time_search import TimeSearch
+
+
+class StreamTools:
+    """Readers of a stream's times, pictures and points.
+
+    Args:
+        stream: the stream.
+        calibration: of its session.
+    """
+
+    def __init__(self, stream: Stream, calibration: Calibration) -> None:
+        self.stream, self._calibration = stream, calibration
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The kind of the sensor."""
+        return kind_of(self.stream)
+
+    @cached_property
+    def search(self) -> TimeSearch:
+        """Search for samples by time."""
+        return TimeSearch(self.stream)
+
+    @cached_property
+    def pictures(self) -> Pictures:
+        """A camera's pictures."""
+        self._require("camera", "pictures")
+        return Pictures(self.stream)
+
+    def rgb(self, index: int) -> npt.NDArray[np.uint8]:
+        """Decode a picture, uint8 [height, width, 3], RGB."""
+        return np.asarray(cv2.cvtColor(self.pictures.picture(index), cv2.COLOR_BGR2RGB), np.uint8)
+
+    def ranges_m(self, index: int) -> npt.NDArray[np.float32]:
+        """Read a sweep's ranges, float32 [beams, columns], m, destaggered; 0: no return."""
+        self._require("lidar", "ranges")
+        sample = self.stream.sample(index, self._upright.channels)
+        range_mm = self._upright.image(self._upright.range_mm(sample))
+        return np.asarray(range_mm.astype(np.float32) * np.float32(1e-3))
+
+    def points(self, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Read the points of a sweep or of a radar's frame.
+
+        Returns:
+            float32 [n, 3], m, in the sensor's frame; int64 [n], epoch ns, the points' times.
+        """
+        t_ns = int(self.stream.times(index, index + 1)[0])
+        if self.kind == "radar":
+            found = self._detections.points(index)
+            times = np.full(len(found), t_ns, np.int64)
+        else:
+            self._require("lidar", "points")
+            sample = self.stream.sample(index, self._sweeps.channels)
+            start_ns, found = self._sweeps.points(sample, t_ns)
+            times = found["t"].astype(np.int64) + start_ns
+        return np.stack([found["x"], found["y"], found["z"]], axis=1), times
+
+    @cached_property
+    def period_ns(self) -> int:
+        """Time from sweep to sweep."""
+        hz = self._sweeps.optics.frequency_hz if self.kind == "lidar" else None
+        return mean_period_ns(self.stream, hz)
+
+    @cached_property
+    def _sweeps(self) -> SweepPoints:
+        return SweepPoints(recorded_spec(self.stream))
+
+    @cached_property
+    def _upright(self) -> SweepPoints:
+        return SweepPoints(recorded_spec(self.stream), destaggered=True)
+
+    @cached_property
+    def _detections(self) -> RadarDetections:
+        def read(index: int) -> npt.NDArray[Any]:
+            return self.stream.sample(index, ["iq"])["iq"]
+
+        geometry = radar_geometry(self.stream, self._calibration)
+        return RadarDetections(geometry, read, self.stream.t_ns)
+
+    def _require(self, kind: Kind, what: str) -> None:
+        if self.kind != kind:
+            raise SessionError(f"{self.stream.path}: has no {what}: it is no {kind}'s stream")
