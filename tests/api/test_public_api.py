@@ -72,9 +72,9 @@ def test_the_public_api_is_as_it_was() -> None:
     assert describe() == GOLDEN.read_text(), "run `python -m tests.api.test_public_api`"
 
 
-@pytest.mark.parametrize(("name", "value"), list(documented()), ids=lambda value: str(value)[:40])
-def test_every_public_name_is_documented(name: str, value: Any) -> None:
-    text = inspect.cleandoc(value.__doc__ or "")
+@pytest.mark.parametrize("name", dict(documented()))
+def test_every_public_name_is_documented(name: str) -> None:
+    text = inspect.cleandoc(dict(documented())[name].__doc__ or "")
     assert text, name
     assert text.splitlines()[0].endswith("."), name
 
