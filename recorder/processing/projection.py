@@ -1,8 +1,8 @@
 """Projection of points into a camera's pictures, by its calibrated model.
 
-Pixel (0, 0) is the centre of the upper left pixel.  OpenCV's models are those of its "Camera
-Calibration and 3D Reconstruction".  An F-theta camera maps the angle from its axis to a distance
-from its centre by a polynomial.
+Pixel (0, 0) is the centre of the upper left pixel.  The document "Camera Calibration and 3D
+Reconstruction" of OpenCV defines OpenCV's models.  An F-theta camera maps the angle from its axis
+to a distance from its centre by a polynomial.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TABLE = 512
 
 
 class Projection:
-    """A camera's model.
+    """Projection by a camera's model.
 
     Args:
         calibration: a calibration with a model of the camera.
@@ -63,13 +63,14 @@ class Projection:
         return self._lens["fx"]
 
     def pixels(self, points: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Pixels of points of the camera's frame (z forward).
+        """Return the pixels of points of the camera's frame (z forward).
 
         Args:
             points: f8 [n, 3], m.
 
         Returns:
-            f8 [n, 2], and which points lie in front of the camera and within its picture.
+            f8 [n, 2], the pixels; bool [n], True for points before the camera and within its
+                picture.
         """
         depth, radius = points[:, 2], np.hypot(points[:, 0], points[:, 1])
         seen = (depth > _NEAREST_M) & (np.arctan2(radius, depth) <= self._max_angle)
@@ -128,7 +129,7 @@ class Projection:
         return places, np.isfinite(distance)
 
     def _ftheta_table(self) -> tuple[Floats, Floats]:
-        """Rising angles, and their distances from the centre in pixels."""
+        """Return rising angles and their distances from the centre in pixels."""
         forward, back = self._list("angle_to_pixel"), self._list("pixel_to_angle")
         if forward and (not back or self._parameters.get("reference") == "angle_to_pixel"):
             angles = np.linspace(0.0, self._max_angle, _TABLE)
@@ -147,7 +148,7 @@ class Projection:
         values = self._parameters.get(key) or []
         if not isinstance(values, list | tuple):
             raise self._calibration.error(f"{self._key}.{key}", f"needs numbers, not {values!r}")
-        return [self._checked(key, value) for value in values]
+        return [self._check_number(key, value) for value in values]
 
     def _number(self, key: str, default: float | None) -> float:
         value = self._parameters.get(key)
@@ -155,9 +156,9 @@ class Projection:
             if default is None:
                 raise self._calibration.error(f"{self._key}.{key}", "missing")
             return default
-        return self._checked(key, value)
+        return self._check_number(key, value)
 
-    def _checked(self, key: str, value: Any) -> float:
+    def _check_number(self, key: str, value: Any) -> float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not abs(value) <= sys.float_info.max:
             raise self._calibration.error(f"{self._key}.{key}", f"needs a number, not {value!r}")
