@@ -435,7 +435,7 @@ class Cover:
 
     def __init__(self, source: PoseSource, start_ns: int, last_ns: int) -> None:
         """Cover an interval; both ends are whole microseconds, and the last is greater."""
-        self._describe_source, self._start, self._last = source, start_ns, last_ns
+        self._source, self._start, self._last = source, start_ns, last_ns
         self.held_before_ns = self.held_after_ns = self.longest_gap_ns = 0
         self.count = 0
 
@@ -447,7 +447,7 @@ class Cover:
         """
         known: Block | None = None  # the latest pose
         begun = False
-        for t_ns, poses in self._describe_source.blocks():
+        for t_ns, poses in self._source.blocks():
             if not len(t_ns):
                 continue
             if known is not None:
@@ -469,10 +469,10 @@ class Cover:
                 yield self._count_poses(end, interpolate_poses(t_ns, poses, end))
                 return
         if known is None:
-            raise FormatError(f"{self._describe_source.name}: holds no pose")
+            raise FormatError(f"{self._source.name}: holds no pose")
         for at in ([] if begun else [self._start]) + [self._last]:
             yield self._count_poses(np.array([at]), known[1])
-        if not isinstance(self._describe_source, Identity):
+        if not isinstance(self._source, Identity):
             self.held_after_ns = self._last - max(int(known[0][0]), self._start)
 
     def _select_inside(self, t_ns: Times, poses: Floats, first: int) -> Iterator[Block]:
