@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Item, Lost, Sample, State
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Encode, Framing, payload
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Buffer, Kind, Message
+from recorder.contract.wire import Kind, Message
 
 _BUSY = 0.7  # of a sample's period
 

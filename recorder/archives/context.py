@@ -17,9 +17,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from recorder.archives import ArchiveError
 from recorder.archives.session_notes import SessionNotes
-from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.errors import ArchiveError, RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
 from recorder.processing.frames import kind_of
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform

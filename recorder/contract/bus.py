@@ -29,11 +29,12 @@ from pathlib import Path
 
 import zmq
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.closing import Closing
 from recorder.contract.errors import ProtocolError, StorageError
 from recorder.contract.messages import TapJoin
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer, Kind, Message, buffer_size, decode, encode
+from recorder.contract.wire import Kind, Message, decode, encode
 
 _DATA_MARK = 32  # messages; credit bounds their bytes
 _REPLY_MARK = 1000  # acks and hellos: small

@@ -116,3 +116,11 @@ class RedactionError(RecorderError):
     Scenarios: the redactor's process ended, did not answer in time, or broke its protocol; a camera
     has no redactor.
     """
+
+
+class ArchiveError(FormatError):
+    """Error: the data to pack violate the archive's format.
+
+    The message names the component, its instance and the frame.  A rejected frame leaves nothing
+    in the archive: the next frame can be packed.
+    """

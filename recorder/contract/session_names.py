@@ -13,6 +13,9 @@ from typing import Any
 
 from recorder.contract.errors import UsageError
 
+STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+"""Names of streams and sensors."""
+
 MAX_NAME = 100
 """Longest name of a session."""
 MAX_RENDERED = 90

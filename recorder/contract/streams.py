@@ -19,11 +19,11 @@ import numpy as np
 from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS, Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.raw_pixels import RawPixels, raw_pixels
+from recorder.contract.session_names import STREAM_NAME
 
 TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_dev": "u8"}
 """Channels that the writer adds from a message's header; `t_dev` with `device_clock` only."""
 
-STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CHANNEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}(\.[a-z0-9]{1,8})?")
 _DTYPES = frozenset({"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"})
 

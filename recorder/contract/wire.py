@@ -38,18 +38,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, Struct, UnsetType
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
-from recorder.contract.channel_formats import Buffer as Buffer
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire_struct import Count, describe_problem
 
 TimeArray = npt.NDArray[np.int64]
-
-
-def buffer_size(buffer: Buffer) -> int:
-    """Return the size of a buffer in bytes, whatever its item size."""
-    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class Kind(StrEnum):

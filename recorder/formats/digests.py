@@ -25,7 +25,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from recorder.contract.wire import Buffer, buffer_size
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.formats.disk import GATHER_BUFFERS, AppendFile, Disk
 
 DIGEST_BYTES = 32

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Protocol
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.syscalls import begin_writeback
-from recorder.contract.wire import Buffer, buffer_size
 
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750

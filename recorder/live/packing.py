@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.wire import Buffer, buffer_size
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.live.views import Drawing
 
 _ALIGN = 8

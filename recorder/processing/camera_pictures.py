@@ -14,12 +14,12 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import CHANNEL_FORMATS, DEFAULT_JPEG_QUALITY
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.config.options import Option
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import Levels, RawPixels, raw_pixels
-from recorder.contract.wire import Buffer
 from recorder.processing.frames import image_channel
 from recorder.session.stream import Stream
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Buffer, Framing
+from recorder.contract.buffers import Buffer
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message, check_data
 

@@ -14,7 +14,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Buffer
+from recorder.contract.buffers import Buffer
+from recorder.contract.channel_formats import CHANNEL_FORMATS
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec

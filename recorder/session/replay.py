@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer, Kind, Message
+from recorder.contract.wire import Kind, Message
 from recorder.session.playback import (
     Chunk,
     Hole,

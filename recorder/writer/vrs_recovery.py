@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Buffer, Kind, Message
+from recorder.contract.wire import Kind, Message
 from recorder.formats.roverd import ChannelReader, open_channel
 from recorder.formats.vrs import (
     data_records,

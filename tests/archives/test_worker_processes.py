@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from recorder import finalizer
-from recorder.archives import ArchiveError
 from recorder.archives.base import available, load_packer
+from recorder.contract.errors import ArchiveError
 from recorder.finalizer import ArchiveRequest, Finalized, collect, finalize
 from recorder.processing.worker_process import WorkerProcess
 from tests.acceptance.command import contents

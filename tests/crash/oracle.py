@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.streams import ChannelSpec
-from recorder.contract.wire import Buffer, Kind, buffer_size
+from recorder.contract.wire import Kind
 from recorder.formats.disk import AppendFile
 from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.session.layout import RECOVERED

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recorder.contract.wire import Buffer, buffer_size
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.formats.disk import AppendFile, Scratch
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Buffer, Kind, Message
+from recorder.contract.wire import Kind, Message
 from recorder.formats.roverd import open_channel
 
 WIDTH = 32

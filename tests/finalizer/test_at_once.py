@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from recorder import finalizer
-from recorder.archives import ArchiveError
 from recorder.archives.base import PackedFiles
 from recorder.archives.context import PackingContext
+from recorder.contract.errors import ArchiveError
 from recorder.finalizer import ArchiveRequest, finalize
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import read_records

@@ -14,12 +14,18 @@ from typing import Any
 
 import pytest
 
-from recorder.archives import ArchiveError, staging
+from recorder.archives import staging
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.cli import main
 from recorder.contract import syscalls
-from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.contract.errors import (
+    ArchiveError,
+    RecorderError,
+    SessionError,
+    StorageError,
+    UsageError,
+)
 from recorder.finalizer import ArchiveRequest, collect, finalize, packing
 from tests.acceptance.command import contents
 from tests.session.build import Builder, imu_spec

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError, base, staging
+from recorder.archives import base, staging
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.contract import syscalls
 from recorder.contract.config.options import Option
 from recorder.contract.errors import (
+    ArchiveError,
     ConfigError,
     SessionError,
     StorageError,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from recorder.archives import ArchiveError, staging
+from recorder.archives import staging
 from recorder.archives.base import PackedFiles
 from recorder.archives.context import PackingContext
-from recorder.contract.errors import RecorderError, StorageError
+from recorder.contract.errors import ArchiveError, RecorderError, StorageError
 from recorder.formats.disk import PosixDisk
 from recorder.processing.calibration import Calibration
 

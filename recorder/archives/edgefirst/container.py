@@ -24,7 +24,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
@@ -37,7 +36,7 @@ from recorder.archives.edgefirst.zip_index import (
     read_members,
 )
 from recorder.contract.closing import Closing
-from recorder.contract.errors import StorageError
+from recorder.contract.errors import ArchiveError, StorageError
 from recorder.contract.syscalls import begin_writeback, sync_file_system
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.table import ExistingTable
+from recorder.contract.errors import ArchiveError
 from recorder.processing.frames import kind_of
 from recorder.session.reader import Session
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from recorder.archives import ArchiveError
+from recorder.contract.errors import ArchiveError
 
 _ASCII, _BYTE, _SHORT, _LONG, _RATIONAL, _UNDEFINED = 2, 1, 3, 4, 5, 7
 _SOI, _APP0, _APP1, _APP15, _COM = b"\xff\xd8", 0xE0, 0xE1, 0xEF, 0xFE

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recorder.archives import ArchiveError
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
@@ -22,7 +21,7 @@ from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import ConfigError
+from recorder.contract.errors import ArchiveError, ConfigError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.frames import kind_of

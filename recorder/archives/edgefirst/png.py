@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.fast_zlib import zlib
+from recorder.contract.errors import ArchiveError
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _GREY = 0

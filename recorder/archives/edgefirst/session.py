@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from recorder.archives import ArchiveError
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.container import Container
@@ -17,6 +16,7 @@ from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
 from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.contract.errors import ArchiveError
 from recorder.processing.ego_motion import EgoMotion
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.samples import TRAIN, VAL
 from recorder.archives.edgefirst.schema import (
     CURRENT,
@@ -36,6 +35,7 @@ from recorder.archives.edgefirst.schema import (
     to_spool,
 )
 from recorder.contract.closing import Closing
+from recorder.contract.errors import ArchiveError
 from recorder.formats.disk import make_empty
 
 ROWS = 4096

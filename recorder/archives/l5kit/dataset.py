@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.archives import ArchiveError
 from recorder.archives.l5kit.labels import LABELS
+from recorder.contract.errors import ArchiveError
 from recorder.formats.zarr2 import (
     Blosc,
     FolderStore,

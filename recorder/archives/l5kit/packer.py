@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recorder.archives import ArchiveError
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
@@ -17,7 +16,7 @@ from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes
 from recorder.archives.pose_source import ODOMETRY, POSES, require_poses
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import RecorderError
+from recorder.contract.errors import ArchiveError, RecorderError
 from recorder.formats.zarr2 import require_numcodecs
 
 _Key = tuple[Any, Any]

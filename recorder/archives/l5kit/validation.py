@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from recorder.archives import ArchiveError
 from recorder.archives.l5kit.dataset import ARRAYS, DatasetReader
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, MissingSoftwareError, need
+from recorder.contract.errors import ArchiveError
 
 _INTERVALS = (
     ("scenes", "frame_index_interval", "frames"),

@@ -9,8 +9,9 @@ import numpy as np
 
 from recorder.archives.mcap.ros2_names import ros_topic
 from recorder.archives.mcap.topics import Topic
+from recorder.contract.buffers import Buffer
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer, Message
+from recorder.contract.wire import Message
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import CAN_FRAME, FD_FRAME
 from recorder.formats.ros2.messages import CanFrame, FdFrame, Header

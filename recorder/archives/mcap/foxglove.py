@@ -25,9 +25,9 @@ from recorder.archives.mcap.scene import (
 )
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, WrittenFile
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
+from recorder.contract.buffers import Buffer
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Buffer
 from recorder.formats.mcap.schema import Schema
 from recorder.processing.can_bus import holds_can_frames
 from recorder.processing.datagrams import CHANNELS, holds_datagrams

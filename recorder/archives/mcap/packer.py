@@ -15,7 +15,6 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 import recorder
-from recorder.archives import ArchiveError
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.session_records import (
@@ -36,7 +35,7 @@ from recorder.archives.mcap.topics import (
 )
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import SessionError
+from recorder.contract.errors import ArchiveError, SessionError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.camera_pictures import JPEG_QUALITY

@@ -33,8 +33,8 @@ from recorder.archives.mcap.ros2_scene import (
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
+from recorder.contract.buffers import Buffer
 from recorder.contract.errors import FormatError
-from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata

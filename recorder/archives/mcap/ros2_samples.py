@@ -13,8 +13,9 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.topics import Entry, Feed, Topic
+from recorder.contract.buffers import Buffer
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer, Message
+from recorder.contract.wire import Message
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import IMAGE, IMU, NAV_SAT_FIX, STRING
 from recorder.formats.ros2.messages import Header, Image, Imu, NavSatFix

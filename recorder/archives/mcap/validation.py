@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from recorder.archives import ArchiveError
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
-from recorder.contract.errors import UsageError
+from recorder.contract.errors import ArchiveError, UsageError
 from recorder.contract.extras import need_extra
 
 _OFTEN = 1024

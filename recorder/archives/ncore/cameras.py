@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import Arrays, ComponentWriter, Metadata, check_name
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.models import CameraModel, IdealPinhole, RowOffsetSpinning
+from recorder.contract.errors import ArchiveError
 from recorder.formats.zarr2 import Group
 
 

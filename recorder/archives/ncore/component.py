@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from recorder.archives import ArchiveError
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import ArchiveError, FormatError
 from recorder.formats.zarr2 import ArraySpec, EncodedArray, Group, RowsSpec, RowsWriter
 from recorder.formats.zarr2.arrays import encode_dtype
 from recorder.formats.zarr2.jsontext import dump_json

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.manifest import (
     Manifest,
     StoreEntry,
@@ -19,7 +18,7 @@ from recorder.archives.ncore.manifest import (
     read_manifest,
     store_md5,
 )
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import ArchiveError, FormatError
 
 _ENDING = re.compile(r"\.ncore4(-[^/]+)?\.zarr(\.itar)?\Z")
 

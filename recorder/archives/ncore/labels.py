@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import ComponentWriter, Metadata, Place, check_name
 from recorder.archives.ncore.cuboids import LABEL_SOURCES, LabelSource
+from recorder.contract.errors import ArchiveError
 from recorder.formats.zarr2 import ArraySpec, EncodedArray, Group
 
 Category = Literal[

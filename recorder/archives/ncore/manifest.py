@@ -9,9 +9,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, field
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import Interval
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import ArchiveError, FormatError
 from recorder.contract.wire_struct import prepare_type
 from recorder.formats.disk import PosixDisk
 from recorder.formats.zarr2 import open_store, read_metadata

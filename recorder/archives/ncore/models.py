@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives import ArchiveError
+from recorder.contract.errors import ArchiveError
 
 Shutter = Literal[
     "ROLLING_TOP_TO_BOTTOM",

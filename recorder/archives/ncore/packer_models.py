@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.models import (
     BivariateWindshield,
     CameraModel,
@@ -16,6 +15,7 @@ from recorder.archives.ncore.models import (
     Shutter,
 )
 from recorder.contract.config.options import Option, OptionTable, check_options
+from recorder.contract.errors import ArchiveError
 from recorder.processing.calibration import Calibration
 from recorder.processing.lidar import OusterOptics
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import ComponentWriter, check_name, to_us
+from recorder.contract.errors import ArchiveError
 from recorder.formats.zarr2 import ArrayParts, SpillFile
 from recorder.processing.geometry import is_rotation
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore.cameras import CameraWriter, IntrinsicsWriter, MasksWriter
 from recorder.archives.ncore.component import ComponentWriter, Interval, Metadata, Place, check_name
 from recorder.archives.ncore.cuboids import CuboidsWriter
@@ -23,6 +22,7 @@ from recorder.archives.ncore.manifest import (
 from recorder.archives.ncore.point_clouds import Attribute, CoordinateUnit, PointCloudsWriter
 from recorder.archives.ncore.poses import PosesWriter
 from recorder.archives.ncore.rays import LidarWriter, RadarWriter
+from recorder.contract.errors import ArchiveError
 from recorder.formats.disk import PosixDisk, make_folders
 from recorder.formats.zarr2 import (
     FolderStore,

@@ -26,10 +26,10 @@ from recorder.archives.vrs.metadata_records import (
     ReconstructedMetadata,
 )
 from recorder.archives.vrs.samples import Samples, packed_spec
+from recorder.contract.buffers import Buffer
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, RecorderError, SessionError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import (
     Compression,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from recorder.archives import ArchiveError
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
+from recorder.contract.errors import ArchiveError
 from recorder.formats.vrs import VrsReader
 
 _OFTEN = 256

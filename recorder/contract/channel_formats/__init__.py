@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats.h264 import is_key, picture_size
 from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.channel_formats.jpeg import decode_jpeg, encode_jpeg, jpeg_size
@@ -39,7 +40,6 @@ STORED = "xz_stored"
 """Setting of a stream: names of its channels of ``lzmaf`` whose samples are stored as they are, to
 be packed after the session (`recorder.session.repacking`)."""
 
-Buffer = bytes | bytearray | memoryview
 Encode = Callable[[npt.NDArray[Any]], Sequence[Buffer]]
 """Function from samples, [n, *shape], to frames: n of them, or one, as the framing demands."""
 Decode = Callable[[Buffer, npt.NDArray[Any], str], None]

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.errors import FormatError
 
 START_CODE: Final = b"\0\0\0\1"
 SPS: Final = 7
 PPS: Final = 8
-
-Buffer = bytes | bytearray | memoryview
 
 _IDR = 5
 _SEI = 6

@@ -45,8 +45,7 @@ from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
 from recorder.contract.expressions import compile_expression
 from recorder.contract.numbered_files import find_numbered_files
 from recorder.contract.redaction import mask_value
-from recorder.contract.session_names import check_template
-from recorder.contract.streams import STREAM_NAME
+from recorder.contract.session_names import STREAM_NAME, check_template
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -47,8 +47,8 @@ from mcap.records import (
     SummaryOffset,
 )
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.closing import Closing
-from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import AppendFile
 from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD, crc32
 

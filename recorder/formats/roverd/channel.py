@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec
-from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 
 BATCH_BYTES = 4 << 20

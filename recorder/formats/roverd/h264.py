@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats.h264 import begins_with_start_code, is_key
 from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import FormatError
-from recorder.contract.wire import Buffer
 from recorder.formats.roverd.indexed import Flags, Index, IndexedReader, IndexedStorage, Rows
 
 _KEPT_FRAMES = 8  # threads that read ahead ask for pictures in nearly their order

@@ -23,10 +23,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec
-from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import (
     ChannelStorage,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.errors import StorageError
-from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import (
     ChannelStorage,

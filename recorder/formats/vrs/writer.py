@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.errors import FormatError, StorageError
-from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.vrs.compression import Compression, Compressor
 from recorder.formats.vrs.headers import (

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.errors import FormatError
-from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
 from recorder.formats.zarr2.stores import (
     BackgroundWriter,

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.buffers import Buffer, buffer_size
 from recorder.contract.errors import FormatError
-from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.zarr2 import cbor
 from recorder.formats.zarr2.stores import (

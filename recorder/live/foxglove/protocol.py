@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.errors import ProtocolError
-from recorder.contract.wire import Buffer
 from recorder.processing.foxglove.schema import Schema
 
 SUBPROTOCOLS: Final = ("foxglove.sdk.v1", "foxglove.websocket.v1")

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.config.options import OptionTable, check_options
 from recorder.contract.errors import UsageError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer, Message
+from recorder.contract.wire import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Buffer, Message
+from recorder.contract.wire import Message
 from recorder.formats.vrs import (
     CustomContent,
     DataLayout,

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import container as module
 from recorder.archives.edgefirst.container import (
     Container,
@@ -23,6 +22,7 @@ from recorder.archives.edgefirst.container import (
     dos_time,
 )
 from recorder.archives.edgefirst.zip_index import read_members
+from recorder.contract.errors import ArchiveError
 
 BLOCK, LARGE = 4096, 64 << 10
 T_NS = 1_717_236_000_123_456_789  # 2024-06-01 10:00:00 UTC

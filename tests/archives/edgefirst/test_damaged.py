@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.exif import insert_exif
@@ -20,7 +19,7 @@ from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import ArchiveError, FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.roverd.mjpg import MjpgReader
 from recorder.processing.calibration import Calibration

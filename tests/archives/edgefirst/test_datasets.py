@@ -11,12 +11,11 @@ from typing import Any
 import cv2
 import pytest
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import pipeline, sensors
 from recorder.archives.edgefirst.container import ZipContainer
 from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.archives.edgefirst.samples import nearest_all
-from recorder.contract.errors import ConfigError, FormatError, UsageError
+from recorder.contract.errors import ArchiveError, ConfigError, FormatError, UsageError
 from recorder.finalizer import ArchiveRequest, collect, prepare
 from recorder.session.reader import lidar_range_mm
 from tests.archives.edgefirst.rig import (

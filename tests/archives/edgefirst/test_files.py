@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.exif import Exif, encode_exif
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, store_png
 from recorder.archives.edgefirst.projection import depth_picture, quantize_distances
 from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantize
-from recorder.contract.errors import ConfigError, FormatError
+from recorder.contract.errors import ArchiveError, ConfigError, FormatError
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.projection import Projection

@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives import ArchiveError
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture
 from recorder.archives.edgefirst.sensors import RadarFiles, quantize, radar_points
 from recorder.archives.sensor_files import radar_frames, radar_geometry
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import ArchiveError, FormatError
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 from recorder.session.stream import Stream

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
+from recorder.contract.errors import ArchiveError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from tests.archives.edgefirst.rig import (
     BASE,

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import table as table_module
 from recorder.archives.edgefirst.samples import (
     BLOCK_NS,
@@ -24,6 +23,7 @@ from recorder.archives.edgefirst.samples import (
     nearest_all,
 )
 from recorder.archives.edgefirst.table import ROWS, Annotation, ExistingTable, Sample, Table
+from recorder.contract.errors import ArchiveError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.poses import Block

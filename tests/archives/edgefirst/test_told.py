@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import samples
 from recorder.archives.edgefirst.samples import Split
 from recorder.archives.edgefirst.sensors import radar_points
 from recorder.archives.edgefirst.session import SessionPacker
-from recorder.contract.errors import StorageError
+from recorder.contract.errors import ArchiveError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.radar import Detections, SpeedMethod
 from tests.archives.edgefirst.rig import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
 from recorder.archives.l5kit.dataset import AGENT, DatasetReader, DatasetWriter
 from recorder.archives.l5kit.labels import LABELS, UNKNOWN, find_label
+from recorder.contract.errors import ArchiveError
 from recorder.processing.geometry import rotation_of_rpy
 from tests.formats.zarr2.kit import decode, keys_of
 

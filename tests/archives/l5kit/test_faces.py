@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recorder.archives import ArchiveError
+from recorder.contract.errors import ArchiveError
 from recorder.finalizer import ArchiveRequest, collect
 from tests.archives.l5kit.rig import Dataset, pack, still, sweeps
 

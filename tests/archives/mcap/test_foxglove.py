@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 from ouster.sdk import core
 
-from recorder.archives import ArchiveError
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.foxglove import PROFILE
 from recorder.archives.mcap.packer import PACKER
+from recorder.contract.errors import ArchiveError
 from recorder.contract.raw_pixels import RawPixels
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.processing.lidar_points import POINT

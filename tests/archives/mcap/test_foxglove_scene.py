@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
+from recorder.contract.errors import ArchiveError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.session.events import make_event
 from recorder.session.part import Moment, Part

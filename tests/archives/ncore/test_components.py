@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore import (
     Attribute,
     BivariateWindshield,
@@ -30,6 +29,7 @@ from recorder.archives.ncore import (
     SequenceWriter,
     euler_xyz,
 )
+from recorder.contract.errors import ArchiveError
 from tests.archives.ncore import build
 from tests.archives.ncore.build import RAYS, START_NS, STOP_NS
 from tests.formats.zarr2.kit import keys_of

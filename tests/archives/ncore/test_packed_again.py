@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError, staging
+from recorder.archives import staging
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.manifest import read_manifest, store_md5
 from recorder.archives.ncore.sequence import StoreKind
-from recorder.contract.errors import StorageError
+from recorder.contract.errors import ArchiveError, StorageError
 from recorder.finalizer import ArchiveRequest, finalize
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION

@@ -11,8 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
-from recorder.contract.errors import ConfigError, SessionError
+from recorder.contract.errors import ArchiveError, ConfigError, SessionError
 from recorder.finalizer import ArchiveRequest, finalize
 from recorder.processing.earth import earth_points, local_axes, local_to_earth
 from recorder.processing.geometry import rotation_of_rpy, transform

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.archives import ArchiveError
 from recorder.archives.ncore import IdealPinhole, Interval, SequenceWriter
 from recorder.archives.ncore.manifest import describe_store, read_manifest, store_md5
 from recorder.archives.ncore.sequence import StoreKind
-from recorder.contract.errors import FormatError, UsageError
+from recorder.contract.errors import ArchiveError, FormatError, UsageError
 from tests.archives.ncore import build
 from tests.archives.ncore.build import START_NS, STOP_NS, Given
 from tests.campaigns import Selector

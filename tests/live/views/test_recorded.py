@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Buffer, payload
+from recorder.contract.buffers import Buffer
+from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.views import make_view

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.contract.buffers import Buffer
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Buffer, Message
+from recorder.contract.wire import Message
 from recorder.live.views import list_views, make_view
 from recorder.live.views.drawing import View
 from tests.live.views.sensors import first, message_of
